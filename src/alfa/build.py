@@ -1,0 +1,49 @@
+"""From a configuration to objects: the only file that knows both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from alfa.config import Experiment, Part, options_of
+from alfa.data import TASKS, Tasks
+from alfa.inits import INITS, Init
+from alfa.inner import Learner
+from alfa.models import MODELS
+from alfa.ops import get_loss
+from alfa.registry import Registry
+from alfa.rules import RULES
+
+
+def build_tasks(experiment: Experiment) -> Tasks:
+    return TASKS.get(experiment.tasks.name)(**options_of(experiment.tasks, TASKS))
+
+
+def build_learner(experiment: Experiment, tasks: Tasks) -> Learner:
+    """The learner of an experiment; the same seed gives the same one."""
+    generator = torch.Generator().manual_seed(experiment.seed)
+
+    def build(part: Part, registry: Registry[Any], *args: Any) -> Any:
+        known = registry.options(part.name)
+        context = {"num_steps": experiment.inner.num_steps, "generator": generator}
+        filled = {key: value for key, value in context.items() if key in known}
+        return registry.get(part.name)(*args, **options_of(part, registry), **filled)
+
+    def build_init(part: Part, model: nn.Module) -> Init:
+        if INITS.wraps(part.name, "init"):
+            inner = build_init(Part(**part.options["around"]), model)
+            return build(part, INITS, inner)  # type: ignore[no-any-return]
+        return build(part, INITS, model)  # type: ignore[no-any-return]
+
+    model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
+    init = build_init(experiment.init, model)
+    return Learner(
+        model,
+        init=init,
+        rule=build(experiment.rule, RULES, init.layers),
+        loss=get_loss(tasks.loss),
+        num_steps=experiment.inner.num_steps,
+        order=experiment.inner.order,
+    )

@@ -1,0 +1,74 @@
+"""`alfa evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from alfa.cli.train import Device, Json, Set, Threads
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
+    num_tasks: Annotated[int, typer.Option(min=1, help="Tasks to average over.")] = 600,
+    num_steps: Annotated[
+        int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
+    ] = None,
+    settings: Set = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Test a trained run on tasks it has never seen.
+
+    Examples:
+
+        alfa evaluate runs/alfa
+
+        alfa evaluate runs/alfa --num-steps 10 --set tasks.num_support=5 --json
+    """
+    from rich.console import Console
+
+    from alfa.build import build_learner, build_tasks
+    from alfa.cli.start import set_up
+    from alfa.config import load_experiment
+    from alfa.data import SPLITS
+    from alfa.errors import check_choice
+    from alfa.train import Run
+    from alfa.train import evaluate as run_evaluation
+
+    check_choice("--split", split, SPLITS)
+    check_choice("--checkpoint", checkpoint, ("best", "last"))
+    trained = Run(run).experiment()
+    changed = load_experiment(Run(run).config, settings or [])
+    set_up(trained, device=device, threads=threads)
+    tasks = build_tasks(changed)
+    learner = build_learner(trained, tasks)
+    Run(run).load_checkpoint(checkpoint, trained).restore(learner)
+    evaluation = run_evaluation(
+        learner.to(device),
+        tasks,
+        num_tasks=num_tasks,
+        num_steps=num_steps,
+        split=split,  # type: ignore[arg-type]
+        seed=trained.seed if seed is None else seed,
+        device=device,
+    )
+    if as_json:
+        typer.echo(json.dumps(evaluation.as_dict(), indent=2))
+    else:
+        Console().print(
+            f"{run}: loss {evaluation.loss:.4f} +- {evaluation.interval:.4f} "
+            f"(95 % interval over {evaluation.num_tasks} {split} tasks, "
+            f"{evaluation.num_steps} steps)",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,74 @@
+"""The command line: `alfa --help`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from alfa import __version__
+from alfa.cli import demo, evaluate, train
+from alfa.errors import AlfaError
+
+app = typer.Typer(
+    name="alfa",
+    help="Few-shot learning by gradient: train, evaluate and look at meta-learners.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+
+
+# Newer versions of typer bring their own copy of click; these are the same classes in both.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+_ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"alfa {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
+    ),
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; what the user can put right ends in one sentence and code 2."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except _UsageError as error:
+        _fail(error.format_message(), command=error.ctx.command_path if error.ctx else "alfa")
+    except _ClickException as error:
+        _fail(error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("alfa: stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except AlfaError as error:
+        _fail(str(error))
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        _fail(f"cannot use{where}: {error.strerror or error}.")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, *, command: str | None = None) -> NoReturn:
+    hint = f" See `{command} --help`." if command else ""
+    typer.echo(f"alfa: {message}{hint}", err=True)
+    sys.exit(2)

@@ -1,0 +1,30 @@
+"""What every command that computes does first."""
+
+from __future__ import annotations
+
+import torch
+
+from alfa.config import Experiment
+from alfa.errors import ConfigError
+
+
+def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
+    """Check the device and choose the number of CPU threads.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        known = ["cpu"]
+        known += ["cuda"] if torch.cuda.is_available() else []
+        known += ["mps"] if torch.backends.mps.is_available() else []
+        raise ConfigError(
+            f"--device is {device!r}, which this machine does not have; it has {', '.join(known)}."
+        ) from None
+    if threads is not None:
+        torch.set_num_threads(threads)
+    elif experiment.model.name == "mlp":
+        # A perceptron's operations are smaller than the cost of sharing them.
+        torch.set_num_threads(1)

@@ -1,0 +1,299 @@
+"""What an experiment is, and what is wrong with it.
+
+An experiment is read from TOML, changed by ``key=value`` overrides, and checked as a whole:
+all faults are reported at once, each in one sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from alfa.data import TASKS
+from alfa.errors import ConfigError, did_you_mean
+from alfa.inits import INITS
+from alfa.models import MODELS
+from alfa.registry import Registry
+from alfa.rules import PRESETS, RULES
+from alfa.types import Count, PositiveFloat
+
+# Filled in by the builder, from elsewhere in the experiment.
+_CONTEXT = ("num_steps", "generator")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Part(BaseModel):
+    """A registered part by name, and its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Inner(_Section):
+    """The inner loop: `num_steps` steps, and an outer gradient of `order`."""
+
+    num_steps: Count = 5
+    order: Literal["second", "first"] = "second"
+
+
+class Outer(_Section):
+    """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
+
+    An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
+    """
+
+    num_iterations: Count = 30_000
+    num_tasks: Count = 4
+    learning_rate: PositiveFloat = 0.001
+    max_gradient_norm: PositiveFloat | None = None
+    validate_every: Count = 500
+    num_val_tasks: Count = 200
+
+
+class Test(_Section):
+    """The final test, on tasks that training and validation never see."""
+
+    num_tasks: Count = 600
+
+
+class Experiment(_Section):
+    """Everything that decides a run's figures."""
+
+    preset: Literal["default", "paper", "published-code"] = "default"
+    seed: int = Field(default=0, ge=0)
+    plugins: tuple[str, ...] = ()
+    tasks: Part
+    model: Part
+    init: Part = Part(name="learned")
+    rule: Part = Part(name="sgd")
+    inner: Inner = Inner()
+    outer: Outer = Outer()
+    test: Test = Test()
+
+    def fingerprint(self) -> str:
+        """The same for experiments whose training goes through the same states."""
+        content = to_dict(self)
+        for section, key in (("outer", "num_iterations"), ("test", "num_tasks")):
+            content[section].pop(key)
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """Plain values for TOML or JSON; what is None is left out, as TOML has no such value."""
+    content: dict[str, Any] = _without_none(experiment.model_dump(mode="json"))
+    return content
+
+
+def load_experiment(source: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file, or a built-in one by name.
+
+    Args:
+        source: a path that ends in ``.toml``, or a name such as ``"sinusoid-alfa"``.
+        overrides: ``"outer.num_iterations=100"`` and the like; values are TOML, or else text.
+
+    Raises:
+        ConfigError: says everything that is wrong with it.
+    """
+    content = _read(source)
+    for override in overrides:
+        _override(content, override)
+    return parse_experiment(content, source=str(source))
+
+
+def parse_experiment(content: Mapping[str, Any], *, source: str = "the experiment") -> Experiment:
+    """Check an experiment given as plain values.
+
+    Raises:
+        ConfigError: says everything that is wrong with it.
+    """
+    for plugin in content.get("plugins", ()):
+        try:
+            importlib.import_module(plugin)
+        except ImportError as error:
+            raise ConfigError(
+                f"the plugin {plugin!r} named in {source} cannot be imported: {error}."
+            ) from None
+    faults: list[str] = []
+    experiment: Experiment | None = None
+    try:
+        experiment = Experiment.model_validate(content)
+    except ValidationError as error:
+        faults += [_sentence(fault, Experiment) for fault in error.errors()]
+    preset = content.get("preset", "default")
+    parts: dict[str, Part] = {}
+    registries: dict[str, Registry[Any]] = {
+        "tasks": TASKS,
+        "model": MODELS,
+        "init": INITS,
+        "rule": RULES,
+    }
+    for key, registry in registries.items():
+        given = content.get(key, Experiment.model_fields[key].get_default())
+        if isinstance(given, Part):
+            given = given.model_dump()
+        if isinstance(given, Mapping) and isinstance(given.get("name"), str):
+            defaults = PRESETS.get(preset, {}) if (key, given["name"]) == ("rule", "alfa") else {}
+            part, wrong = _check_part(key, {**defaults, **given}, registry)
+            faults += wrong
+            if part is not None:
+                parts[key] = part
+    if faults or experiment is None:
+        raise ConfigError(_report(source, faults))
+    return experiment.model_copy(update=parts)
+
+
+def builtin_experiments() -> list[str]:
+    folder = resources.files("alfa") / "experiments"
+    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name[-5:] == ".toml")
+
+
+def _read(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    if path.suffix != ".toml":
+        known = builtin_experiments()
+        if str(source) not in known:
+            raise ConfigError(
+                f"there is no built-in experiment {str(source)!r}; there are {', '.join(known)}, "
+                f"or give the path of a .toml file.{did_you_mean(str(source), known)}"
+            )
+        text = (resources.files("alfa") / "experiments" / f"{source}.toml").read_text()
+    else:
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+            raise ConfigError(f"cannot read the experiment {path}: {reason}.") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f"--set takes key=value, such as outer.num_iterations=100, but got {override!r}."
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, last = key.strip().split(".")
+    place = content
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {override}: {section!r} is a value, not a section.")
+    place[last] = value
+
+
+def _check_part(
+    key: str, given: Mapping[str, Any], registry: Registry[Any]
+) -> tuple[Part | None, list[str]]:
+    """A part with all its options checked and filled in, and what is wrong with them."""
+    name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
+    faults: list[str] = []
+    if name not in registry:
+        return None, [
+            f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."
+            f"{did_you_mean(name, registry)}"
+        ]
+    extra: dict[str, Any] = {}
+    if key == "init" and registry.wraps(name, "init"):
+        around = options.pop("around", {"name": "learned"})
+        if isinstance(around, Mapping) and isinstance(around.get("name"), str):
+            inner, wrong = _check_part("init.around", around, registry)
+            faults += wrong
+            if inner is not None:
+                extra["around"] = inner.model_dump()
+        else:
+            faults.append(
+                f"init.around is {around!r}, but must be the init to attenuate, "
+                "such as {name = 'learned'}."
+            )
+    model = _options_model(name, registry)
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        return None, faults + [_sentence(f, model, prefix=key) for f in error.errors()]
+    dumped = _without_none(checked.model_dump(mode="json"))
+    return Part(name=name, **dumped, **extra), faults
+
+
+def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
+    fields: dict[str, Any] = {
+        key: (
+            parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for key, parameter in registry.options(name).items()
+        if key not in _CONTEXT
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
+    """The options of a checked part as the objects that its constructor takes."""
+    model = _options_model(part.name, registry)
+    given = {key: value for key, value in part.options.items() if key != "around"}
+    checked = model.model_validate(given)
+    return {key: getattr(checked, key) for key in model.model_fields}
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def _sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
+    """What is wrong, the value got, and what is allowed."""
+    path = [str(place) for place in fault["loc"]]
+    where = ".".join([*([prefix] if prefix else []), *path])
+    match fault["type"]:
+        case "extra_forbidden":
+            known = _known_keys(model, path[:-1])
+            listed = f"; known: {', '.join(known)}" if known else ""
+            return f"{where} is not a known key{listed}.{did_you_mean(path[-1], known)}"
+        case "missing":
+            return f"{where} is missing."
+        case _:
+            message = fault["msg"][0].lower() + fault["msg"][1:]
+            message = message.removeprefix("input ").removeprefix("should ").removeprefix("be ")
+            return f"{where} is {fault['input']!r}, but must be {message}."
+
+
+def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    for place in path:
+        field = model.model_fields.get(place)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _report(source: str, faults: list[str]) -> str:
+    if len(faults) == 1:
+        return f"{source}: {faults[0]}"
+    lines = "".join(f"\n  - {fault}" for fault in faults)
+    return f"{source} has {len(faults)} faults:{lines}"

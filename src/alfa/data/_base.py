@@ -1,0 +1,47 @@
+"""What a source of tasks is."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from alfa.registry import Registry
+from alfa.types import Episode
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+class Tasks(abc.ABC):
+    """A distribution of few-shot tasks, p(T), split for training, validation and test.
+
+    Task `i` of a split is a pure function of (seed, split, i): it does not matter which
+    process draws it, or when.
+
+    Attributes:
+        input_shape: the shape of one input.
+        num_outputs: what a model must put out for one input.
+        loss: the name of the loss that fits.
+    """
+
+    input_shape: Sequence[int]
+    num_outputs: int
+    loss: str
+
+    @abc.abstractmethod
+    def episode(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> Episode:
+        """Tasks `first`, `first` + 1, ... of a split, as one stack."""
+
+
+TASKS: Registry[Tasks] = Registry("task")
+register_tasks = TASKS.register
+
+
+def task_rng(seed: int, split: Split, index: int) -> np.random.Generator:
+    """The random source of one task."""
+    return np.random.default_rng([seed, SPLITS.index(split), index])

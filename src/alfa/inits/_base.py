@@ -1,0 +1,91 @@
+"""What an initialization is, and which of a model's parameters are layers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from alfa.errors import ConfigError, did_you_mean
+from alfa.registry import Registry
+from alfa.types import Layers, Params
+
+Gradients = Callable[[Params], Params]
+"""The gradient of each task's support loss at given parameters, both ``[task, ...]``."""
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+class Init(nn.Module, abc.ABC):
+    """Where adaptation starts: gives theta_{i,0} for every task.
+
+    To add one, subclass, implement the abstract methods, and decorate the class with
+    ``@register_init("my-init")``. `alfa.testing.check_init` runs the contract that every
+    init of the package passes.
+    """
+
+    @property
+    @abc.abstractmethod
+    def layers(self) -> Layers:
+        """Names and shapes of the parameters that the inner loop adapts, in order."""
+
+    @abc.abstractmethod
+    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+        """theta_{i,0} of every task.
+
+        Args:
+            num_tasks: how many tasks there are.
+            gradients: computes support gradients, for an init that depends on the task.
+        """
+
+    @abc.abstractmethod
+    def shared(self) -> dict[str, Tensor]:
+        """The parameters that the inner loop leaves alone, without a task dimension."""
+
+    @abc.abstractmethod
+    def meta_parameters(self) -> Iterator[nn.Parameter]:
+        """What the outer loop trains."""
+
+
+INITS: Registry[Init] = Registry("init")
+register_init = INITS.register
+
+
+def select_layers(model: nn.Module, adapt: Iterable[str] | None) -> Layers:
+    """The parameters to adapt.
+
+    Args:
+        model: tied parameters count once, under their first name.
+        adapt: patterns such as ``"head.*"``; None for all parameters except those of
+            normalisation layers.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or there is nothing to adapt.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    if adapt is None:
+        of_norms = {
+            f"{prefix}.{name}" if prefix else name
+            for prefix, module in model.named_modules()
+            if isinstance(module, _NORMS)
+            for name, _ in module.named_parameters(recurse=False)
+        }
+        chosen = [name for name in names if name not in of_norms]
+    else:
+        patterns = [adapt] if isinstance(adapt, str) else list(adapt)
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ConfigError(
+                    f"`adapt` has {pattern!r}, which matches no parameter; there are "
+                    f"{', '.join(names) or 'none'}.{did_you_mean(pattern, names)}"
+                )
+        chosen = [name for name in names if any(fnmatchcase(name, p) for p in patterns)]
+    if not chosen:
+        raise ConfigError(
+            f"there is nothing to adapt: {type(model).__name__} has no parameters outside its "
+            "normalisation layers; name some with `adapt`."
+        )
+    return Layers({name: model.get_parameter(name).shape for name in chosen})

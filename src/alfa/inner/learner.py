@@ -1,0 +1,108 @@
+"""All the parts of a method in one module: what the outer loop trains and a checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from alfa.inits import Init
+from alfa.inner.loop import Adapted, adapt
+from alfa.models import OverTasks
+from alfa.ops import Loss
+from alfa.rules import Rule
+from alfa.types import Episode, Order
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a stack of tasks.
+
+    Attributes:
+        query_losses: ``[task]``.
+        outputs: of the adapted models on the query sets, ``[task, query, ...]``.
+        adapted: the adapted models.
+    """
+
+    query_losses: Tensor
+    outputs: Tensor
+    adapted: Adapted
+
+
+class Learner(nn.Module):
+    """A model, where its adaptation starts, and the rule it follows.
+
+    Args:
+        model: any module.
+        init: gives theta_{i,0}.
+        rule: gives the rates of every step.
+        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
+        num_steps: inner steps.
+        order: ``"second"`` or ``"first"``, of the outer gradient.
+        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.Model`.
+
+    Example:
+        >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse
+        >>> model = MLP((1,), 1)
+        >>> init = LearnedInit(model)
+        >>> learner = Learner(model, init=init, rule=ALFA(init.layers), loss=mse)
+        >>> outcome = learner(Sinusoids(num_support=10).episode(0, num_tasks=4))
+        >>> outcome.query_losses.mean().backward()
+        >>> outcome.query_losses.shape
+        torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        init: Init,
+        rule: Rule,
+        loss: Loss,
+        num_steps: int = 5,
+        order: Order = "second",
+        over_tasks: OverTasks = "loop",
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.init = init
+        self.rule = rule
+        self.loss = loss
+        self.num_steps = num_steps
+        self.order: Order = order
+        self.over_tasks: OverTasks = over_tasks
+
+    def adapt(
+        self,
+        support_x: Tensor,
+        support_y: Tensor,
+        *,
+        num_steps: int | None = None,
+        order: Order | None = None,
+    ) -> Adapted:
+        """Adapt to every task of a stack; see `alfa.adapt`."""
+        return adapt(
+            self.model,
+            support_x,
+            support_y,
+            init=self.init,
+            rule=self.rule,
+            loss=self.loss,
+            num_steps=self.num_steps if num_steps is None else num_steps,
+            order=self.order if order is None else order,
+            over_tasks=self.over_tasks,
+        )
+
+    def forward(
+        self, episode: Episode, *, num_steps: int | None = None, order: Order | None = None
+    ) -> Outcome:
+        """Adapt to the support sets, and judge the adapted models on the query sets."""
+        adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
+        outputs = adapted.predict(episode.query_x)
+        return Outcome(self.loss(outputs, episode.query_y), outputs, adapted)
+
+    def meta_parameters(self) -> Iterator[nn.Parameter]:
+        """What the outer loop trains: the init's meta-parameters, then the rule's."""
+        yield from self.init.meta_parameters()
+        yield from self.rule.parameters()

@@ -1,0 +1,114 @@
+"""What a model of the package is, and how any module runs on a stack of tasks."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from alfa.errors import ConfigError
+from alfa.ops import Loss
+from alfa.registry import Registry
+from alfa.types import Params
+
+OverTasks = Literal["loop", "vmap"]
+
+
+class Model(nn.Module, abc.ABC):
+    """A module that can run many tasks at once, each with weights of its own.
+
+    To add one, subclass, implement `stacked`, and decorate the class with
+    ``@register_model("my-model")``. Its constructor takes the shape of one input and the
+    number of outputs, then keyword-only options; ``generator`` is filled in where it has it.
+    Any other `nn.Module` can be adapted too; it then runs task by task.
+    """
+
+    @abc.abstractmethod
+    def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Outputs ``[task, example, ...]`` for inputs ``[task, example, ...]``.
+
+        Args:
+            params: all parameters by name, ``[task, ...]`` each; `Params` where all are adapted.
+            x: the inputs of every task.
+        """
+
+    def support_gradients(
+        self, params: Params, x: Tensor, targets: Tensor, loss: Loss
+    ) -> tuple[Tensor, Params] | None:
+        """Each task's loss and its gradients by a faster way than autograd, if there is one.
+
+        Args:
+            params: all parameters, all of them adapted.
+            x: the inputs of every task, which need no gradient.
+            targets: their targets.
+            loss: the loss in use.
+
+        Returns:
+            Losses ``[task]``, as constants, and gradients that can be differentiated once
+            more; None where there is no such way, as by default.
+        """
+        return None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs ``[example, ...]`` with the module's own weights."""
+        params = {name: parameter.unsqueeze(0) for name, parameter in self.named_parameters()}
+        return self.stacked(params, x.unsqueeze(0)).squeeze(0)
+
+
+MODELS: Registry[Model] = Registry("model")
+register_model = MODELS.register
+
+
+def run_stacked(
+    model: nn.Module,
+    params: Params,
+    shared: Mapping[str, Tensor],
+    x: Tensor,
+    over_tasks: OverTasks = "loop",
+) -> Tensor:
+    """Run a model on a stack of tasks, each with its own parameters.
+
+    Args:
+        model: a `Model`, or any module.
+        params: adapted parameters, ``[task, ...]``.
+        shared: the other parameters, without a task dimension.
+        x: inputs, ``[task, example, ...]``.
+        over_tasks: how a module that is not a `Model` meets the tasks: one after the other,
+            which works for every module, or under `torch.func.vmap`, which is faster for
+            small ones but does not know every operation.
+
+    Returns:
+        ``[task, example, ...]``. Running statistics of normalisation layers are used in
+        evaluation mode and never changed.
+    """
+    num_tasks = x.shape[0]
+    if isinstance(model, Model):
+        if not shared:
+            return model.stacked(params, x)
+        expanded = {name: p.expand(num_tasks, *p.shape) for name, p in shared.items()}
+        return model.stacked({**params, **expanded}, x)
+    buffers = dict(model.named_buffers())
+    if over_tasks == "vmap":
+        # Statistics that are updated in place need a copy for each task.
+        copies = {name: torch.stack([b] * num_tasks) for name, b in buffers.items()}
+
+        def run(own: dict[str, Tensor], copy: dict[str, Tensor], x: Tensor) -> Tensor:
+            return functional_call(model, {**shared, **own, **copy}, (x,))  # type: ignore[no-any-return]
+
+        return vmap(run, randomness="different")(dict(params), copies, x)
+    unbound = {name: p.unbind(0) for name, p in params.items()}
+    outputs = []
+    for task, inputs in enumerate(x.unbind(0)):
+        own = {name: tensors[task] for name, tensors in unbound.items()}
+        copies = {name: b.clone() for name, b in buffers.items()}
+        outputs.append(functional_call(model, {**shared, **own, **copies}, (inputs,)))
+    if not all(isinstance(output, Tensor) for output in outputs):
+        raise ConfigError(
+            f"{type(model).__name__} returned {type(outputs[0]).__name__}, but a model that is "
+            "adapted must return one tensor; wrap it in a module that does."
+        )
+    return torch.stack(outputs)

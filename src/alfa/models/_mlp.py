@@ -1,0 +1,64 @@
+"""The regressor of section 4.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from alfa.errors import ConfigError
+from alfa.models._base import Model, register_model
+from alfa.ops import Loss, mlp, mlp_mse_gradients, mse
+from alfa.types import Count, Params
+
+
+@register_model("mlp")
+class MLP(Model):
+    """Linear layers with ReLU between them.
+
+    Args:
+        input_shape: shape of one input; flattened.
+        num_outputs: size of the output.
+        hidden: units of each hidden layer.
+        generator: source of the random weights.
+
+    Example:
+        >>> import torch
+        >>> from alfa import MLP
+        >>> model = MLP((1,), 1, hidden=[40, 40])
+        >>> model(torch.zeros(10, 1)).shape
+        torch.Size([10, 1])
+    """
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        num_outputs: Count,
+        *,
+        hidden: Sequence[Count] = (40, 40),
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if any(units < 1 for units in hidden):
+            raise ConfigError(f"`hidden` is {list(hidden)}, but every layer needs a unit or more.")
+        self.sizes = (torch.Size(input_shape).numel(), *hidden, num_outputs)
+        pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        for number, (fan_in, fan_out) in enumerate(pairs, start=1):
+            linear = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+            nn.init.xavier_uniform_(linear.weight, generator=generator)
+            nn.init.zeros_(linear.bias)
+            self.add_module(f"linear{number}", linear)
+
+    def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        if not isinstance(params, Params):
+            params = Params.of({name: params[name] for name, _ in self.named_parameters()})
+        return mlp(x.flatten(2), params.flat, self.sizes)
+
+    def support_gradients(
+        self, params: Params, x: Tensor, targets: Tensor, loss: Loss
+    ) -> tuple[Tensor, Params] | None:
+        if loss is not mse:
+            return None
+        result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
+        return None if result is None else (result[0], params.like(result[1]))

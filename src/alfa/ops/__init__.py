@@ -1,0 +1,19 @@
+"""Operations with fast first and second derivatives, and the losses."""
+
+from alfa.ops._losses import LOSSES, Loss, cross_entropy, get_loss, mse, per_task
+from alfa.ops._mlp import mlp, mlp_mse_gradients
+from alfa.ops._update import apply_rates, layer_means, spread
+
+__all__ = [
+    "LOSSES",
+    "Loss",
+    "apply_rates",
+    "cross_entropy",
+    "get_loss",
+    "layer_means",
+    "mlp",
+    "mlp_mse_gradients",
+    "mse",
+    "per_task",
+    "spread",
+]

@@ -1,0 +1,42 @@
+"""When compiled kernels serve instead of torch operations, and how tensors get there."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Beyond this many multiplications torch's own threads and blocked products win.
+_MOST_WORK = 2_000_000
+
+
+@functools.cache
+def _have_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@functools.cache
+def kernels() -> ModuleType:
+    """The kernels, imported on first use: numba takes longer to import than all of alfa."""
+    return importlib.import_module("alfa.ops._kernels")
+
+
+def worth_it(*tensors: Tensor, work: int) -> bool:
+    """Whether the compiled kernels can take these tensors, and would be faster."""
+    first = tensors[0]
+    return (
+        work <= _MOST_WORK
+        and first.dtype in (torch.float32, torch.float64)
+        and all(t.device.type == "cpu" and t.dtype == first.dtype for t in tensors)
+        and _have_numba()
+    )
+
+
+def arrays(*tensors: Tensor) -> list[Any]:
+    """Contiguous arrays; those to be written to must come from contiguous tensors."""
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]

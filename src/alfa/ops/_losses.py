@@ -1,0 +1,69 @@
+"""Losses of a stack of tasks: ``[task, example, ...]`` in, ``[task]`` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from alfa.errors import ConfigError, check_choice
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and targets ``[task, example, ...]`` to losses ``[task]``."""
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared error of every task.
+
+    Example:
+        >>> import torch
+        >>> from alfa import mse
+        >>> mse(torch.ones(2, 5, 1), torch.zeros(2, 5, 1))
+        tensor([1., 1.])
+    """
+    if outputs.shape != targets.shape:
+        raise ConfigError(
+            f"the model's outputs are of shape {tuple(outputs.shape)}, but the targets of "
+            f"{tuple(targets.shape)}; `mse` needs them equal."
+        )
+    return (outputs - targets).square().flatten(1).mean(1)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of every task, from logits ``[task, example, class]``.
+
+    Example:
+        >>> import torch
+        >>> from alfa import cross_entropy
+        >>> cross_entropy(torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.long))
+        tensor([1.3863, 1.3863])
+    """
+    return F.cross_entropy(outputs.transpose(1, -1), targets, reduction="none").flatten(1).mean(1)
+
+
+def per_task(loss: Loss) -> Loss:
+    """Lift a loss of one task, such as those of `torch.nn.functional`, to a stack of tasks.
+
+    Example:
+        >>> import torch
+        >>> from alfa import per_task
+        >>> huber = per_task(torch.nn.functional.huber_loss)
+        >>> huber(torch.ones(3, 5, 1), torch.zeros(3, 5, 1))
+        tensor([0.5000, 0.5000, 0.5000])
+    """
+
+    def stacked(outputs: Tensor, targets: Tensor) -> Tensor:
+        pairs = zip(outputs.unbind(0), targets.unbind(0), strict=True)
+        return torch.stack([loss(output, target) for output, target in pairs])
+
+    return stacked
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
+
+
+def get_loss(name: str) -> Loss:
+    check_choice("loss", name, LOSSES)
+    return LOSSES[name]

@@ -1,0 +1,110 @@
+"""A stack of ReLU multilayer perceptrons with hand-written first and second derivatives.
+
+For one task (the task dimension only rides along), layers l = 1 ... L:
+
+    forward     a_0 = x,  z_l = a_{l-1} W_l' + b_l,  a_l = m_l z_l  with  m_l = [z_l > 0]
+                and  y = z_L.
+    backward    d_L = dy,  d_{l-1} = m_{l-1} (d_l W_l);
+                dW_l = d_l' a_{l-1},  db_l = sum over examples of d_l.
+    twice       with U_l, u_l the gradients in dW_l, db_l, the scalar to differentiate is
+                S = sum_l <U_l, d_l' a_{l-1}> + <u_l, db_l>.
+                Its gradient e_l in d_l runs forwards:   c_0 = 0,  c_l = m_l e_l,
+                    e_l = a_{l-1} U_l' + u_l + c_{l-1} W_l',
+                and its gradient f_l in z_l backwards:
+                    f_{l-1} = m_{l-1} (d_l U_l + f_l W_l),
+                where f_L is what dy makes of e_L: for the mean squared error over n values,
+                dy = 2 (y - t) / n, it is 2 e_L / n.
+                Together: d_l' c_{l-1} + f_l' a_{l-1} in W_l, the sum of f_l in b_l.
+
+The masks are constant wherever the derivative exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from alfa.ops import _compiled as compiled
+
+
+def mlp(x: Tensor, theta: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Linear layers with ReLU between them, each task with its own weights.
+
+    Args:
+        x: ``[task, example, in]``.
+        theta: ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
+        sizes: of the input, every hidden layer, and the output.
+
+    Returns:
+        ``[task, example, out]`` of the last layer.
+    """
+    a, first = x, 0
+    for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        middle, end = first + fan_in * fan_out, first + (fan_in + 1) * fan_out
+        weight = theta[:, first:middle].unflatten(1, (fan_out, fan_in))
+        a = torch.baddbmm(theta[:, None, middle:end], a, weight.transpose(1, 2))
+        if layer < len(sizes) - 2:
+            a = a.relu()
+        first = end
+    return a
+
+
+def mlp_mse_gradients(
+    x: Tensor, targets: Tensor, theta: Tensor, sizes: Sequence[int]
+) -> tuple[Tensor, Tensor] | None:
+    """Each task's mean squared error, and its gradient in the parameters.
+
+    One operation for what autograd needs dozens for, which is where an inner step on a small
+    network spends its time.
+
+    Args:
+        x: ``[task, example, in]``.
+        targets: ``[task, example, out]``.
+        theta: ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
+        sizes: of the input, every hidden layer, and the output.
+
+    Returns:
+        Losses ``[task]``, as constants, and the gradient, which can be differentiated once in
+        `theta`; None where autograd serves better.
+    """
+    work = theta.numel() * x.shape[1]
+    if not compiled.worth_it(theta, x, targets, work=work):
+        return None
+    return _MSEGradients.apply(theta, x, targets, tuple(sizes))  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _MSEGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, x: Tensor, targets: Tensor, sizes: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        theta = theta.contiguous()
+        kept = x.new_empty(x.shape[0], 2 * x.shape[1] * sum(sizes[1:-1]))
+        losses, dy = x.new_empty(x.shape[0]), torch.empty_like(targets)
+        gradient = torch.empty_like(theta)
+        compiled.kernels().mlp_mse_gradients(
+            *compiled.arrays(x, targets, theta),
+            np.array(sizes),
+            *compiled.arrays(kept, dy, losses, gradient),
+        )
+        ctx.save_for_backward(x, theta, kept, dy)
+        ctx.sizes = sizes
+        ctx.mark_non_differentiable(losses)
+        return losses, gradient
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, _: Tensor, u: Tensor) -> tuple[Tensor | None, ...]:
+        x, theta, kept, dy = ctx.saved_tensors
+        product = torch.empty_like(theta)
+        compiled.kernels().mlp_mse_hessian_product(
+            *compiled.arrays(x, theta),
+            np.array(ctx.sizes),
+            *compiled.arrays(kept, dy, u, product),
+        )
+        return product, None, None, None

@@ -1,0 +1,73 @@
+"""Parts by name: how a configuration finds a rule, an init, a model or a data source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from alfa.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+class Registry(Generic[T]):
+    """The known parts of one kind, open to a user's own.
+
+    Example:
+        >>> from alfa.registry import Registry
+        >>> shapes = Registry("shape")
+        >>> @shapes.register("circle")
+        ... class Circle:
+        ...     def __init__(self, *, radius: float = 1.0) -> None:
+        ...         self.radius = radius
+        >>> shapes.get("circle")(radius=2.0).radius
+        2.0
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, type[T]] = {}
+
+    def register(self, name: str) -> Callable[[C], C]:
+        """A class decorator that makes the class known as `name`."""
+
+        def decorate(part: C) -> C:
+            known = self._parts.get(name)
+            # A module that is reloaded registers itself again; two parts of one name clash.
+            if known is not None and known.__qualname__ != part.__qualname__:
+                raise ConfigError(
+                    f"the {self.kind} {name!r} is already taken by {known.__qualname__}; "
+                    f"register {part.__qualname__} under another name."
+                )
+            self._parts[name] = part
+            return part
+
+        return decorate
+
+    def get(self, name: str) -> type[T]:
+        if name not in self._parts:
+            raise ConfigError(
+                f"unknown {self.kind} {name!r}; known: {', '.join(self)}.{did_you_mean(name, self)}"
+            )
+        return self._parts[name]
+
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """The keyword-only arguments of a part: what a configuration may set."""
+        signature = inspect.signature(self.get(name), eval_str=True)
+        return {
+            key: parameter
+            for key, parameter in signature.parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+
+    def wraps(self, name: str, argument: str) -> bool:
+        """Whether a part's first argument is called `argument`: it wraps another part."""
+        return next(iter(inspect.signature(self.get(name)).parameters), None) == argument
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._parts))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts

@@ -1,0 +1,156 @@
+"""The figures of a report; each function returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from alfa.data import Sinusoids
+from alfa.inner import Adapted
+from alfa.report.load import TrainedRun
+from alfa.types import Layers
+
+STYLE = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "font.size": 9,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "alfa",
+}
+COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
+
+
+def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
+    """Validation loss against outer iterations."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for run, color in zip(runs, COLORS, strict=False):
+            iterations = [record["iteration"] for record in run.metrics]
+            losses = [record["val_loss"] for record in run.metrics]
+            axes.plot(iterations, losses, color=color, label=run.title, linewidth=1.6)
+            best = run.result["best_iteration"]
+            axes.plot(best, run.result["val_loss"], "o", color=color, markersize=5)
+        axes.set_yscale("log")
+        axes.set_xlabel("outer iteration")
+        axes.set_ylabel("validation loss")
+        axes.set_xlim(left=0)
+        axes.legend(title="dot: the model that is tested", title_fontsize=8)
+        return figure
+
+
+def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int = 0) -> Figure:
+    """Unseen curves, and what each method predicts after 0, 1, ... steps."""
+    grid = np.linspace(-5, 5, 200)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.3 * num_tasks, 2.5 * len(runs)), layout="constrained")
+        panels = figure.subplots(len(runs), num_tasks, sharex=True, sharey="col", squeeze=False)
+        for run, row in zip(runs, panels, strict=True):
+            if not isinstance(run.tasks, Sinusoids):
+                raise TypeError("only sinusoid tasks can be drawn as curves")
+            where = {"split": "test", "seed": run.experiment.seed}
+            episode = run.tasks.episode(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
+            curves, _ = run.tasks.draw(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
+            x = np.tile(grid, (num_tasks, 1))
+            truth = curves(x)
+            inputs = torch.from_numpy(x).float().unsqueeze(-1)
+            for step in range(run.learner.num_steps + 1):
+                adapted = run.learner.adapt(
+                    episode.support_x, episode.support_y, num_steps=step, order="none"
+                )
+                _draw_step(row, grid, adapted, inputs, step, run.learner.num_steps)
+            for task, axes in enumerate(row):
+                axes.plot(grid, truth[task], color="black", linewidth=1, linestyle=(0, (4, 2)))
+                axes.plot(
+                    episode.support_x[task, :, 0],
+                    episode.support_y[task, :, 0],
+                    "o",
+                    color="black",
+                    markersize=4,
+                )
+                axes.set_title(f"{run.title}, unseen task {task + 1}")
+        _task_legend(figure, runs[0].learner.num_steps)
+        return figure
+
+
+def _draw_step(
+    row: Sequence[Axes], grid: np.ndarray, adapted: Adapted, x: torch.Tensor, step: int, last: int
+) -> None:
+    with torch.no_grad():
+        predictions = adapted.predict(x)[..., 0].numpy()
+    color = mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))
+    for axes, prediction in zip(row, predictions, strict=True):
+        axes.plot(grid, prediction, color=color, linewidth=1.8 if step == last else 1)
+
+
+def _task_legend(figure: Figure, last: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
+        Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
+    ]
+    for step in range(last + 1):
+        color = mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))
+        label = "before" if step == 0 else f"step {step}"
+        handles.append(Line2D([], [], color=color, label=label))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def rates(run: TrainedRun, *, num_tasks: int = 200) -> Figure:
+    """Generated alpha and beta per layer and inner step, over unseen tasks."""
+    episode = run.tasks.episode(0, num_tasks=num_tasks, split="test", seed=run.experiment.seed)
+    adapted = run.learner.adapt(episode.support_x, episode.support_y, order="none")
+    layers = run.learner.init.layers
+    values = {
+        "alpha": _per_layer([step.alpha for step in adapted.rates], layers, num_tasks),
+        "beta": _per_layer([step.beta for step in adapted.rates], layers, num_tasks),
+    }
+    steps = np.arange(1, len(adapted.rates) + 1)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.75 * len(layers), 3.9), layout="constrained")
+        panels = figure.subplots(2, len(layers), sharex=True, squeeze=False)
+        for row, (name, color) in zip(
+            panels, (("alpha", COLORS[1]), ("beta", COLORS[2])), strict=True
+        ):
+            for axes, layer, index in zip(row, layers, range(len(layers)), strict=True):
+                per_task = values[name][:, :, index]
+                low, middle, high = np.quantile(per_task, [0.05, 0.5, 0.95], axis=1)
+                axes.fill_between(steps, low, high, color=color, alpha=0.25, linewidth=0)
+                axes.plot(steps, middle, color=color, marker="o", markersize=3, linewidth=1.4)
+                axes.ticklabel_format(useOffset=False)
+                axes.tick_params(labelsize=7)
+                if name == "alpha":
+                    axes.axhline(0, color="black", linewidth=0.5)
+                    axes.set_title(layer, fontsize=8)
+                else:
+                    axes.axhline(1, color="black", linewidth=0.5)
+                    axes.set_xlabel("inner step", fontsize=8)
+                    axes.set_xticks(steps)
+            row[0].set_ylabel(name)
+        return figure
+
+
+def _per_layer(
+    rates: Sequence[torch.Tensor | Mapping[str, torch.Tensor]], layers: Layers, num_tasks: int
+) -> np.ndarray:
+    """``[step, task, layer]``; an element-wise rate counts with its mean over the layer."""
+    rows = []
+    for rate in rates:
+        if isinstance(rate, torch.Tensor):
+            rows.append(rate.expand(num_tasks, len(layers)))
+        else:
+            means = [
+                rate[name].flatten(1).mean(1) if rate[name].ndim > 1 else rate[name]
+                for name in layers
+            ]
+            rows.append(torch.stack(means, dim=1).expand(num_tasks, -1))
+    return torch.stack(rows).detach().cpu().numpy()

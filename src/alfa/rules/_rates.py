@@ -1,0 +1,167 @@
+"""Where one hyperparameter comes from: a constant, a learned table, or the generator."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import ConfigDict, Discriminator
+from torch import Tensor, nn
+
+from alfa.errors import AlfaWarning, ConfigError, check_choice
+from alfa.ops import spread
+from alfa.types import Count, Layers, Params
+
+BetaForm = Literal["decay", "factor"]
+
+# In a configuration, a misspelt key is an error.
+_STRICT = ConfigDict(extra="forbid")
+
+ALPHA_START = 0.01
+# The published runs start from a weight decay of 0.0005 at a learning rate of 0.01.
+DECAY_START = 0.0005 * 0.01
+
+
+def beta_start(form: BetaForm, *, per_parameter: bool) -> float:
+    """Where a table of beta starts, so that adaptation begins as plain weight decay."""
+    return 1.0 if form == "factor" or per_parameter else DECAY_START
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The rate itself, never trained.
+
+    Args:
+        value: alpha or beta.
+    """
+
+    value: float
+    source: Literal["constant"] = "constant"
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A meta-learned table, the same for all tasks ("fixed" in Table 6).
+
+    Args:
+        start: the value that every entry starts from; by default the rule's own.
+        per_step: a value for every inner step, or one for all.
+        per_layer: a value for every layer, or one for all.
+    """
+
+    start: float | None = None
+    per_step: bool = True
+    per_layer: bool = True
+    source: Literal["learned"] = "learned"
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Generator output times a meta-learned table (Eq. 7; "adaptive" in Table 6).
+
+    Args:
+        start: the value that every post-multiplier starts from; by default the rule's own.
+        per_step: generated anew at every inner step, or once, at the first, for all.
+        per_layer: a value for every layer, or one for all.
+    """
+
+    start: float | None = None
+    per_step: bool = True
+    per_layer: bool = True
+    source: Literal["generated"] = "generated"
+    __pydantic_config__ = _STRICT
+
+
+Rate = Annotated[Constant | Learned | Generated, Discriminator("source")]
+FixedRate = Annotated[Constant | Learned, Discriminator("source")]
+
+
+class Table(nn.Module):
+    """The values of one hyperparameter per step and/or layer, constant or meta-learned.
+
+    For a generated rate these are the post-multipliers of Eq. 7.
+
+    Args:
+        rate: says whether the table is trained, and which dimensions it has.
+        start: the value of every entry where `rate` names none.
+        num_steps: rows, if there is one per step.
+        num_layers: columns, if there is one per layer.
+    """
+
+    def __init__(self, rate: Rate, *, start: float, num_steps: Count, num_layers: int) -> None:
+        super().__init__()
+        self.constant: float | None = None
+        self._said = False
+        if isinstance(rate, Constant):
+            self.constant = rate.value
+            return
+        rows = num_steps if rate.per_step else 1
+        columns = num_layers if rate.per_layer else 1
+        value = start if rate.start is None else rate.start
+        self.values = nn.Parameter(torch.full((rows, columns), value))
+
+    def at(self, step: int, *, like: Tensor) -> Tensor:
+        """The row of a step, which broadcasts to ``[layer]``; a constant takes `like`'s dtype."""
+        if self.constant is not None:
+            return like.new_tensor(self.constant)
+        last = self.values.shape[0] - 1
+        if step > last > 0 and not self._said:
+            self._said = True
+            warnings.warn(
+                f"inner step {step + 1} is beyond the {last + 1} steps this rule was made for: "
+                "it and those after it use the rates of the last one.",
+                AlfaWarning,
+                stacklevel=2,
+            )
+        return self.values[min(step, last)]
+
+
+class WeightFactor(nn.Module):
+    """Turns layer-wise values into beta, the factor on the weights in Eq. 4.
+
+    ``"decay"`` reads a value as the amount of decay, beta = 1 - value, and ``"factor"`` as
+    beta itself, which is also how a constant is read. With `per_parameter`, the amount is multiplied by a meta-learned decay of each
+    single weight, which gives a random init the prior it lacks (section 3.3).
+
+    Args:
+        beta: where the values come from.
+        form: ``"decay"`` or ``"factor"``.
+        per_parameter: has a decay of its own for every weight; needs ``"decay"``.
+        decay_start: where each weight's own decay starts.
+        layers: names and shapes of the adapted layers.
+    """
+
+    def __init__(
+        self,
+        beta: Rate,
+        form: BetaForm,
+        *,
+        per_parameter: bool,
+        decay_start: float,
+        layers: Layers,
+    ) -> None:
+        super().__init__()
+        check_choice("beta_form", form, ("decay", "factor"))
+        if per_parameter and (form != "decay" or isinstance(beta, Constant)):
+            raise ConfigError(
+                "`per_parameter_decay` needs `beta_form` 'decay' and a `beta` that is learned or "
+                f"generated, but got {form!r} and {beta!r}; change those or leave it out."
+            )
+        self.form = "factor" if isinstance(beta, Constant) else form
+        self.layers = layers
+        self.decay = (
+            nn.Parameter(torch.full((sum(layers.sizes),), decay_start)) if per_parameter else None
+        )
+
+    def forward(self, values: Tensor) -> Tensor | Params:
+        """Beta from values that broadcast to ``[task, layer]``."""
+        if self.form == "factor":
+            return values
+        if self.decay is None:
+            return 1 - values
+        beta = 1 - self.decay * spread(values, self.layers)
+        return Params(torch.atleast_2d(beta), self.layers)

@@ -1,0 +1,48 @@
+"""Gradient descent with constant rates (Eqs. 1 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from alfa.rules._base import Rule, register_rule
+from alfa.types import Memory, NonNegativeFloat, Params, PositiveFloat, Rates
+
+
+@register_rule("sgd")
+class SGD(Rule):
+    """theta' = (1 - alpha lambda) theta - alpha grad, as in MAML with lambda = 0.
+
+    Args:
+        layers: names and shapes of the adapted layers.
+        learning_rate: alpha.
+        weight_decay: lambda, the weight of the l2 term.
+
+    Example:
+        >>> import torch
+        >>> from alfa import SGD, Params
+        >>> rule = SGD({"w": torch.Size([2])}, learning_rate=0.1)
+        >>> theta = Params.of({"w": torch.ones(1, 2)})
+        >>> rates = rule.rates(0, theta, theta)
+        >>> round(float(rates.alpha), 4), float(rates.beta)
+        (0.1, 1.0)
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, torch.Size],
+        *,
+        learning_rate: PositiveFloat = 0.01,
+        weight_decay: NonNegativeFloat = 0.0,
+    ) -> None:
+        super().__init__(layers)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        like = params.flat
+        alpha = like.new_tensor(self.learning_rate)
+        # Eq. 3: beta = 1 - alpha lambda
+        beta = 1 - like.new_tensor(self.learning_rate * self.weight_decay)
+        return Rates(alpha, beta)

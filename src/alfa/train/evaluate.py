@@ -1,0 +1,110 @@
+"""Evaluation: adaptation without any graph, on tasks that were never trained on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alfa.data import Split, Tasks
+from alfa.errors import DivergedError
+from alfa.inner import Learner
+
+# Tasks that are adapted at once; more cost memory and save nothing.
+_STACK = 100
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        loss: the mean query loss over tasks.
+        interval: half the width of the 95 % confidence interval of that mean.
+        num_tasks: how many tasks it was taken over.
+        num_steps: inner steps.
+        split: which tasks they were.
+        seed: with `split`, decides the tasks.
+    """
+
+    loss: float
+    interval: float
+    num_tasks: int
+    num_steps: int
+    split: Split
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate(
+    learner: Learner,
+    tasks: Tasks,
+    *,
+    num_tasks: int = 600,
+    num_steps: int | None = None,
+    split: Split = "test",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Evaluation:
+    """Adapt to every task and average the query losses.
+
+    Raises:
+        DivergedError: a loss is not finite; names the task and the step.
+    """
+    losses = []
+    for first in range(0, num_tasks, _STACK):
+        episode = tasks.episode(
+            first, num_tasks=min(_STACK, num_tasks - first), split=split, seed=seed
+        )
+        outcome = learner(episode.to(device), num_steps=num_steps, order="none")
+        check_finite(
+            outcome.adapted.support_losses,
+            outcome.query_losses,
+            rule=type(learner.rule).__name__,
+            where=f"in the evaluation on {split} tasks",
+            first_task=first,
+        )
+        losses.append(outcome.query_losses)
+    values = torch.cat(losses).double().cpu()
+    spread = float(values.std(correction=1)) if len(values) > 1 else math.nan
+    return Evaluation(
+        loss=float(values.mean()),
+        interval=1.96 * spread / math.sqrt(len(values)),
+        num_tasks=num_tasks,
+        num_steps=learner.num_steps if num_steps is None else num_steps,
+        split=split,
+        seed=seed,
+    )
+
+
+def check_finite(
+    support_losses: Tensor, query_losses: Tensor, *, rule: str, where: str, first_task: int = 0
+) -> None:
+    """Raise if a loss is not finite.
+
+    Args:
+        support_losses: ``[step, task]``.
+        query_losses: ``[task]``.
+        rule: its name.
+        where: in what work this happened.
+        first_task: the number of the first of these tasks.
+
+    Raises:
+        DivergedError: names rule, task and step.
+    """
+    losses = torch.cat([support_losses.detach(), query_losses.detach().unsqueeze(0)])
+    finite = losses.isfinite()
+    if bool(finite.all()):
+        return
+    step, task = (int(index) for index in (~finite).nonzero()[0])
+    last = step == len(support_losses)
+    what = "the query loss after the last step" if last else f"the support loss at step {step}"
+    raise DivergedError(
+        f"{what} of task {first_task + task} is {float(losses[step, task])} {where}, with the "
+        f"rule {rule}; a smaller learning rate, inner or outer, usually helps."
+    )

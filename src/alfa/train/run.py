@@ -1,0 +1,99 @@
+"""A run folder: what an experiment leaves behind.
+
+config.toml                 the experiment, every option spelled out
+metrics.jsonl               one JSON object per validation
+checkpoints/last.safetensors, best.safetensors
+result.json                 the test, when training is complete
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from alfa.config import Experiment, load_experiment, to_dict
+from alfa.errors import CheckpointError
+from alfa.train.checkpoint import Checkpoint
+from alfa.train.files import write_atomic, write_json
+
+
+class Run:
+    """One run folder.
+
+    Args:
+        path: the folder; it need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+
+    def checkpoint(self, name: str) -> Path:
+        return self.path / "checkpoints" / f"{name}.safetensors"
+
+    @property
+    def exists(self) -> bool:
+        return self.config.is_file()
+
+    def create(self, experiment: Experiment) -> None:
+        """Begin a run.
+
+        Raises:
+            CheckpointError: the folder holds something already.
+        """
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            hint = "continue it with --resume, or " if self.exists else ""
+            raise CheckpointError(
+                f"{self.path} is not empty; {hint}choose another folder with --out."
+            )
+        write_atomic(self.config, tomli_w.dumps(to_dict(experiment)).encode())
+
+    def experiment(self) -> Experiment:
+        """The experiment of this run.
+
+        Raises:
+            CheckpointError: the folder is not a run.
+        """
+        if not self.exists:
+            missing = "has no config.toml" if self.path.is_dir() else "does not exist"
+            raise CheckpointError(
+                f"{self.path} is not a run: it {missing}; give a folder that "
+                "`alfa train --out` made."
+            )
+        return load_experiment(self.config)
+
+    def load_checkpoint(self, name: str, experiment: Experiment) -> Checkpoint:
+        return Checkpoint.load(self.checkpoint(name), fingerprint=experiment.fingerprint())
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The records so far; a last line cut off by a crash does not count."""
+        records = []
+        for line in self.metrics.read_text().splitlines() if self.metrics.is_file() else ():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
+
+    def rewind_metrics(self, iteration: int) -> None:
+        """Forget the records after an iteration, which will be written again."""
+        kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
+        write_atomic(self.metrics, "".join(json.dumps(r) + "\n" for r in kept).encode())
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        write_json(self.result, result)
+
+    def read_result(self) -> dict[str, Any] | None:
+        if not self.result.is_file():
+            return None
+        content: dict[str, Any] = json.loads(self.result.read_text())
+        return content

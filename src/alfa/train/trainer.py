@@ -1,0 +1,232 @@
+"""The outer loop (Eqs. 2 and 6, Algorithm 1)."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import alfa
+from alfa.build import build_learner, build_tasks
+from alfa.config import Experiment, to_dict
+from alfa.errors import CheckpointError, DivergedError
+from alfa.train.checkpoint import Checkpoint
+from alfa.train.evaluate import check_finite, evaluate
+from alfa.train.run import Run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands, for whoever shows it.
+
+    Attributes:
+        iteration: outer iterations done.
+        num_iterations: how many there will be.
+        record: the newest line of the metrics, if one was written just now.
+    """
+
+    iteration: int
+    num_iterations: int
+    record: dict[str, Any] | None = None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def train(
+    experiment: Experiment,
+    path: Path,
+    *,
+    resume: bool = False,
+    device: torch.device | str = "cpu",
+    on_progress: OnProgress = lambda progress: None,
+) -> dict[str, Any]:
+    """Train an experiment in a run folder, then test its best model.
+
+    Args:
+        experiment: what to train.
+        path: the run folder.
+        resume: go on from the folder's last checkpoint, to the same numbers as an unbroken run.
+        device: where to compute.
+        on_progress: called after every iteration.
+
+    Returns:
+        The content of ``result.json``.
+
+    Raises:
+        CheckpointError: the folder cannot be used, or there is nothing to resume.
+        DivergedError: a loss or gradient is not finite; the last good checkpoint is kept.
+    """
+    # Built first: what cannot be built leaves no folder behind.
+    trainer = _Trainer(experiment, Run(path), device, on_progress)
+    trainer.prepare(resume=resume)
+    trainer.train()
+    return trainer.test()
+
+
+class _Trainer:
+    def __init__(
+        self, experiment: Experiment, run: Run, device: torch.device | str, on_progress: OnProgress
+    ) -> None:
+        self.experiment, self.run, self.device = experiment, run, torch.device(device)
+        self.on_progress = on_progress
+        self.tasks = build_tasks(experiment)
+        self.learner = build_learner(experiment, self.tasks).to(self.device)
+        self.parameters = list(self.learner.meta_parameters())
+        self.optimizer = (
+            torch.optim.Adam(self.parameters, lr=experiment.outer.learning_rate, fused=True)
+            if self.parameters
+            else None
+        )
+        self.iteration = 0
+        self.best_loss = float("inf")
+        self.best_iteration = 0
+        self.seconds = 0.0
+
+    def prepare(self, *, resume: bool) -> None:
+        if not resume:
+            self.run.create(self.experiment)
+            return
+        if not self.run.checkpoint("last").is_file():
+            # Killed before the first checkpoint: the beginning is where it goes on from.
+            if self.run.experiment().fingerprint() != self.experiment.fingerprint():
+                raise CheckpointError(f"{self.run.path} is a run of another experiment.")
+            self.run.rewind_metrics(0)
+            return
+        checkpoint = self.run.load_checkpoint("last", self.experiment)
+        checkpoint.restore(self.learner, self.optimizer)
+        self.iteration = checkpoint.progress["iteration"]
+        self.best_loss = checkpoint.progress["best_loss"]
+        self.best_iteration = checkpoint.progress["best_iteration"]
+        self.seconds = checkpoint.progress["seconds"]
+        self.run.rewind_metrics(self.iteration)
+
+    def train(self) -> None:
+        outer = self.experiment.outer
+        # A fixed init with a rule that has no parameters has nothing to train.
+        num_iterations = outer.num_iterations if self.parameters else 0
+        if self.iteration >= num_iterations:
+            if self.iteration == 0:
+                self._validate([])
+            return
+        window: list[float] = []
+        while self.iteration < num_iterations:
+            began = time.perf_counter()
+            window.append(self._step())
+            self.iteration += 1
+            self.seconds += time.perf_counter() - began
+            record = None
+            if self.iteration % outer.validate_every == 0 or self.iteration == num_iterations:
+                record = self._validate(window)
+                window = []
+            self.on_progress(Progress(self.iteration, num_iterations, record))
+
+    def _step(self) -> float:
+        """One outer iteration; returns the mean query loss."""
+        assert self.optimizer is not None
+        outer = self.experiment.outer
+        episode = self.tasks.episode(
+            self.iteration * outer.num_tasks,
+            num_tasks=outer.num_tasks,
+            split="train",
+            seed=self.experiment.seed,
+        )
+        outcome = self.learner(episode.to(self.device))
+        check_finite(
+            outcome.adapted.support_losses,
+            outcome.query_losses,
+            rule=self.experiment.rule.name,
+            where=f"at iteration {self.iteration}",
+        )
+        # Eqs. 2 and 6, with the mean over tasks in place of the sum
+        loss = outcome.query_losses.mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self._check_gradient()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _check_gradient(self) -> None:
+        """Refuse an outer gradient that is not finite, and shorten one that is too long."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        limit = self.experiment.outer.max_gradient_norm
+        if limit is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
+        if not bool(norm.isfinite()):
+            raise DivergedError(
+                f"the outer gradient at iteration {self.iteration} is not finite, with the rule "
+                f"{self.experiment.rule.name}; a smaller learning rate, inner or outer, usually "
+                "helps."
+            )
+
+    def _validate(self, window: list[float]) -> dict[str, Any]:
+        """Validate, write the metrics, and keep the state."""
+        outer, seed = self.experiment.outer, self.experiment.seed
+        evaluation = evaluate(
+            self.learner,
+            self.tasks,
+            num_tasks=outer.num_val_tasks,
+            split="val",
+            seed=seed,
+            device=self.device,
+        )
+        record: dict[str, Any] = {"iteration": self.iteration}
+        if window:
+            record["train_loss"] = sum(window) / len(window)
+        record["val_loss"] = evaluation.loss
+        # The metrics come first: a record without its checkpoint is forgotten on resume.
+        self.run.append_metrics(record)
+        better = evaluation.loss < self.best_loss
+        if better:
+            self.best_loss, self.best_iteration = evaluation.loss, self.iteration
+            self._checkpoint(None).save(self.run.checkpoint("best"))
+        self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
+        return record
+
+    def _checkpoint(self, optimizer: torch.optim.Optimizer | None) -> Checkpoint:
+        return Checkpoint.of(
+            self.learner,
+            optimizer,
+            fingerprint=self.experiment.fingerprint(),
+            progress={
+                "iteration": self.iteration,
+                "best_loss": self.best_loss,
+                "best_iteration": self.best_iteration,
+                "seconds": self.seconds,
+            },
+        )
+
+    def test(self) -> dict[str, Any]:
+        """Test the model that was best in validation."""
+        self.run.load_checkpoint("best", self.experiment).restore(self.learner)
+        evaluation = evaluate(
+            self.learner,
+            self.tasks,
+            num_tasks=self.experiment.test.num_tasks,
+            split="test",
+            seed=self.experiment.seed,
+            device=self.device,
+        )
+        result = {
+            "test": evaluation.as_dict(),
+            "best_iteration": self.best_iteration,
+            "val_loss": self.best_loss,
+            "num_iterations": self.iteration,
+            "num_meta_parameters": sum(p.numel() for p in self.parameters),
+            "seconds": round(self.seconds, 2),
+            "versions": {
+                "alfa": alfa.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+            "config": to_dict(self.experiment),
+        }
+        self.run.write_result(result)
+        return result

@@ -1,0 +1,159 @@
+"""Plain definitions that every layer of the package shares.
+
+Everything in the inner loop carries a leading *task* dimension: parameters are
+``[task, ...]``, data ``[task, example, ...]`` and losses ``[task]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+Memory = tuple[Tensor | None, ...]
+"""What an update rule remembers from one inner step to the next."""
+
+Order = Literal["second", "first", "none"]
+"""How far the outer gradient sees: through the inner gradients (``second``),
+past them as constants (``first``), or not at all (``none``, for evaluation)."""
+
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Count = Annotated[int, Ge(1)]
+
+
+class Layers(Mapping[str, torch.Size]):
+    """Names and shapes of the layers that are adapted, in order.
+
+    A *layer* is one named parameter tensor; its shape is without the task dimension.
+
+    Attributes:
+        sizes: the number of values in each layer.
+        bounds: where each layer begins in a row that holds all of them, and where the row ends.
+    """
+
+    def __init__(self, shapes: Mapping[str, torch.Size]) -> None:
+        self._shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
+        self.sizes = [shape.numel() for shape in self._shapes.values()]
+        self.bounds = np.cumsum([0, *self.sizes])
+        self._indices: dict[torch.device, Tensor] = {}
+
+    def index(self, device: torch.device) -> Tensor:
+        """The number of the layer that each value of a row belongs to."""
+        if device not in self._indices:
+            numbers = torch.arange(len(self.sizes), device=device)
+            sizes = torch.tensor(self.sizes, device=device)
+            self._indices[device] = numbers.repeat_interleave(sizes)
+        return self._indices[device]
+
+    def __getitem__(self, name: str) -> torch.Size:
+        return self._shapes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __repr__(self) -> str:
+        return f"Layers({self._shapes})"
+
+
+class Params(Mapping[str, Tensor]):
+    """The adapted parameters of a stack of tasks: one row per task, seen as named layers.
+
+    ``params["linear1.weight"]`` is ``[task, ...]``. That all layers of a task lie in one row
+    makes an inner update one operation, however many layers there are.
+
+    Args:
+        flat: ``[task, size]``, every layer flattened, one after the other.
+        layers: which layers these are.
+    """
+
+    def __init__(self, flat: Tensor, layers: Layers) -> None:
+        self.flat = flat
+        self.layers = layers
+        self._views: dict[str, Tensor] | None = None
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Params:
+        """Parameters from one ``[task, ...]`` tensor for each layer."""
+        if isinstance(tensors, Params):
+            return tensors
+        layers = Layers({name: tensor.shape[1:] for name, tensor in tensors.items()})
+        return cls(torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1), layers)
+
+    def like(self, flat: Tensor) -> Params:
+        """Other values of the same layers."""
+        return Params(flat, self.layers)
+
+    @property
+    def num_tasks(self) -> int:
+        return self.flat.shape[0]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if self._views is None:
+            parts = self.flat.split(self.layers.sizes, dim=1)
+            self._views = {
+                layer: part.unflatten(1, shape) if shape else part.squeeze(1)
+                for part, (layer, shape) in zip(parts, self.layers.items(), strict=True)
+            }
+        return self._views[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A stack of few-shot tasks, each with a support and a query set.
+
+    Attributes:
+        support_x: ``[task, support, ...]``, what each task is learned from.
+        support_y: ``[task, support, ...]``, its targets.
+        query_x: ``[task, query, ...]``, what each adapted model is judged on.
+        query_y: ``[task, query, ...]``, its targets.
+    """
+
+    support_x: Tensor
+    support_y: Tensor
+    query_x: Tensor
+    query_y: Tensor
+
+    @property
+    def num_tasks(self) -> int:
+        return self.support_x.shape[0]
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Episode:
+        """The same tasks elsewhere; `dtype` changes floating-point tensors only."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, dtype if tensor.is_floating_point() else None)
+
+        return Episode(
+            move(self.support_x), move(self.support_y), move(self.query_x), move(self.query_y)
+        )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The learning rates and weight-decay terms of one inner step (Eq. 4).
+
+    Attributes:
+        alpha: either one tensor that broadcasts to ``[task, layer]``, or a mapping from
+            layer name to a tensor that broadcasts to that layer's ``[task, ...]``.
+        beta: the same for the factor on the weights.
+        memory: what the rule wants to see again at the next step.
+    """
+
+    alpha: Tensor | Mapping[str, Tensor]
+    beta: Tensor | Mapping[str, Tensor]
+    memory: Memory = field(default=(), repr=False)

@@ -18,6 +18,7 @@ from alfa.rules import RULES
 
 
 def build_tasks(experiment: Experiment) -> Tasks:
+    """Where the tasks of an experiment come from."""
     return TASKS.get(experiment.tasks.name)(**options_of(experiment.tasks, TASKS))
 
 

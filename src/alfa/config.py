@@ -159,6 +159,7 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
 
 
 def builtin_experiments() -> list[str]:
+    """The names of the experiments that come with the package."""
     folder = resources.files("alfa") / "experiments"
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name[-5:] == ".toml")
 
@@ -276,6 +277,13 @@ def _sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
             return f"{where} is not a known key{listed}.{did_you_mean(path[-1], known)}"
         case "missing":
             return f"{where} is missing."
+        case "unexpected_keyword_argument":
+            return f"{where} is not a known key."
+        case "union_tag_not_found" | "union_tag_invalid":
+            return (
+                f"{where} is {fault['input']!r}, but must say where the rate comes from: "
+                "source = 'constant' (with a value), 'learned' or, for ALFA, 'generated'."
+            )
         case _:
             message = fault["msg"][0].lower() + fault["msg"][1:]
             message = message.removeprefix("input ").removeprefix("should ").removeprefix("be ")

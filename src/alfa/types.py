@@ -41,15 +41,31 @@ class Layers(Mapping[str, torch.Size]):
         self._shapes = {name: torch.Size(shape) for name, shape in shapes.items()}
         self.sizes = [shape.numel() for shape in self._shapes.values()]
         self.bounds = np.cumsum([0, *self.sizes])
-        self._indices: dict[torch.device, Tensor] = {}
+        self._index: dict[torch.device, Tensor] = {}
+        self._averages: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        self._membership: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def index(self, device: torch.device) -> Tensor:
         """The number of the layer that each value of a row belongs to."""
-        if device not in self._indices:
+        if device not in self._index:
             numbers = torch.arange(len(self.sizes), device=device)
             sizes = torch.tensor(self.sizes, device=device)
-            self._indices[device] = numbers.repeat_interleave(sizes)
-        return self._indices[device]
+            self._index[device] = numbers.repeat_interleave(sizes)
+        return self._index[device]
+
+    def averages(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """``[size, layer]``: a row times this gives the mean of every layer."""
+        if (device, dtype) not in self._averages:
+            membership = self.membership(device, dtype)
+            self._averages[device, dtype] = (membership / membership.sum(1, keepdim=True)).T
+        return self._averages[device, dtype]
+
+    def membership(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """``[layer, size]``: 1 where a value of a row belongs to the layer, else 0."""
+        if (device, dtype) not in self._membership:
+            numbers = torch.arange(len(self.sizes), device=device).unsqueeze(1)
+            self._membership[device, dtype] = (self.index(device) == numbers).to(dtype)
+        return self._membership[device, dtype]
 
     def __getitem__(self, name: str) -> torch.Size:
         return self._shapes[name]

@@ -106,7 +106,9 @@ def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet:
             if progress is None:
                 waiting.remove(name)
                 continue
-            note = {} if progress.record is None else {"note": note_of(progress.record)}
+            note: dict[str, Any] = (
+                {} if progress.record is None else {"note": note_of(progress.record)}
+            )
             total = progress.num_iterations
             bars.update(ids[name], completed=progress.iteration, total=total, **note)
             if not console.is_terminal:

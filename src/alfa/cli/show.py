@@ -46,6 +46,7 @@ def progress_bars(console: Console) -> Progress:
 
 
 def note_of(record: dict[str, Any]) -> str:
+    """What a progress line says of the newest metrics."""
     return f"validation loss {record['val_loss']:.3f}"
 
 
@@ -60,7 +61,9 @@ def show_progress(name: str, *, quiet: bool) -> Iterator[Callable[[TrainingProgr
             bar = bars.add_task(name, total=None, note="")
 
             def update(progress: TrainingProgress) -> None:
-                note = {} if progress.record is None else {"note": note_of(progress.record)}
+                note: dict[str, Any] = (
+                    {} if progress.record is None else {"note": note_of(progress.record)}
+                )
                 bars.update(
                     bar, completed=progress.iteration, total=progress.num_iterations, **note
                 )

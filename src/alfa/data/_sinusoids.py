@@ -21,7 +21,10 @@ class Sine:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """y for x ``[task, example]``."""
-        return self.amplitude[:, None] * np.sin(self.frequency[:, None] * x + self.phase[:, None])
+        y: np.ndarray = self.amplitude[:, None] * np.sin(
+            self.frequency[:, None] * x + self.phase[:, None]
+        )
+        return y
 
 
 @register_tasks("sinusoid")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class MLP(Model):
         if any(units < 1 for units in hidden):
             raise ConfigError(f"`hidden` is {list(hidden)}, but every layer needs a unit or more.")
         self.sizes = (torch.Size(input_shape).numel(), *hidden, num_outputs)
-        pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        pairs = pairwise(self.sizes)
         for number, (fan_in, fan_out) in enumerate(pairs, start=1):
             linear = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
             nn.init.xavier_uniform_(linear.weight, generator=generator)

@@ -39,4 +39,7 @@ def worth_it(*tensors: Tensor, work: int) -> bool:
 
 def arrays(*tensors: Tensor) -> list[Any]:
     """Contiguous arrays; those to be written to must come from contiguous tensors."""
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+    return [
+        (tensor if tensor.is_contiguous() else tensor.contiguous()).detach().numpy()
+        for tensor in tensors
+    ]

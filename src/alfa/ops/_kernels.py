@@ -2,7 +2,8 @@
 
 They take contiguous numpy views of torch tensors, all of one dtype, and write into arrays
 that the caller made. Parameters come in rows, ``[task, size]``: of a perceptron with layers
-of `sizes`, each weight ``[out, in]`` and then its bias. The equations are those of `alfa.ops._mlp` and `alfa.ops._update`.
+of `sizes`, each weight ``[out, in]`` and then its bias. The equations are those of
+`alfa.ops._mlp`.
 """
 
 from __future__ import annotations
@@ -144,18 +145,6 @@ def _backward_task(x, theta, sizes, kept, dy, gradient):
 
 
 @_jit
-def mlp_forward(x, theta, sizes, kept, y):
-    for task in range(x.shape[0]):
-        _forward_task(x[task], theta[task], sizes, kept[task], y[task])
-
-
-@_jit
-def mlp_backward(x, theta, sizes, kept, dy, gradient):
-    for task in range(x.shape[0]):
-        _backward_task(x[task], theta[task], sizes, kept[task], dy[task], gradient[task])
-
-
-@_jit
 def mlp_mse_gradients(x, targets, theta, sizes, kept, dy, losses, gradient):
     num_values = targets.shape[1] * targets.shape[2]
     for task in range(x.shape[0]):
@@ -227,39 +216,3 @@ def mlp_mse_hessian_product(x, theta, sizes, kept, dy, u, product):
             for o in range(e.shape[1]):
                 e[row, o] *= 2 / e.size
         _f_sweep(x[task], theta[task], sizes, kept[task], dy[task], u[task], cs, e, product[task])
-
-
-@_jit
-def layer_means(flat, bounds, means):
-    for task in range(flat.shape[0]):
-        for layer in range(len(bounds) - 1):
-            first, end = bounds[layer], bounds[layer + 1]
-            total = flat[task, first]
-            for i in range(first + 1, end):
-                total += flat[task, i]
-            means[task, layer] = total / (end - first)
-
-
-@_jit
-def update(alpha, beta, theta, grad, bounds, updated):
-    for task in range(theta.shape[0]):
-        for layer in range(len(bounds) - 1):
-            a, b = alpha[task, layer], beta[task, layer]
-            for i in range(bounds[layer], bounds[layer + 1]):
-                updated[task, i] = b * theta[task, i] - a * grad[task, i]
-
-
-@_jit
-def update_backward(alpha, beta, theta, grad, v, bounds, in_alpha, in_beta, in_theta, in_grad):
-    for task in range(theta.shape[0]):
-        for layer in range(len(bounds) - 1):
-            a, b = alpha[task, layer], beta[task, layer]
-            in_alpha[task, layer] = 0
-            in_a = in_b = in_alpha[task, layer]
-            for i in range(bounds[layer], bounds[layer + 1]):
-                in_a -= v[task, i] * grad[task, i]
-                in_b += v[task, i] * theta[task, i]
-                in_theta[task, i] = b * v[task, i]
-                in_grad[task, i] = -a * v[task, i]
-            in_alpha[task, layer] = in_a
-            in_beta[task, layer] = in_b

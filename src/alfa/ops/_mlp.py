@@ -22,6 +22,7 @@ The masks are constant wherever the derivative exists.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def mlp(x: Tensor, theta: Tensor, sizes: Sequence[int]) -> Tensor:
         ``[task, example, out]`` of the last layer.
     """
     a, first = x, 0
-    for layer, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         middle, end = first + fan_in * fan_out, first + (fan_in + 1) * fan_out
         weight = theta[:, first:middle].unflatten(1, (fan_out, fan_in))
         a = torch.baddbmm(theta[:, None, middle:end], a, weight.transpose(1, 2))
@@ -98,7 +99,7 @@ class _MSEGradients(torch.autograd.Function):
         return losses, gradient
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, _: Tensor, u: Tensor) -> tuple[Tensor | None, ...]:
         x, theta, kept, dy = ctx.saved_tensors
         product = torch.empty_like(theta)

@@ -1,23 +1,27 @@
-"""The inner update (Eq. 4) and the learning state, over all layers at once."""
+"""The inner update (Eq. 4) and the learning state, over all layers at once.
+
+With small networks the number of operations, not the arithmetic, is what an inner step costs.
+There, one product with a matrix of zeros and ones gathers or spreads the values of all layers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from alfa.ops import _compiled as compiled
 from alfa.types import Layers, Params, Rates
+
+# Entries of that matrix beyond which working layer by layer is faster.
+_LARGEST_MATRIX = 1_000_000
 
 
 def layer_means(params: Params) -> Tensor:
     """The mean of every layer, task by task, ``[task, layer]``."""
     flat, layers = params.flat, params.layers
-    if compiled.worth_it(flat, work=flat.numel()):
-        return _LayerMeans.apply(flat, layers)  # type: ignore[no-any-return, no-untyped-call]
+    if _small(layers):
+        return flat @ layers.averages(flat.device, flat.dtype)
     return torch.stack([part.mean(1) for part in flat.split(layers.sizes, dim=1)], dim=1)
 
 
@@ -29,11 +33,12 @@ def spread(values: Tensor, layers: Layers) -> Tensor:
         layers: the layers.
 
     Returns:
-        ``[..., size]``, one value for each parameter.
+        What broadcasts to ``[..., size]``, one value for each parameter.
     """
-    if values.ndim == 0:
+    if values.ndim == 0 or values.shape[-1] == 1:
         return values
-    values = values.expand(*values.shape[:-1], len(layers))
+    if _small(layers):
+        return values @ layers.membership(values.device, values.dtype)
     return values.index_select(-1, layers.index(values.device))
 
 
@@ -45,15 +50,12 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
         grads: the gradient of each task's support loss there.
         rates: alpha and beta, layer-wise or element-wise.
     """
-    alpha, beta = rates.alpha, rates.beta
-    if isinstance(alpha, Tensor) and isinstance(beta, Tensor):
-        shape = (params.num_tasks, len(params))
-        tensors = (alpha.expand(shape), beta.expand(shape), params.flat, grads.flat)
-        if compiled.worth_it(*tensors, work=params.flat.numel()):
-            return params.like(_Update.apply(*tensors, params.layers))  # type: ignore[no-untyped-call]
-    return params.like(
-        _element_wise(beta, params) * params.flat - _element_wise(alpha, params) * grads.flat
-    )
+    alpha, beta = _element_wise(rates.alpha, params), _element_wise(rates.beta, params)
+    return params.like(beta * params.flat - alpha * grads.flat)
+
+
+def _small(layers: Layers) -> bool:
+    return len(layers) * int(layers.bounds[-1]) <= _LARGEST_MATRIX
 
 
 def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor:
@@ -63,49 +65,3 @@ def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor
     if isinstance(rate, Params):
         return rate.flat
     return torch.cat([rate[name].expand_as(params[name]).flatten(1) for name in params], dim=1)
-
-
-class _LayerMeans(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, flat: Tensor, layers: Layers) -> Tensor:
-        ctx.layers = layers
-        means = flat.new_empty(flat.shape[0], len(layers))
-        compiled.kernels().layer_means(*compiled.arrays(flat), layers.bounds, means.numpy())
-        return means
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        sizes = grads[0].new_tensor(ctx.layers.sizes)
-        return spread(grads[0] / sizes, ctx.layers), None
-
-
-class _Update(torch.autograd.Function):
-    """Forward: theta' = beta theta - alpha g, layer by layer.
-
-    Backward, with v the gradient in theta': beta v in theta, -alpha v in g, and the sums
-    over the layer of v theta in beta and of -v g in alpha.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, alpha: Tensor, beta: Tensor, theta: Tensor, grad: Tensor, layers: Layers
-    ) -> Tensor:
-        ctx.save_for_backward(alpha, beta, theta, grad)
-        ctx.layers = layers
-        updated = torch.empty_like(grad)
-        inputs = compiled.arrays(alpha, beta, theta, grad)
-        compiled.kernels().update(*inputs, layers.bounds, updated.numpy())
-        return updated
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
-        alpha, beta, theta, grad = ctx.saved_tensors
-        shape = alpha.shape
-        outputs = [v.new_empty(shape), v.new_empty(shape), torch.empty_like(v), torch.empty_like(v)]
-        compiled.kernels().update_backward(
-            *compiled.arrays(alpha, beta, theta, grad, v),
-            ctx.layers.bounds,
-            *compiled.arrays(*outputs),
-        )
-        return (*outputs, None)

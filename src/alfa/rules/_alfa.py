@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -181,7 +182,7 @@ def _generator_network(
 ) -> nn.Sequential:
     sizes = [num_inputs, *[num_hidden] * (depth - 1), num_outputs]
     modules: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         linear = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
         bound = fan_in**-0.5
         for parameter in linear.parameters():

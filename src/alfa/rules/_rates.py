@@ -124,8 +124,9 @@ class WeightFactor(nn.Module):
     """Turns layer-wise values into beta, the factor on the weights in Eq. 4.
 
     ``"decay"`` reads a value as the amount of decay, beta = 1 - value, and ``"factor"`` as
-    beta itself, which is also how a constant is read. With `per_parameter`, the amount is multiplied by a meta-learned decay of each
-    single weight, which gives a random init the prior it lacks (section 3.3).
+    beta itself, which is also how a constant is read. With `per_parameter`, the amount is
+    multiplied by a meta-learned decay of each single weight, which gives a random init the
+    prior it lacks (section 3.3).
 
     Args:
         beta: where the values come from.

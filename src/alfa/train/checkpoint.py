@@ -67,7 +67,7 @@ class Checkpoint:
         if not path.is_file():
             raise CheckpointError(f"there is no checkpoint {path}.")
         try:
-            with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             found, progress = metadata["fingerprint"], json.loads(metadata["progress"])

@@ -31,4 +31,5 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())

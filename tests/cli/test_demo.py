@@ -1,0 +1,132 @@
+"""The demo: one page that stands alone, and no harm to what is there already."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def first(shell, tmp_path_factory: pytest.TempPathFactory):
+    """A short demo, told as JSON."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    return out, shell("demo", "--iterations", "30", "--out", out, "--json")
+
+
+@pytest.fixture(scope="module")
+def page(first) -> str:
+    return (first[0] / "report.html").read_text()
+
+
+def test_json_is_all_that_is_printed(first) -> None:
+    out, answer = first
+    assert (answer.code, answer.err) == (0, "")
+    content = json.loads(answer.out)
+    assert set(content) == {"MAML", "ALFA + MAML", "report"}
+    assert Path(content["report"]) == out / "report.html"
+    for title, name in (("MAML", "sinusoid-maml"), ("ALFA + MAML", "sinusoid-alfa")):
+        assert content[title] == json.loads((out / name / "result.json").read_text())
+        assert content[title]["num_iterations"] == 30
+
+
+def test_the_page_stands_alone(page: str) -> None:
+    sources = re.findall(r"""(?:src|href|action|data|poster)\s*=\s*["']([^"']*)""", page)
+    assert sources
+    assert all(source.startswith("data:image/") for source in sources)
+    assert "http://" not in page
+    assert "https://" not in page
+    assert not re.search(r"<(script|link|iframe|object|embed)\b|@import|url\(|file:", page)
+
+
+def test_the_page_shows_both_methods_and_their_figures(first, page: str) -> None:
+    rows = re.findall(r"<tr><td>(.*?)</td>\s*<td>(.*?)</td>", page)
+    results = json.loads(first[1].out)
+    assert rows == [
+        (title, f"{results[title]['test']['loss']:.3f}") for title in ("MAML", "ALFA + MAML")
+    ]
+
+
+def test_the_page_holds_three_figures(page: str) -> None:
+    images = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', page)
+    drawings = [base64.b64decode(image, validate=True).decode() for image in images]
+    assert len(drawings) == 3
+    assert all("<svg" in drawing and drawing.rstrip().endswith("</svg>") for drawing in drawings)
+    assert "unseen task 1" in drawings[0]
+    assert "outer iteration" in drawings[1]
+    assert "inner step" in drawings[2]
+    references = [
+        target for drawing in drawings for target in re.findall(r'href="([^"]*)"', drawing)
+    ]
+    assert all(target.startswith(("#", "data:")) for target in references)
+
+
+def test_the_page_says_how_it_was_made(page: str) -> None:
+    assert "<code>alfa demo --iterations 30</code>" in page
+
+
+def test_the_picture_is_a_png(first) -> None:
+    content = (first[0] / "tasks.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert content[12:16] == b"IHDR"
+    assert b"IEND" in content[-12:]
+
+
+def test_a_second_demo_replaces_the_first(first, shell, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(first[0], out)
+    results = json.loads(first[1].out)
+
+    answer = shell("demo", "--iterations", "1", "--out", out)
+
+    assert answer.code == 0
+    assert "MAML" in answer.out
+    assert "0.75 +- 0.15" in answer.out
+    assert {path.name for path in out.iterdir()} == {path.name for path in first[0].iterdir()}
+    new = json.loads((out / "sinusoid-alfa" / "result.json").read_text())
+    assert new["num_iterations"] == 1
+    assert new["test"] != results["ALFA + MAML"]["test"]
+
+
+@pytest.mark.parametrize("beside", [[], ["report.html"]], ids=["alone", "beside-a-report"])
+def test_a_folder_with_other_content_is_refused_and_kept(
+    refused, contents, tmp_path: Path, beside: list[str]
+) -> None:
+    for name in ["thesis.tex", *beside]:
+        (tmp_path / name).write_text("years of work")
+    before = contents(tmp_path)
+    assert "holds something other than a demo" in refused(
+        "demo", "--iterations", "1", "--out", tmp_path
+    )
+    assert contents(tmp_path) == before
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_and_kept(refused, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("mine")
+    assert "holds something other than a demo" in refused("demo", "--out", path)
+    assert path.read_text() == "mine"
+
+
+def test_runs_that_were_trained_by_themselves_are_kept(
+    refused, contents, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_training(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the folder was cleared")
+
+    # `alfa train sinusoid-alfa` puts its run at runs/sinusoid-alfa.
+    shutil.copytree(trained, tmp_path / "runs" / "sinusoid-alfa")
+    before = contents(tmp_path)
+    monkeypatch.setattr("alfa.cli.demo._train_side_by_side", no_training)
+    refused("demo", "--iterations", "1", "--out", tmp_path / "runs")
+    assert contents(tmp_path) == before
+
+
+def test_a_place_that_cannot_be_written_is_refused(refused, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    message = refused("demo", "--iterations", "1", "--out", tmp_path / "file" / "out", "--json")
+    assert str(tmp_path / "file") in message

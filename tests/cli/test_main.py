@@ -1,0 +1,442 @@
+"""The command line: what it prints, where, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import alfa as package
+from alfa.train import Run
+
+
+def _parse(text: str):
+    """JSON as everybody reads it, without Python's own NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A complete run that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+# --- what is refused
+
+
+def test_an_unknown_command_is_refused(refused) -> None:
+    assert "No such command 'trian'" in refused("trian")
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
+def test_an_unknown_option_is_refused(refused, command: str) -> None:
+    message = refused(command, "--frobnicate")
+    assert "--frobnicate" in message
+    assert f"{command} --help" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["train", "sinusoid-maml", "--sed", "1"], "--seed"),
+        (["evaluate", "somewhere", "--num-task", "5"], "--num-tasks"),
+        (["demo", "--iteration", "5"], "--iterations"),
+    ],
+)
+def test_a_misspelt_option_has_a_hint(refused, arguments: list[str], hint: str) -> None:
+    assert hint in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["evaluate", "somewhere", "--num-tasks", "0"], "--num-tasks"),
+        (["evaluate", "somewhere", "--num-tasks", "many"], "--num-tasks"),
+        (["evaluate", "somewhere", "--num-steps", "-1"], "--num-steps"),
+        (["evaluate", "somewhere", "--split", "tset"], "'test'"),
+        (["evaluate", "somewhere", "--checkpoint", "lats"], "'last'"),
+        (["train", "sinusoid-maml", "--seed", "-1"], "--seed"),
+        (["train", "sinusoid-maml", "--threads", "0"], "--threads"),
+        (["demo", "--iterations", "0"], "--iterations"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(refused, arguments: list[str], option: str) -> None:
+    assert option in refused(*arguments)
+
+
+def test_a_missing_argument_is_refused(refused) -> None:
+    assert "RUN" in refused("evaluate")
+    assert "EXPERIMENT" in refused("train")
+
+
+def test_a_missing_file_is_refused(refused, tmp_path: Path) -> None:
+    path, out = tmp_path / "gone.toml", tmp_path / "run"
+    assert f"cannot read the experiment {path}" in refused("train", path, "--out", out)
+    assert not out.exists()
+
+
+def test_a_misspelt_experiment_is_refused(refused, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    message = refused("train", "sinusoid-alpha", "--out", out)
+    assert "Did you mean 'sinusoid-alfa'?" in message
+    assert not out.exists()
+
+
+def test_the_faults_of_an_experiment_are_listed_below_one_line(alfa, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    faults = ["--set", "rule.name=adam", "--set", "outer.num_tasks=0", "--set", "model.hiden=[8]"]
+    answer = alfa("train", "sinusoid-alfa", "--out", out, *faults)
+    first, *rest = answer.err.splitlines()
+    assert (answer.code, answer.out) == (2, "")
+    assert first == "alfa: sinusoid-alfa has 3 faults:"
+    assert [line[:4] for line in rest] == ["  - "] * 3
+    assert not out.exists()
+
+
+def test_one_fault_of_an_experiment_is_one_line(refused, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    message = refused("train", "sinusoid-alfa", "--out", out, "--set", "outer.num_tasks=0")
+    assert "outer.num_tasks is 0" in message
+    assert not out.exists()
+
+
+def test_what_cannot_be_built_is_refused_without_a_folder(refused, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    message = refused(
+        "train", "sinusoid-alfa", "--out", out, "--set", "init.adapt=['linear9.*']"
+    )
+    assert "matches no parameter" in message
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("setting", ["seed", "=1"])
+def test_a_setting_without_key_or_value_is_refused(refused, setting: str) -> None:
+    assert "--set takes key=value" in refused("train", "sinusoid-alfa", "--set", setting)
+
+
+def test_a_folder_that_is_not_a_run_is_refused(refused, tmp_path: Path) -> None:
+    assert "has no config.toml" in refused("evaluate", tmp_path)
+    assert "does not exist" in refused("evaluate", tmp_path / "gone")
+    assert "has no config.toml" in refused("train", "--resume", tmp_path)
+    assert "does not exist" in refused("train", "--resume", tmp_path / "gone")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["train", "--resume"]])
+def test_a_truncated_checkpoint_is_refused(refused, contents, run: Path, command) -> None:
+    for name in ("best", "last"):
+        path = Run(run).checkpoint(name)
+        path.write_bytes(path.read_bytes()[:1000])
+    before = contents(run)
+    assert "is damaged or not one of alfa" in refused(*command, run)
+    assert contents(run) == before
+
+
+def test_a_missing_checkpoint_is_refused(refused, run: Path) -> None:
+    Run(run).checkpoint("best").unlink()
+    assert "there is no checkpoint" in refused("evaluate", run)
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["train", "--resume"]])
+def test_a_checkpoint_of_another_experiment_is_refused(
+    refused, contents, run: Path, command
+) -> None:
+    config = Run(run).config
+    config.write_text(config.read_text().replace("seed = 0", "seed = 1"))
+    before = contents(run)
+    assert "belongs to another experiment" in refused(*command, run)
+    assert contents(run) == before
+
+
+def test_a_damaged_configuration_is_refused(refused, run: Path) -> None:
+    Run(run).config.write_text("seed = [")
+    assert "config.toml is not valid TOML" in refused("evaluate", run)
+
+
+def test_a_changed_setting_on_resume_is_refused(refused, contents, run: Path) -> None:
+    before = contents(run)
+    message = refused("train", "--resume", run, "--set", "outer.learning_rate=0.5")
+    assert "belongs to another experiment" in message
+    assert contents(run) == before
+
+
+def test_a_run_is_not_overwritten(refused, contents, run: Path, settings) -> None:
+    before = contents(run)
+    message = refused("train", "sinusoid-alfa", "--out", run, *settings)
+    assert "is not empty; continue it with --resume" in message
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("extra", [["sinusoid-alfa"], ["--out", "elsewhere"]])
+def test_resume_takes_no_experiment_and_no_folder(refused, trained: Path, extra) -> None:
+    assert "--resume takes its experiment and folder" in refused(
+        "train", "--resume", trained, *extra
+    )
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:99", "cp u", "meta"])
+def test_a_device_that_is_not_there_is_refused(
+    refused, tmp_path: Path, trained: Path, settings, device: str
+) -> None:
+    out = tmp_path / "run"
+    message = refused("train", "sinusoid-alfa", "--out", out, *settings, "--device", device)
+    assert f"--device is '{device}'" in message
+    assert not out.exists()
+    assert f"--device is '{device}'" in refused("evaluate", trained, "--device", device)
+
+
+def test_a_folder_below_a_file_is_refused(refused, tmp_path: Path, settings) -> None:
+    (tmp_path / "file").write_text("mine")
+    message = refused("train", "sinusoid-alfa", "--out", tmp_path / "file" / "run", *settings)
+    assert str(tmp_path / "file") in message
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(refused, tmp_path: Path, settings) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        message = refused("train", "sinusoid-alfa", "--out", tmp_path / "run", *settings)
+    finally:
+        tmp_path.chmod(0o700)
+    assert "Permission denied" in message
+    assert os.listdir(tmp_path) == []
+
+
+def _files_no_larger_than(size: int):
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return limit
+
+
+@pytest.mark.usefixtures("trained")  # so that the kernels are compiled and stored already
+@pytest.mark.parametrize("size", [100, 2500], ids=["configuration", "checkpoint"])
+def test_a_full_disk_leaves_nothing_half_written(
+    alfa, shell, tmp_path: Path, trained: Path, contents, settings, size: int
+) -> None:
+    out = tmp_path / "run"
+    command = ["train", "sinusoid-alfa", "--out", out, *settings]
+    answer = shell(*command, "--json", preexec_fn=_files_no_larger_than(size))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("alfa: ")
+    assert answer.err.count("\n") == 1
+    assert "File too large" in answer.err
+
+    left = contents(out) if out.exists() else {}
+    if size == 100:
+        assert left == {}
+    else:
+        assert set(left) == {"config.toml", "metrics.jsonl", "checkpoints"}
+        command = ["train", "--resume", out]
+    assert alfa(*command).code == 0
+    assert Run(out).read_metrics() == Run(trained).read_metrics()
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_full_disk_message_names_the_file(shell, tmp_path: Path, settings) -> None:
+    command = ["train", "sinusoid-alfa", "--out", tmp_path / "run", *settings, "--json"]
+    answer = shell(*command, preexec_fn=_files_no_larger_than(2500))
+    assert str(tmp_path / "run") in answer.err
+
+
+def test_a_diverging_run_is_told_in_one_sentence(refused, tmp_path: Path, settings) -> None:
+    command = ["train", "sinusoid-maml", "--out", tmp_path / "run", *settings, "--json"]
+    message = refused(*command, "--set", "rule.learning_rate=1e30")
+    assert "at iteration 0, with the rule sgd" in message
+
+
+def test_an_interrupt_is_told_in_one_line(alfa, tmp_path: Path, monkeypatch, settings) -> None:
+    def interrupt(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("alfa.data.Sinusoids.episode", interrupt)
+    answer = alfa("train", "sinusoid-maml", "--out", tmp_path / "run", *settings)
+    assert (answer.code, answer.out, answer.err) == (130, "", "alfa: stopped.\n")
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    code = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.wait(timeout=60) == 141
+        assert process.stderr.read() == b""
+
+
+# --- what is printed
+
+
+def test_without_arguments_it_helps(alfa) -> None:
+    answer = alfa()
+    assert "Usage" in answer.out + answer.err
+    assert not answer.err.startswith("alfa: Usage")
+
+
+def test_version(alfa) -> None:
+    answer = alfa("--version")
+    assert (answer.code, answer.out, answer.err) == (0, f"alfa {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
+def test_every_command_has_help(alfa, command: str) -> None:
+    answer = alfa(command, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.out
+    assert "Examples:" in answer.out
+
+
+def test_train_prints_json_and_nothing_else(alfa, tmp_path: Path, settings) -> None:
+    out = tmp_path / "run"
+    answer = alfa("train", "sinusoid-maml", "--out", out, *settings, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert _parse(answer.out) == _parse((out / "result.json").read_text())
+
+
+def test_train_prints_a_table_and_tells_its_progress_elsewhere(
+    alfa, tmp_path: Path, settings
+) -> None:
+    out = tmp_path / "my-run"
+    answer = alfa("train", "sinusoid-maml", "--out", out, *settings)
+    assert answer.code == 0
+    loss = Run(out).read_result()["test"]["loss"]
+    assert f"{loss:.4f}" in answer.out
+    assert str(out) in answer.out
+    assert [line.split(",")[0] for line in answer.err.splitlines()] == [
+        "my-run: 5/20",
+        "my-run: 10/20",
+        "my-run: 15/20",
+        "my-run: 20/20",
+    ]
+
+
+def test_the_run_folder_is_named_after_the_experiment(
+    alfa, tmp_path: Path, monkeypatch, settings
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('tasks = {name = "sinusoid"}\nmodel = {name = "mlp"}\n')
+    assert alfa("train", "mine.toml", *settings).code == 0
+    assert (tmp_path / "runs" / "mine" / "result.json").is_file()
+
+
+def test_the_seed_option_is_the_experiments_seed(alfa, tmp_path: Path, settings) -> None:
+    one_iteration = ["--set", "outer.num_iterations=1", "--seed", "3"]
+    answer = alfa(
+        "train", "sinusoid-maml", "--out", tmp_path / "run", *settings, *one_iteration, "--json"
+    )
+    assert _parse(answer.out)["config"]["seed"] == 3
+
+
+def test_evaluate_gives_the_figure_of_the_training(alfa, trained: Path) -> None:
+    answer = alfa("evaluate", trained, "--num-tasks", "5", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert _parse(answer.out) == Run(trained).read_result()["test"]
+
+
+def test_evaluate_prints_a_sentence(alfa, trained: Path) -> None:
+    answer = alfa("evaluate", trained, "--num-tasks", "5")
+    test = Run(trained).read_result()["test"]
+    assert f"loss {test['loss']:.4f} +- {test['interval']:.4f}" in answer.out
+    assert (answer.out.count("\n"), answer.err) == (1, "")
+
+
+def test_evaluate_of_one_task_prints_valid_json(alfa, trained: Path) -> None:
+    answer = alfa("evaluate", trained, "--num-tasks", "1", "--json")
+    assert _parse(answer.out)["num_tasks"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--split", "val"],
+        ["--seed", "1"],
+        ["--num-steps", "2"],
+        ["--num-steps", "0"],
+        ["--set", "tasks.num_support=5"],
+    ],
+)
+def test_options_of_evaluate_change_the_figure(alfa, trained: Path, options: list[str]) -> None:
+    found = _parse(alfa("evaluate", trained, "--num-tasks", "5", "--json", *options).out)
+    assert found["loss"] != Run(trained).read_result()["test"]["loss"]
+
+
+def test_evaluate_leaves_the_run_as_it_is(alfa, contents, run: Path) -> None:
+    before = contents(run)
+    assert alfa("evaluate", run, "--num-tasks", "3", "--checkpoint", "last").code == 0
+    assert contents(run) == before
+
+
+def test_resume_of_a_complete_run_gives_the_same_result(alfa, run: Path) -> None:
+    before = Run(run).read_result()
+    answer = alfa("train", "--resume", run, "--json")
+    assert answer.code == 0
+    assert _parse(answer.out) == before
+
+
+def test_resume_can_extend_a_run(alfa, run: Path) -> None:
+    answer = alfa("train", "--resume", run, "--set", "outer.num_iterations=25", "--json")
+    assert _parse(answer.out)["num_iterations"] == 25
+    assert [record["iteration"] for record in Run(run).read_metrics()] == [5, 10, 15, 20, 25]
+
+
+# --- how fast it answers
+
+
+def _best_of_three(command: list[str]) -> float:
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_help_answers_within_a_second() -> None:
+    code = "from alfa.cli.main import main; main(['--help'])"
+    assert _best_of_three([sys.executable, "-c", code]) < 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"]])
+def test_help_does_not_import_torch(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from alfa.cli.main import main
+try:
+    main({arguments!r})
+finally:
+    heavy = {{"torch", "numpy", "numba", "matplotlib", "pydantic"}} & set(sys.modules)
+    print("heavy:", *sorted(heavy), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "heavy:"
+
+
+def test_import_costs_little_beyond_torch() -> None:
+    code = """
+import time
+import torch
+began = time.perf_counter()
+import alfa
+print(time.perf_counter() - began)
+"""
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(times) < 0.3

@@ -1,0 +1,150 @@
+"""Builders that the tests share; everything is random, seeded and in float64."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from alfa.inits import INITS, Init, LearnedInit
+from alfa.inner import Learner
+from alfa.models import MLP
+from alfa.ops import _compiled as compiled
+from alfa.ops import mse
+from alfa.rules import RULES, Rule
+from alfa.types import Episode
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.fixture
+def randn(rng) -> Callable[..., Tensor]:
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def perturb(randn) -> Callable[..., nn.Module]:
+    """Moves every parameter at random, so that none has the value that it starts with."""
+
+    def move(module: nn.Module, scale: float = 0.1) -> nn.Module:
+        module.double()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(scale * randn(*parameter.shape))
+        return module
+
+    return move
+
+
+@pytest.fixture
+def without_numba(monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "_have_numba", lambda: False)
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def backend(request) -> str:
+    """Runs a test with the compiled kernels, and with torch's operations."""
+    if request.param == "torch":
+        request.getfixturevalue("without_numba")
+    return request.param
+
+
+@pytest.fixture
+def kernels_used(monkeypatch) -> list[str]:
+    """The names of the compiled kernels that are called."""
+    names: list[str] = []
+    real = compiled.kernels()
+
+    class Spy:
+        def __getattr__(self, name):
+            names.append(name)
+            return getattr(real, name)
+
+    monkeypatch.setattr(compiled, "kernels", Spy)
+    return names
+
+
+@pytest.fixture
+def make_episode(randn) -> Callable[..., Episode]:
+    """Regression tasks of smooth random targets."""
+
+    def make(
+        *, num_tasks: int = 2, num_in: int = 2, num_out: int = 2, num_support: int = 4
+    ) -> Episode:
+        support_x, query_x = randn(num_tasks, num_support, num_in), randn(num_tasks, 5, num_in)
+        map_ = randn(num_tasks, num_in, num_out)
+        return Episode(support_x, (support_x @ map_).sin(), query_x, (query_x @ map_).sin())
+
+    return make
+
+
+@pytest.fixture
+def make_mlp(rng, perturb) -> Callable[..., MLP]:
+    def make(num_in: int = 2, num_out: int = 2, hidden: Sequence[int] = (5, 4)) -> MLP:
+        return perturb(MLP((num_in,), num_out, hidden=hidden, generator=rng))
+
+    return make
+
+
+@pytest.fixture
+def make_rule(rng) -> Callable[..., Rule]:
+    """A rule of the registry, with what it asks for filled in."""
+
+    def make(name: str, layers, **options) -> Rule:
+        known = RULES.options(name)
+        if "num_steps" in known:
+            options.setdefault("num_steps", 3)
+        if "generator" in known:
+            options.setdefault("generator", rng)
+        return RULES.get(name)(layers, **options).double()
+
+    return make
+
+
+@pytest.fixture
+def make_init(rng) -> Callable[..., Init]:
+    """An init of the registry; one that wraps another wraps a learned one."""
+
+    def make(name: str, model: nn.Module, **options) -> Init:
+        if not INITS.wraps(name, "init"):
+            return INITS.get(name)(model, **options)
+        inner = LearnedInit(model, **options)
+        return INITS.get(name)(inner, generator=rng).double()
+
+    return make
+
+
+@pytest.fixture
+def make_learner(make_init, make_rule, perturb) -> Callable[..., Learner]:
+    """A learner of a model, an init and a rule by name, its meta-parameters perturbed."""
+
+    def make(
+        model: nn.Module, *, init: str = "learned", rule: str = "sgd", loss=mse, **options
+    ) -> Learner:
+        start = make_init(init, model)
+        made = make_rule(rule, start.layers, **options.pop("rule_options", {}))
+        options.setdefault("num_steps", 3)
+        learner = Learner(model, init=start, rule=made, loss=loss, **options)
+        for module in (start, made):
+            for name, child in module.named_children():
+                if name != "model":
+                    perturb(child, 0.02)
+        return learner.double()
+
+    return make
+
+
+@pytest.fixture
+def meta_gradients() -> Callable[..., list[Tensor]]:
+    """The mean query loss and its gradient in every meta-parameter."""
+
+    def take(learner: Learner, episode: Episode, **options) -> tuple[Tensor, list[Tensor]]:
+        loss = learner(episode, **options).query_losses.mean()
+        parameters = list(learner.meta_parameters())
+        grads = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        return loss.detach(), list(grads)
+
+    return take

@@ -1,0 +1,61 @@
+import re
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from alfa.errors import ConfigError
+from alfa.ops import cross_entropy, get_loss, mse, per_task
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3, 5, 1), (3, 4, 2), (1, 2, 3, 2)])
+def test_mse_is_that_of_every_task(randn, shape):
+    outputs, targets = randn(*shape), randn(*shape)
+    expected = [F.mse_loss(outputs[t], targets[t]) for t in range(shape[0])]
+    close(mse(outputs, targets), torch.stack(expected))
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 5])
+def test_cross_entropy_is_that_of_every_task(randn, rng, num_classes):
+    outputs = randn(3, 4, num_classes)
+    targets = torch.randint(num_classes, (3, 4), generator=rng)
+    expected = [F.cross_entropy(outputs[t], targets[t]) for t in range(3)]
+    close(cross_entropy(outputs, targets), torch.stack(expected))
+
+
+def test_cross_entropy_of_as_many_examples_as_classes(randn):
+    outputs, targets = randn(2, 3, 3), torch.tensor([[0, 0, 1], [2, 1, 1]])
+    expected = [F.cross_entropy(outputs[t], targets[t]) for t in range(2)]
+    close(cross_entropy(outputs, targets), torch.stack(expected))
+
+
+@pytest.mark.parametrize("plain", [F.huber_loss, F.l1_loss, F.mse_loss])
+def test_per_task_lifts_a_loss_of_one_task(randn, plain):
+    outputs, targets = randn(3, 4, 2), randn(3, 4, 2)
+    expected = [plain(outputs[t], targets[t]) for t in range(3)]
+    close(per_task(plain)(outputs, targets), torch.stack(expected))
+
+
+def test_per_task_refuses_another_number_of_tasks(randn):
+    with pytest.raises(ValueError, match="shorter"):
+        per_task(F.mse_loss)(randn(3, 4), randn(2, 4))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 2), (3, 1, 1), (2, 4, 1)])
+def test_mse_names_shapes_that_differ(randn, shape):
+    with pytest.raises(ConfigError, match=re.escape("(3, 4, 1)") + ".*" + re.escape(str(shape))):
+        mse(randn(3, 4, 1), randn(*shape))
+
+
+def test_losses_are_found_by_name():
+    assert get_loss("mse") is mse
+    assert get_loss("cross_entropy") is cross_entropy
+
+
+def test_a_misspelt_loss_gets_a_hint():
+    with pytest.raises(ConfigError, match="Did you mean 'cross_entropy'"):
+        get_loss("crossentropy")

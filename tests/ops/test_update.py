@@ -1,0 +1,181 @@
+import pytest
+import torch
+
+from alfa.ops import apply_rates, layer_means, spread
+from alfa.types import Layers, Params, Rates
+
+SHAPES = {"a.weight": (3, 2), "a.bias": (3,), "scale": (1,), "kernel": (2, 1, 2, 2)}
+NUM_TASKS, NUM_LAYERS = 3, len(SHAPES)
+
+
+@pytest.fixture
+def make_params(randn):
+    def make(num_tasks=NUM_TASKS):
+        named = {name: randn(num_tasks, *shape) for name, shape in SHAPES.items()}
+        params = Params.of(named)
+        return params.like(params.flat.detach().requires_grad_())
+
+    return make
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+def rate_of(rate, task, layer, name):
+    """The rate of one layer of one task, as the definition of `Rates` has it."""
+    if isinstance(rate, torch.Tensor):
+        return rate.expand(NUM_TASKS, NUM_LAYERS)[task, layer]
+    return rate[name].expand(NUM_TASKS, *SHAPES[name])[task]
+
+
+def twin(params, grads, rates):
+    rows = []
+    for task in range(NUM_TASKS):
+        row = [
+            rate_of(rates.beta, task, layer, name) * params[name][task]
+            - rate_of(rates.alpha, task, layer, name) * grads[name][task]
+            for layer, name in enumerate(SHAPES)
+        ]
+        rows.append(torch.cat([part.reshape(-1) for part in row]))
+    return torch.stack(rows)
+
+
+def leaves_of(rate):
+    return [rate] if isinstance(rate, torch.Tensor) else list(rate.values())
+
+
+def element_wise(randn, num_tasks):
+    return {name: randn(num_tasks, *shape).requires_grad_() for name, shape in SHAPES.items()}
+
+
+RATES = {
+    "a number": lambda randn: randn(()).requires_grad_(),
+    "one for all": lambda randn: randn(1).requires_grad_(),
+    "per layer": lambda randn: randn(NUM_LAYERS).requires_grad_(),
+    "per task": lambda randn: randn(NUM_TASKS, 1).requires_grad_(),
+    "per task and layer": lambda randn: randn(NUM_TASKS, NUM_LAYERS).requires_grad_(),
+    "per value": lambda randn: element_wise(randn, 1),
+    "per task and value": lambda randn: element_wise(randn, NUM_TASKS),
+}
+
+
+@pytest.mark.parametrize("beta", RATES)
+@pytest.mark.parametrize("alpha", RATES)
+def test_update_is_a_loop_over_tasks_and_layers(make_params, randn, backend, alpha, beta):
+    params, grads = make_params(), make_params()
+    rates = Rates(RATES[alpha](randn), RATES[beta](randn))
+    leaves = [params.flat, grads.flat, *leaves_of(rates.alpha), *leaves_of(rates.beta)]
+    updated, expected = apply_rates(params, grads, rates).flat, twin(params, grads, rates)
+    close(updated, expected)
+    direction = randn(*updated.shape)
+    actual_grads = torch.autograd.grad((updated * direction).sum(), leaves)
+    expected_grads = torch.autograd.grad((expected * direction).sum(), leaves)
+    for actual, wanted in zip(actual_grads, expected_grads, strict=True):
+        close(actual, wanted)
+
+
+def test_update_takes_rates_that_are_parameters_of_all_layers(make_params, randn, backend):
+    params, grads, beta = make_params(), make_params(), make_params(num_tasks=1)
+    updated = apply_rates(params, grads, Rates(randn(NUM_LAYERS), beta)).flat
+    alpha_only = apply_rates(params, grads, Rates(torch.zeros(()), beta)).flat
+    close(alpha_only, beta.flat * params.flat)
+    assert not torch.equal(updated, alpha_only)
+
+
+def test_update_of_layer_wise_rates_is_compiled(make_params, randn, kernels_used):
+    params, grads = make_params(), make_params()
+    rates = Rates(randn(NUM_TASKS, NUM_LAYERS), randn(NUM_LAYERS))
+    apply_rates(params, grads, rates).flat.sum().backward()
+    assert kernels_used == ["update", "update_backward"]
+
+
+def test_update_passes_gradcheck(make_params, randn, backend):
+    params, grads = make_params(), make_params()
+    alpha = randn(NUM_TASKS, NUM_LAYERS).requires_grad_()
+    beta = randn(NUM_LAYERS).requires_grad_()
+
+    def update(alpha, beta, theta, grad):
+        return apply_rates(params.like(theta), grads.like(grad), Rates(alpha, beta)).flat
+
+    assert torch.autograd.gradcheck(update, (alpha, beta, params.flat, grads.flat))
+
+
+def test_update_takes_gradients_that_are_not_contiguous(make_params, randn, backend):
+    params, grads = make_params(), make_params()
+    rates = Rates(randn(NUM_TASKS, NUM_LAYERS).requires_grad_(), randn(NUM_LAYERS))
+    leaves = [params.flat, grads.flat, rates.alpha]
+    direction = randn(params.flat.shape[1], NUM_TASKS)
+    actual = torch.autograd.grad(apply_rates(params, grads, rates).flat.t(), leaves, direction)
+    expected = torch.autograd.grad(twin(params, grads, rates).t(), leaves, direction)
+    for one, other in zip(actual, expected, strict=True):
+        close(one, other)
+
+
+def test_update_takes_a_layer_that_is_one_number(randn, backend):
+    layers = Layers({"w": torch.Size([2]), "scale": torch.Size([])})
+    params, grads = (Params(randn(NUM_TASKS, 3), layers) for _ in range(2))
+    beta = {"w": randn(NUM_TASKS, 2), "scale": randn(NUM_TASKS)}
+    updated = apply_rates(params, grads, Rates(torch.tensor(0.5), beta))
+    close(updated["w"], beta["w"] * params["w"] - 0.5 * grads["w"])
+    close(updated["scale"], beta["scale"] * params["scale"] - 0.5 * grads["scale"])
+
+
+def test_layer_means_are_means_of_layers(make_params, randn, backend):
+    params = make_params()
+    means = layer_means(params)
+    expected = torch.stack(
+        [torch.stack([params[name][task].mean() for name in SHAPES]) for task in range(NUM_TASKS)]
+    )
+    close(means, expected)
+    direction = randn(NUM_TASKS, NUM_LAYERS)
+    (actual,) = torch.autograd.grad((means * direction).sum(), params.flat)
+    (wanted,) = torch.autograd.grad((expected * direction).sum(), params.flat)
+    close(actual, wanted)
+
+
+def test_layer_means_of_one_row_for_all_tasks(randn, backend):
+    row = Params.of({name: randn(1, *shape) for name, shape in SHAPES.items()})
+    expanded = row.like(row.flat.expand(NUM_TASKS, -1))
+    close(layer_means(expanded), layer_means(row).expand(NUM_TASKS, -1))
+
+
+def test_layer_means_are_compiled(make_params, kernels_used):
+    layer_means(make_params())
+    assert kernels_used == ["layer_means"]
+
+
+def test_layer_means_can_be_differentiated_twice(make_params, backend):
+    params = make_params()
+    assert torch.autograd.gradgradcheck(
+        lambda flat: layer_means(params.like(flat)).square(), (params.flat,)
+    )
+
+
+def test_spread_repeats_each_value_over_its_layer(make_params, randn):
+    layers = make_params().layers
+    values = randn(NUM_TASKS, NUM_LAYERS)
+    expected = torch.cat(
+        [values[:, i : i + 1].expand(NUM_TASKS, size) for i, size in enumerate(layers.sizes)],
+        dim=1,
+    )
+    assert torch.equal(spread(values, layers), expected)
+    assert torch.equal(spread(values[0], layers), expected[0])
+
+
+def test_spread_repeats_one_value_over_all_layers(make_params, randn):
+    layers = make_params().layers
+    value = randn(NUM_TASKS, 1)
+    assert torch.equal(spread(value, layers), value.expand(NUM_TASKS, sum(layers.sizes)))
+
+
+def test_spread_leaves_a_number_alone(make_params, randn):
+    number = randn(())
+    assert spread(number, make_params().layers) is number
+
+
+def test_spread_sums_gradients_over_a_layer(make_params, randn):
+    layers = make_params().layers
+    values = randn(NUM_LAYERS).requires_grad_()
+    spread(values, layers).sum().backward()
+    assert values.grad.tolist() == [float(size) for size in layers.sizes]

@@ -1,0 +1,179 @@
+"""Reports: which runs they take, and what their figures show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from alfa.config import load_experiment
+from alfa.errors import CheckpointError
+from alfa.report import TrainedRun, load_run, plots, write_demo_page
+from alfa.train import Progress, Run, train
+
+TINY = (
+    "outer.num_iterations=10",
+    "outer.validate_every=5",
+    "outer.num_val_tasks=4",
+    "test.num_tasks=5",
+    "model.hidden=[8]",
+    "tasks.num_query=10",
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainedRun]:
+    """Small complete runs, by their settings."""
+    done: dict[tuple[str, ...], TrainedRun] = {}
+
+    def get(*overrides: str, title: str | None = None) -> TrainedRun:
+        if overrides not in done:
+            path = tmp_path_factory.mktemp("runs") / "my-run"
+            train(load_experiment("sinusoid-alfa", [*TINY, *overrides]), path)
+            done[overrides] = load_run(path, title)
+        return done[overrides]
+
+    return get
+
+
+def _draw(figure: Figure) -> None:
+    figure.canvas.draw()
+
+
+def test_a_run_is_loaded_with_its_best_model(trained) -> None:
+    run = trained()
+    assert run.title == "my-run"
+    assert [record["iteration"] for record in run.metrics] == [5, 10]
+    episode = run.tasks.episode(0, num_tasks=5, split="test", seed=0)
+    losses = run.learner(episode, order="none").query_losses
+    assert float(losses.double().mean()) == pytest.approx(run.result["test"]["loss"], rel=1e-6)
+
+
+def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(load_experiment("sinusoid-alfa", TINY), path, on_progress=stop)
+    with pytest.raises(CheckpointError) as caught:
+        load_run(path)
+    message = f"{path} is not complete; go on with `alfa train --resume {path}` first."
+    assert str(caught.value) == message
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is not a run: it has no config\.toml"):
+        load_run(tmp_path)
+
+
+def test_a_half_written_result_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    train(load_experiment("sinusoid-alfa", TINY), path)
+    Run(path).result.write_text('{"test": {"lo')
+    with pytest.raises(CheckpointError):
+        load_run(path)
+
+
+def test_learning_curves_have_a_line_and_a_dot_for_every_run(trained) -> None:
+    runs = [trained(), trained("rule.name=sgd")]
+    figure = plots.learning_curves(runs)
+    (axes,) = figure.axes
+    assert len(axes.lines) == 4
+    for run, line, dot in zip(runs, axes.lines[::2], axes.lines[1::2], strict=True):
+        assert line.get_xdata().tolist() == [5, 10]
+        assert line.get_ydata().tolist() == [record["val_loss"] for record in run.metrics]
+        assert list(dot.get_xdata()) == [run.result["best_iteration"]]
+    assert axes.get_yscale() == "log"
+    assert len(axes.get_legend().get_texts()) == 2
+    _draw(figure)
+
+
+def test_learning_curves_of_a_run_without_training(trained) -> None:
+    run = trained("rule.name=sgd", "init.name=fixed")
+    figure = plots.learning_curves([run])
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0]
+    _draw(figure)
+
+
+def test_tasks_have_a_panel_for_every_run_and_task(trained) -> None:
+    runs = [trained(), trained("rule.name=sgd")]
+    figure = plots.sinusoid_tasks(runs, num_tasks=2)
+    assert len(figure.axes) == 4
+    for axes in figure.axes:
+        # before and after each of five steps, the truth, and the support
+        assert len(axes.lines) == 8
+        assert len(axes.lines[-1].get_xdata()) == 10
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:4] == [
+        "truth",
+        "support",
+        "before",
+        "step 1",
+    ]
+    _draw(figure)
+
+
+def test_the_truth_passes_through_the_support(trained) -> None:
+    figure = plots.sinusoid_tasks([trained()], num_tasks=1)
+    *_, truth, support = figure.axes[0].lines
+    at_support = np.interp(support.get_xdata(), truth.get_xdata(), truth.get_ydata())
+    assert np.abs(at_support - support.get_ydata().numpy()).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["rule.name=sgd"],
+        ["rule.name=learned"],
+        ["rule.per_parameter_decay=true"],
+        ["rule.name=learned", "rule.per_parameter_decay=true"],
+        ["rule.alpha={source='generated', per_layer=false}"],
+        ["rule.alpha={source='constant', value=0.02}"],
+    ],
+    ids=lambda overrides: ",".join(overrides),
+)
+def test_rates_have_a_panel_for_alpha_and_beta_of_every_layer(trained, overrides) -> None:
+    run = trained(*overrides)
+    figure = plots.rates(run, num_tasks=6)
+    assert len(figure.axes) == 2 * len(run.learner.init.layers) == 8
+    for axes in figure.axes:
+        assert len(axes.lines) == 2
+        assert axes.lines[0].get_xdata().tolist() == [1, 2, 3, 4, 5]
+        assert np.isfinite(axes.lines[0].get_ydata()).all()
+    assert [axes.get_title() for axes in figure.axes[:4]] == list(run.learner.init.layers)
+    _draw(figure)
+
+
+def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
+    run = trained("rule.per_parameter_decay=true")
+    figure = plots.rates(run, num_tasks=6)
+    episode = run.tasks.episode(0, num_tasks=6, split="test", seed=0)
+    adapted = run.learner.adapt(episode.support_x, episode.support_y, order="none")
+    for axes, layer in zip(figure.axes[4:], run.learner.init.layers, strict=True):
+        medians = [
+            np.median(step.beta[layer].detach().flatten(1).mean(1).numpy())
+            for step in adapted.rates
+        ]
+        assert axes.lines[0].get_ydata().tolist() == pytest.approx(medians, rel=1e-6)
+
+
+def test_constant_rates_are_drawn_as_they_are(trained) -> None:
+    figure = plots.rates(trained("rule.name=sgd"), num_tasks=3)
+    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.01] * 5)
+    assert figure.axes[4].lines[0].get_ydata() == pytest.approx([1.0] * 5)
+
+
+def test_the_same_runs_give_the_same_page(trained, tmp_path: Path) -> None:
+    published = {"my-run": "<0.62>"}
+    pages = []
+    for name in ("first", "second"):
+        path = tmp_path / name / "report.html"
+        write_demo_page(path, [trained()], published=published, command="alfa demo")
+        pages.append((path.read_bytes(), path.with_name("tasks.png").read_bytes()))
+    assert pages[0] == pages[1]
+    assert b"&lt;0.62&gt;" in pages[0][0]

@@ -1,0 +1,162 @@
+"""Checkpoints: exact, checked, and never half-written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from alfa.build import build_learner, build_tasks
+from alfa.errors import CheckpointError
+from alfa.train import Checkpoint
+
+
+def _trained_pair(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.01, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(torch.randn(5, 3)).square().mean().backward()
+        optimizer.step()
+    return module, optimizer
+
+
+def _same_state(a: torch.optim.Optimizer, b: torch.optim.Optimizer) -> bool:
+    first, second = a.state_dict()["state"], b.state_dict()["state"]
+    return first.keys() == second.keys() and all(
+        torch.equal(value, second[index][key])
+        for index, state in first.items()
+        for key, value in state.items()
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    module, optimizer = _trained_pair()
+    path = tmp_path / "last.safetensors"
+    Checkpoint.of(module, optimizer, fingerprint="f", progress={"iteration": 3}).save(path)
+    return path
+
+
+def test_roundtrip_restores_weights_optimizer_and_progress(saved: Path) -> None:
+    module, optimizer = _trained_pair()
+    other, other_optimizer = _trained_pair(seed=1)
+    assert not _same_state(optimizer, other_optimizer)
+
+    checkpoint = Checkpoint.load(saved, fingerprint="f")
+    checkpoint.restore(other, other_optimizer)
+
+    assert checkpoint.progress == {"iteration": 3}
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in module.state_dict().items())
+    assert _same_state(optimizer, other_optimizer)
+
+
+def test_restored_optimizer_takes_the_same_next_step(saved: Path) -> None:
+    module, optimizer = _trained_pair()
+    other, other_optimizer = _trained_pair(seed=1)
+    Checkpoint.load(saved, fingerprint="f").restore(other, other_optimizer)
+    for model, steps in ((module, optimizer), (other, other_optimizer)):
+        steps.zero_grad()
+        model(torch.ones(2, 3)).square().mean().backward()
+        steps.step()
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in module.state_dict().items())
+
+
+def test_without_an_optimizer_only_the_learner_is_kept(tmp_path: Path) -> None:
+    module, _ = _trained_pair()
+    checkpoint = Checkpoint.of(module, None, fingerprint="f", progress={})
+    assert {key.split(".")[0] for key in checkpoint.tensors} == {"learner"}
+
+
+def test_a_learner_roundtrips_with_its_rule_and_init(tiny, tmp_path: Path) -> None:
+    experiment = tiny("init.name=attenuated", "rule.per_parameter_decay=true")
+    tasks = build_tasks(experiment)
+    learner = build_learner(experiment, tasks)
+    path = tmp_path / "c.safetensors"
+    Checkpoint.of(learner, None, fingerprint="f", progress={}).save(path)
+    other = build_learner(
+        tiny("init.name=attenuated", "rule.per_parameter_decay=true", "seed=1"), tasks
+    )
+    assert not torch.equal(other.model.linear1.weight, learner.model.linear1.weight)
+
+    Checkpoint.load(path, fingerprint="f").restore(other)
+
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in learner.state_dict().items())
+
+
+def test_the_file_holds_no_pickle(saved: Path) -> None:
+    content = saved.read_bytes()
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    assert header.decode("utf-8").lstrip().startswith("{")
+    assert not content.startswith((b"\x80", b"PK"))
+    assert b"torch._utils" not in content
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint .*gone\.safetensors\.$"):
+        Checkpoint.load(tmp_path / "gone.safetensors", fingerprint="f")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:5],
+        lambda content: content[:100],
+        lambda content: content[:-1],
+        lambda content: content + b"more",
+        lambda content: bytes(range(256)) * 8,
+        lambda content: b"\x00" * len(content),
+    ],
+    ids=["empty", "in-length", "in-header", "in-tensors", "too-long", "random", "zeros"],
+)
+def test_a_damaged_file_is_refused_in_one_sentence(saved: Path, damage) -> None:
+    saved.write_bytes(damage(saved.read_bytes()))
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint.load(saved, fingerprint="f")
+    message = str(caught.value)
+    assert f"the checkpoint {saved} is damaged or not one of alfa" in message
+    assert "\n" not in message
+
+
+def test_safetensors_of_another_program_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"weight": torch.zeros(2)}, path)
+    with pytest.raises(CheckpointError, match="not one of alfa"):
+        Checkpoint.load(path, fingerprint="f")
+
+
+def test_another_experiments_checkpoint_is_refused(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"belongs to another experiment.*\bf\b.*\bother\b"):
+        Checkpoint.load(saved, fingerprint="other")
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync", "chmod"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, function: str, error: BaseException
+) -> None:
+    before = saved.read_bytes()
+    module, _ = _trained_pair(seed=1)
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, fail)
+        with pytest.raises(type(error)):
+            Checkpoint.of(module, None, fingerprint="f", progress={}).save(saved)
+
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_checkpoint_is_as_readable_as_any_other_file(saved: Path) -> None:
+    plain = saved.with_name("plain")
+    plain.write_text("x")
+    assert saved.stat().st_mode == plain.stat().st_mode

@@ -1,0 +1,116 @@
+"""Evaluation: the figure, its interval, and the tasks it is taken over."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import statistics
+import warnings
+
+import pytest
+import torch
+
+from alfa.build import build_learner, build_tasks
+from alfa.data import Sinusoids
+from alfa.errors import AlfaWarning, DivergedError
+from alfa.train import evaluate
+
+
+@pytest.fixture
+def learner_and_tasks(tiny):
+    experiment = tiny()
+    tasks = build_tasks(experiment)
+    return build_learner(experiment, tasks), tasks
+
+
+@pytest.fixture
+def set_stack(monkeypatch: pytest.MonkeyPatch):
+    """Change how many tasks are adapted at once."""
+    # The package has a function of the same name as this module.
+    module = importlib.import_module("alfa.train.evaluate")
+    return lambda size: monkeypatch.setattr(module, "_STACK", size)
+
+
+def test_mean_and_interval_are_those_of_the_tasks_losses(learner_and_tasks) -> None:
+    learner, tasks = learner_and_tasks
+    episode = tasks.episode(0, num_tasks=7, split="test", seed=3)
+    losses = learner(episode, order="none").query_losses.tolist()
+    found = evaluate(learner, tasks, num_tasks=7, seed=3)
+    assert found.loss == pytest.approx(statistics.mean(losses), rel=1e-6)
+    assert found.interval == pytest.approx(1.96 * statistics.stdev(losses) / math.sqrt(7), rel=1e-6)
+
+
+def test_the_evaluation_says_what_it_was(learner_and_tasks) -> None:
+    found = evaluate(*learner_and_tasks, num_tasks=3, num_steps=2, split="val", seed=4).as_dict()
+    settings = {key: found[key] for key in ("num_tasks", "num_steps", "split", "seed")}
+    assert settings == {"num_tasks": 3, "num_steps": 2, "split": "val", "seed": 4}
+
+
+def test_same_seed_gives_same_figures_and_others_differ(learner_and_tasks) -> None:
+    first = evaluate(*learner_and_tasks, num_tasks=5, seed=1)
+    assert evaluate(*learner_and_tasks, num_tasks=5, seed=1) == first
+    assert evaluate(*learner_and_tasks, num_tasks=5, seed=2).loss != first.loss
+    assert evaluate(*learner_and_tasks, num_tasks=5, seed=1, split="val").loss != first.loss
+
+
+@pytest.mark.parametrize("stack", [1, 3, 7, 50])
+def test_stacking_does_not_change_the_figures(learner_and_tasks, set_stack, stack: int) -> None:
+    whole = evaluate(*learner_and_tasks, num_tasks=7)
+    set_stack(stack)
+    stacked = evaluate(*learner_and_tasks, num_tasks=7)
+    assert stacked.loss == pytest.approx(whole.loss, rel=1e-5)
+    assert stacked.interval == pytest.approx(whole.interval, rel=1e-5)
+    assert stacked.num_tasks == 7
+
+
+def test_evaluation_leaves_the_learner_untouched(learner_and_tasks) -> None:
+    learner, tasks = learner_and_tasks
+    before = {key: value.clone() for key, value in learner.state_dict().items()}
+    evaluate(learner, tasks, num_tasks=3)
+    assert all(torch.equal(value, before[key]) for key, value in learner.state_dict().items())
+    assert all(parameter.grad is None for parameter in learner.parameters())
+
+
+def test_more_steps_than_in_training_warns_once(learner_and_tasks, set_stack) -> None:
+    set_stack(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        found = evaluate(*learner_and_tasks, num_tasks=6, num_steps=8)
+    assert found.num_steps == 8
+    assert [warning.category for warning in caught] == [AlfaWarning]
+    assert "inner step 6 is beyond the 5 steps" in str(caught[0].message)
+
+
+def test_as_many_steps_as_in_training_do_not_warn(learner_and_tasks) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(*learner_and_tasks, num_tasks=2).num_steps == 5
+
+
+class _OneBadTask(Sinusoids):
+    """Sine curves, of which one has a support target that is not a number."""
+
+    bad = 3
+
+    def episode(self, first, *, num_tasks, split="train", seed=0):
+        episode = super().episode(first, num_tasks=num_tasks, split=split, seed=seed)
+        support_y = episode.support_y.clone()
+        if first <= self.bad < first + num_tasks:
+            support_y[self.bad - first] = math.nan
+        return dataclasses.replace(episode, support_y=support_y)
+
+
+@pytest.mark.parametrize("stack", [2, 100])
+def test_a_task_that_is_not_finite_is_named(learner_and_tasks, set_stack, stack: int) -> None:
+    set_stack(stack)
+    learner, _ = learner_and_tasks
+    with pytest.raises(DivergedError, match=r"step 0 of task 3 is nan .* val tasks.* rule ALFA"):
+        evaluate(learner, _OneBadTask(num_query=10), num_tasks=6, split="val")
+
+
+def test_an_exploding_adaptation_names_task_and_step(tiny) -> None:
+    experiment = tiny("rule.learning_rate=1e30", base="sinusoid-maml")
+    tasks = build_tasks(experiment)
+    with pytest.raises(DivergedError, match=r"at step \d of task 0 is (inf|nan)"):
+        evaluate(build_learner(experiment, tasks), tasks, num_tasks=2)

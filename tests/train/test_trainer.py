@@ -1,0 +1,412 @@
+"""Training: repeatable to the bit, resumable from anywhere, and it learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import to_dict
+from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.rules import SGD, register_rule
+from alfa.train import Checkpoint, Progress, Run, evaluate, train
+from alfa.types import Rates
+
+
+def _stop_at(iteration: int):
+    def on_progress(progress: Progress) -> None:
+        if progress.iteration == iteration:
+            raise KeyboardInterrupt
+
+    return on_progress
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory):
+    """Runs that nothing interrupts, by experiment."""
+    done: dict[str, Path] = {}
+
+    def get(experiment) -> Path:
+        key = json.dumps(to_dict(experiment), sort_keys=True)
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("unbroken") / "run"
+            train(experiment, done[key])
+        return done[key]
+
+    return get
+
+
+@pytest.fixture
+def assert_same(tensors):
+    """Two runs left the same figures and the same states, to the bit."""
+
+    def check(path: Path, other: Path) -> None:
+        assert (path / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+        for key in ("test", "best_iteration", "val_loss", "num_iterations", "config"):
+            assert Run(path).read_result()[key] == Run(other).read_result()[key]
+        assert tensors(path, "last") == tensors(other, "last")
+        assert tensors(path, "best") == tensors(other, "best")
+
+    return check
+
+
+@pytest.mark.parametrize("base", ["sinusoid-maml", "sinusoid-alfa"])
+def test_two_runs_are_identical(tiny, unbroken, tmp_path, assert_same, base: str) -> None:
+    train(tiny(base=base), tmp_path / "run")
+    assert_same(tmp_path / "run", unbroken(tiny(base=base)))
+
+
+def test_another_seed_gives_another_run(tiny, unbroken, tensors) -> None:
+    first, second = unbroken(tiny()), unbroken(tiny("seed=1"))
+    assert (first / "metrics.jsonl").read_bytes() != (second / "metrics.jsonl").read_bytes()
+    assert tensors(first) != tensors(second)
+
+
+def test_metrics_are_written_at_every_validation_and_at_the_end(tiny, unbroken) -> None:
+    records = Run(unbroken(tiny("outer.num_iterations=12"))).read_metrics()
+    assert [record["iteration"] for record in records] == [5, 10, 12]
+    assert all(set(record) == {"iteration", "train_loss", "val_loss"} for record in records)
+
+
+@pytest.mark.parametrize("iteration", [1, 4, 5, 7, 13, 20])
+def test_an_interrupted_run_resumes_to_the_same_numbers(
+    tiny, unbroken, tmp_path, assert_same, iteration: int
+) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, on_progress=_stop_at(iteration))
+    assert not (path / "result.json").exists()
+
+    train(tiny(), path, resume=True)
+
+    assert_same(path, unbroken(tiny()))
+
+
+def test_a_run_interrupted_twice_resumes_to_the_same_numbers(
+    tiny, unbroken, tmp_path, assert_same
+) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, on_progress=_stop_at(8))
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, resume=True, on_progress=_stop_at(16))
+    train(tiny(), path, resume=True)
+    assert_same(path, unbroken(tiny()))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_run_interrupted_while_it_saves_resumes_to_the_same_numbers(
+    tiny, unbroken, tmp_path, assert_same, monkeypatch, number: int
+) -> None:
+    path, saves, save = tmp_path / "run", [], Checkpoint.save
+
+    def interrupted(self: Checkpoint, target: Path) -> None:
+        saves.append(target)
+        if len(saves) == number:
+            raise KeyboardInterrupt
+        save(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(), path)
+    train(tiny(), path, resume=True)
+    assert_same(path, unbroken(tiny()))
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(tiny, unbroken, tmp_path, assert_same) -> None:
+    experiment = tiny("outer.num_iterations=300")
+    config, path = tmp_path / "experiment.toml", tmp_path / "run"
+    config.write_text(tomli_w.dumps(to_dict(experiment)))
+    code = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "train", str(config), "--out", str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        wanted, deadline = random.randint(1, 30), time.monotonic() + 60
+        while len(Run(path).read_metrics()) < wanted and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert not (path / "result.json").exists()
+    assert Run(path).read_metrics()
+
+    train(Run(path).experiment(), path, resume=True)
+
+    assert_same(path, unbroken(experiment))
+
+
+def test_a_half_written_last_line_of_the_metrics_is_ignored(
+    tiny, unbroken, tmp_path, assert_same
+) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, on_progress=_stop_at(12))
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 15, "train_lo')
+    assert [record["iteration"] for record in Run(path).read_metrics()] == [5, 10]
+
+    train(tiny(), path, resume=True)
+
+    assert_same(path, unbroken(tiny()))
+
+
+def test_resuming_a_complete_run_changes_nothing(tiny, unbroken, tmp_path, assert_same) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(unbroken(tiny()), path)
+    train(tiny(), path, resume=True)
+    assert_same(path, unbroken(tiny()))
+
+
+def test_more_iterations_on_resume_give_the_longer_run(
+    tiny, unbroken, tmp_path, assert_same
+) -> None:
+    path = tmp_path / "run"
+    train(tiny("outer.num_iterations=10"), path)
+    train(tiny(), path, resume=True)
+    assert_same(path, unbroken(tiny()))
+
+
+def test_an_extended_run_remembers_how_long_it_is(tiny, tmp_path) -> None:
+    path = tmp_path / "run"
+    train(tiny("outer.num_iterations=10"), path)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, resume=True, on_progress=_stop_at(16))
+    result = train(Run(path).experiment(), path, resume=True)
+    assert result["num_iterations"] == 20
+
+
+def test_resuming_with_another_experiment_is_refused(tiny, unbroken, tmp_path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(unbroken(tiny()), path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(CheckpointError, match="belongs to another experiment"):
+        train(tiny("outer.learning_rate=0.5"), path, resume=True)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_resuming_another_experiment_before_its_first_checkpoint_is_refused(tiny, tmp_path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, on_progress=_stop_at(2))
+    with pytest.raises(CheckpointError, match="run of another experiment"):
+        train(tiny("seed=1"), path, resume=True)
+
+
+def test_resuming_what_is_no_run_is_refused(tiny, tmp_path) -> None:
+    with pytest.raises(CheckpointError, match="is not a run: it does not exist"):
+        train(tiny(), tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(tiny, tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="is not empty; choose another folder"):
+        train(tiny(), tmp_path)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_a_run_is_not_overwritten(tiny, unbroken) -> None:
+    path = unbroken(tiny())
+    before = (path / "result.json").read_bytes()
+    with pytest.raises(CheckpointError, match="is not empty; continue it with --resume"):
+        train(tiny(), path)
+    assert (path / "result.json").read_bytes() == before
+
+
+def test_an_empty_folder_is_used(tiny, tmp_path) -> None:
+    train(tiny("outer.num_iterations=1"), tmp_path)
+    assert (tmp_path / "result.json").is_file()
+
+
+def test_what_cannot_be_built_leaves_no_folder(tiny, tmp_path) -> None:
+    constant = "{source='constant', value=0.1}"
+    experiment = tiny(f"rule.alpha={constant}", f"rule.beta={constant}")
+    with pytest.raises(ConfigError, match="neither `alpha` nor `beta` is generated"):
+        train(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_result_says_what_was_run(tiny, unbroken) -> None:
+    result = json.loads((unbroken(tiny("seed=1")) / "result.json").read_text())
+    assert result["test"]["seed"] == 1
+    assert result["test"]["num_tasks"] == 5
+    assert result["test"]["split"] == "test"
+    assert result["num_iterations"] == 20
+    assert result["versions"]["torch"] == torch.__version__
+    assert set(result["versions"]) == {"alfa", "torch", "python"}
+    assert result["config"] == to_dict(tiny("seed=1"))
+
+
+def test_the_tested_model_is_the_one_best_in_validation(tiny, unbroken) -> None:
+    experiment = tiny()
+    run = Run(unbroken(experiment))
+    records, result = run.read_metrics(), run.read_result()
+    best = min(records, key=lambda record: record["val_loss"])
+    assert (result["best_iteration"], result["val_loss"]) == (best["iteration"], best["val_loss"])
+
+    tasks = build_tasks(experiment)
+    learner = build_learner(experiment, tasks)
+    run.load_checkpoint("best", experiment).restore(learner)
+    assert evaluate(learner, tasks, num_tasks=5).as_dict() == result["test"]
+    assert evaluate(learner, tasks, num_tasks=4, split="val").loss == best["val_loss"]
+
+
+def test_nothing_to_train_still_gives_a_result(tiny, tmp_path) -> None:
+    experiment = tiny("init.name=fixed", base="sinusoid-maml")
+    tasks = build_tasks(experiment)
+    untrained = build_learner(experiment, tasks)
+    before = evaluate(untrained, tasks, num_tasks=4, split="val").loss
+
+    result = train(experiment, tmp_path / "run")
+
+    assert (result["num_iterations"], result["num_meta_parameters"]) == (0, 0)
+    assert result["val_loss"] == before
+    assert Run(tmp_path / "run").read_metrics() == [{"iteration": 0, "val_loss": before}]
+    learner = build_learner(tiny("init.name=fixed", "seed=9", base="sinusoid-maml"), tasks)
+    Run(tmp_path / "run").load_checkpoint("best", experiment).restore(learner)
+    assert all(torch.equal(v, learner.state_dict()[k]) for k, v in untrained.state_dict().items())
+
+
+def test_resuming_with_nothing_to_train_changes_nothing(tiny, tmp_path, assert_same) -> None:
+    experiment = tiny("init.name=fixed", base="sinusoid-maml")
+    train(experiment, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    train(experiment, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", tmp_path / "copy")
+
+
+def test_a_result_of_one_task_is_valid_json(tiny, tmp_path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    train(tiny("test.num_tasks=1", "outer.num_iterations=1"), tmp_path / "run")
+    text = (tmp_path / "run" / "result.json").read_text()
+    assert json.loads(text, parse_constant=refuse)["test"]["num_tasks"] == 1
+
+
+def test_a_huge_inner_learning_rate_is_named_as_diverged(tiny, tmp_path) -> None:
+    experiment = tiny("rule.learning_rate=1e30", base="sinusoid-maml")
+    with pytest.raises(
+        DivergedError, match=r"at step \d of task 0 is (inf|nan) at iteration 0, with the rule sgd;"
+    ):
+        train(experiment, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("own_rules")
+def test_divergence_keeps_the_last_good_checkpoint(tiny, unbroken, tmp_path, tensors) -> None:
+    @register_rule("bursting")
+    class Bursting(SGD):
+        """Loses task 2 in the third step of the 13th iteration."""
+
+        steps_trained = 0
+
+        def rates(self, step, params, grads, memory=()) -> Rates:
+            rates = super().rates(step, params, grads, memory)
+            self.steps_trained += torch.is_grad_enabled()
+            alpha = rates.alpha.expand(params.num_tasks, 1).clone()
+            if self.steps_trained == 5 * 12 + 3:
+                alpha[2] = torch.nan
+            return Rates(alpha, rates.beta)
+
+    experiment, path = tiny("rule.name=bursting", base="sinusoid-maml"), tmp_path / "run"
+    with pytest.raises(
+        DivergedError,
+        match="support loss at step 3 of task 2 is nan at iteration 12, with the rule bursting;",
+    ):
+        train(experiment, path)
+
+    assert Run(path).load_checkpoint("last", experiment).progress["iteration"] == 10
+    assert [record["iteration"] for record in Run(path).read_metrics()] == [5, 10]
+    good = unbroken(tiny("outer.num_iterations=10", base="sinusoid-maml"))
+    assert tensors(path) == tensors(good)
+
+
+def test_a_huge_outer_learning_rate_is_named_as_diverged(tiny, tmp_path) -> None:
+    experiment = tiny("outer.learning_rate=1e25", base="sinusoid-maml")
+    with pytest.raises(DivergedError, match=r"at iteration [1-9]\d*, with the rule sgd"):
+        train(experiment, tmp_path / "run")
+
+
+def _longest_gradient(experiment, path: Path) -> float:
+    norms = []
+
+    def record(optimizer, args, kwargs) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        norms.append(float(torch.cat([g.flatten() for g in gradients if g is not None]).norm()))
+
+    handle = register_optimizer_step_pre_hook(record)
+    try:
+        train(experiment, path)
+    finally:
+        handle.remove()
+    assert len(norms) == experiment.outer.num_iterations
+    return max(norms)
+
+
+def test_max_gradient_norm_limits_the_gradient(tiny, tmp_path) -> None:
+    free = tiny("outer.max_gradient_norm=1e9", "outer.num_iterations=5")
+    limited = tiny("outer.max_gradient_norm=0.01", "outer.num_iterations=5")
+    assert _longest_gradient(free, tmp_path / "free") > 0.1
+    assert _longest_gradient(limited, tmp_path / "limited") == pytest.approx(0.01, rel=1e-3)
+
+
+def test_on_progress_sees_every_iteration_and_every_record(tiny, tmp_path) -> None:
+    seen: list[Progress] = []
+    train(tiny("outer.num_iterations=7"), tmp_path / "run", on_progress=seen.append)
+    assert [progress.iteration for progress in seen] == [1, 2, 3, 4, 5, 6, 7]
+    assert {progress.num_iterations for progress in seen} == {7}
+    records = [progress.record for progress in seen if progress.record is not None]
+    assert records == Run(tmp_path / "run").read_metrics()
+
+
+_DECAY = "rule.per_parameter_decay=true"
+
+
+@pytest.mark.parametrize(
+    ("rule", "init"),
+    [
+        (["rule.name=sgd"], ["init.name=learned"]),
+        (["rule.name=sgd"], ["init.name=attenuated"]),
+        (["rule.name=learned"], ["init.name=learned"]),
+        (["rule.name=learned"], ["init.name=attenuated"]),
+        (["rule.name=learned", _DECAY], ["init.name=fixed"]),
+        (["rule.name=alfa"], ["init.name=learned"]),
+        (["rule.name=alfa"], ["init.name=attenuated"]),
+        (["rule.name=alfa", _DECAY], ["init.name=fixed"]),
+        (["rule.name=alfa"], ["init.name=learned", "inner.order=first"]),
+    ],
+    ids=lambda overrides: "-".join(o.partition("=")[2] for o in overrides),
+)
+def test_training_lowers_the_validation_loss(
+    tiny, tmp_path, rule: list[str], init: list[str]
+) -> None:
+    experiment = tiny(
+        *rule,
+        *init,
+        "model.hidden=[16]",
+        "tasks.num_query=20",
+        "outer.num_iterations=100",
+        "outer.validate_every=100",
+        "outer.num_val_tasks=50",
+        "outer.learning_rate=0.003",
+        "seed=1",
+    )
+    tasks = build_tasks(experiment)
+    learner = build_learner(experiment, tasks)
+    before = evaluate(learner, tasks, num_tasks=50, split="val", seed=1).loss
+    result = train(experiment, tmp_path / "run")
+    assert result["val_loss"] < 0.97 * before

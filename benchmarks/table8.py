@@ -1,8 +1,8 @@
 """Table 8 of the paper: few-shot regression on sinusoids, MAML and ALFA + MAML.
 
-    python benchmarks/table8.py run      trains all 36 runs, two at once; can be stopped and
-                                         started again at any time
-    python benchmarks/table8.py report   writes docs/results/table8.md and table8.json
+    python benchmarks/table8.py run      trains the runs that are not in table8.json yet, two at
+                                         once; can be stopped and started again at any time
+    python benchmarks/table8.py report   writes docs/results/table8.json and table8.md
 
 The figures of the paper are quoted from its Table 8.
 """
@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 RUNS = Path("runs/table8")
-RESULTS = Path("docs/results")
+RESULTS = Path("docs/results/table8.json")
+PAGE = Path("docs/results/table8.md")
 SEEDS = (0, 1, 2)
 NETWORKS = {"2x40": "[40, 40]", "3x80": "[80, 80, 80]"}
 SHOTS = (5, 10, 20)
@@ -31,41 +34,93 @@ PAPER = {
 }
 
 
-def folder(method: str, network: str, shots: int, seed: int) -> Path:
-    return RUNS / f"{method}-{network}-{shots}shot-seed{seed}"
+def name_of(method: str, network: str, shots: int, seed: int) -> str:
+    return f"{method}-{network}-{shots}shot-seed{seed}"
 
 
 def command(method: str, network: str, shots: int, seed: int) -> list[str]:
-    path = folder(method, network, shots, seed)
-    if (path / "config.toml").is_file():
-        return ["alfa", "train", "--resume", str(path)]
+    path = RUNS / name_of(method, network, shots, seed)
     return [
         *("alfa", "train", f"sinusoid-{method}", "--out", str(path), "--seed", str(seed)),
         *("--set", f"tasks.num_support={shots}", "--set", f"model.hidden={NETWORKS[network]}"),
     ]
 
 
+def results() -> dict[str, Any]:
+    """What is known of every run, from the kept file and the run folders."""
+    known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    for path in sorted(RUNS.glob("*/result.json")):
+        result = json.loads(path.read_text())
+        known[path.parent.name] = {
+            key: result[key]
+            for key in ("test", "val_loss", "best_iteration", "num_iterations", "seconds")
+        }
+    return known
+
+
 def run() -> None:
     """Train what is not trained yet, two runs at a time."""
+    known = results()
 
     def train(cell: tuple[int, str, int, str]) -> None:
         seed, network, shots, method = cell
-        path = folder(method, network, shots, seed)
-        if (path / "result.json").is_file():
+        path = RUNS / name_of(method, network, shots, seed)
+        if path.name in known:
             return
+        arguments = command(method, network, shots, seed)[1:]
+        if (path / "config.toml").is_file():
+            arguments = ["train", "--resume", str(path)]
         alfa = [sys.executable, "-c", "from alfa.cli.main import main; main()"]
-        log = RUNS / f"{path.name}.log"
-        with log.open("a") as file:
-            arguments = command(method, network, shots, seed)[1:]
-            subprocess.run([*alfa, *arguments], check=True, stdout=file, stderr=file)
+        with (RUNS / f"{path.name}.log").open("a") as log:
+            subprocess.run([*alfa, *arguments], check=True, stdout=log, stderr=log)
         result = json.loads((path / "result.json").read_text())
         print(path.name, result["test"]["loss"], result["seconds"], flush=True)
 
     RUNS.mkdir(parents=True, exist_ok=True)
-    workers = max(1, min(2, os.cpu_count() or 1))
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         list(pool.map(train, product(SEEDS, NETWORKS, SHOTS, METHODS)))
 
 
+def cell(known: dict[str, Any], method: str, network: str, shots: int) -> str:
+    tests = [
+        known[name]["test"]
+        for name in (name_of(method, network, shots, seed) for seed in SEEDS)
+        if name in known
+    ]
+    if not tests:
+        return "not run"
+    mean = statistics.mean(test["loss"] for test in tests)
+    interval = statistics.mean(test["interval"] for test in tests)
+    seeds = ", ".join(f"{test['loss']:.3f}" for test in tests)
+    return f"**{mean:.3f}** +- {interval:.3f} ({seeds})"
+
+
+def report() -> None:
+    """Write what is known, and the page that shows it."""
+    known = results()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    lines = []
+    for network, title in (
+        ("2x40", "2 hidden layers of 40 units"),
+        ("3x80", "3 hidden layers of 80 units"),
+    ):
+        header = " | ".join(f"{shots} shots" for shots in SHOTS)
+        lines += [f"### {title}", "", f"| | {header} |", "| --- | --- | --- | --- |"]
+        for method, label in METHODS.items():
+            row = " | ".join(cell(known, method, network, shots) for shots in SHOTS)
+            lines.append(f"| {label} | {row} |")
+            lines.append(f"| {label}, in the paper | {' | '.join(PAPER[method, network])} |")
+        lines.append("")
+    text = PAGE.read_text() if PAGE.is_file() else f"{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
+    total = len(SEEDS) * len(NETWORKS) * len(SHOTS) * len(METHODS)
+    print(f"{len(known)} of {total} runs, {sum(r['seconds'] for r in known.values()):.0f} s")
+
+
+BEGIN = "<!-- written by benchmarks/table8.py report -->"
+END = "<!-- end -->"
+
 if __name__ == "__main__":
-    {"run": run, "report": lambda: report()}[sys.argv[1]]()
+    {"run": run, "report": report}[sys.argv[1]]()

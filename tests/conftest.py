@@ -1,6 +1,6 @@
 """Builders that the tests share; everything is random, seeded and in float64."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -13,6 +13,15 @@ from alfa.ops import _compiled as compiled
 from alfa.ops import mse
 from alfa.rules import RULES, Rule
 from alfa.types import Episode
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors here are tiny: waking threads for them takes most of the time."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture
@@ -138,7 +147,7 @@ def make_learner(make_init, make_rule, perturb) -> Callable[..., Learner]:
 
 
 @pytest.fixture
-def meta_gradients() -> Callable[..., list[Tensor]]:
+def meta_gradients() -> Callable[..., tuple[Tensor, list[Tensor]]]:
     """The mean query loss and its gradient in every meta-parameter."""
 
     def take(learner: Learner, episode: Episode, **options) -> tuple[Tensor, list[Tensor]]:

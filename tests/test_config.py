@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -143,10 +144,10 @@ def test_all_faults_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"rule": {"name": "sdg"}}, "rule.name is 'sdg'.* Did you mean 'sgd'?"),
+        ({"rule": {"name": "sdg"}}, "rule.name is 'sdg'.* Did you mean 'sgd'[?]"),
         (
             {"rule": {"name": "sgd", "learning_rat": 1.0}},
-            "rule.learning_rat is not a known key.* Did you mean 'learning_rate'?",
+            "rule.learning_rat is not a known key.* Did you mean 'learning_rate'[?]",
         ),
         (
             {"rule": {"name": "sgd", "learning_rate": 0}},
@@ -182,13 +183,16 @@ def test_all_faults_are_reported_at_once() -> None:
         ({"outer": {"num_iterations": 1.5}}, "outer.num_iterations is 1.5, but must be"),
         ({"outer": 3}, "outer is 3, but must be"),
         ({"test": {"num_tasks": 0}}, "test.num_tasks is 0, but must be greater"),
-        ({"rulle": {"name": "sgd"}}, "rulle is not a known key.* Did you mean 'rule'?"),
+        ({"rulle": {"name": "sgd"}}, "rulle is not a known key.* Did you mean 'rule'[?]"),
         ({"preset": "papers"}, "preset is 'papers', but must be 'default', 'paper' or"),
-        ({"preset": [], "rule": {"name": "alfa"}}, r"preset is \[\], but must be 'default', 'paper' or"),
+        (
+            {"preset": [], "rule": {"name": "alfa"}},
+            r"preset is \[\], but must be 'default', 'paper' or",
+        ),
         ({"init": {"name": "attenuated", "around": "learned"}}, "init.around is 'learned', but"),
         (
             {"init": {"name": "attenuated", "around": {"name": "fxed"}}},
-            "init.around.name is 'fxed'.* Did you mean 'fixed'?",
+            "init.around.name is 'fxed'.* Did you mean 'fixed'[?]",
         ),
         ({"init": {"name": "learned", "adapt": [5]}}, r"init.adapt.0 is 5, but must be"),
         ({"init": {"name": "learned", "adapt": 5}}, "init.adapt is 5, but must be"),
@@ -202,7 +206,7 @@ def test_a_single_fault_is_one_line(change: dict[str, Any], sentence: str) -> No
     message = _faults({**BASE, **change})
     assert "\n" not in message
     assert message.startswith("the experiment: ")
-    pytest.raises(ConfigError, parse_experiment, {**BASE, **change}).match(sentence)
+    assert re.search(sentence, message)
 
 
 def test_tasks_and_model_are_required() -> None:
@@ -217,7 +221,7 @@ def test_faults_name_the_file(write) -> None:
 
 
 def test_a_misspelt_builtin_experiment_has_a_hint() -> None:
-    with pytest.raises(ConfigError, match="no built-in .*'sinusoid-alpha'.* mean 'sinusoid-alfa'?"):
+    with pytest.raises(ConfigError, match=r"'sinusoid-alpha';.* mean 'sinusoid-alfa'\?$"):
         load_experiment("sinusoid-alpha")
 
 
@@ -244,7 +248,7 @@ def test_a_file_that_is_not_text_is_refused(write, content: bytes) -> None:
 
 
 def test_text_beyond_ascii_is_read_as_utf8(write) -> None:
-    assert load_experiment(write("# α and β\n" + tomli_w.dumps(BASE))).seed == 0
+    assert load_experiment(write("# Schrödinger\n" + tomli_w.dumps(BASE))).seed == 0
 
 
 def test_a_preset_fills_in_what_the_rule_leaves_open() -> None:
@@ -295,6 +299,11 @@ def test_an_attenuated_init_goes_around_any_other() -> None:
 
 def test_only_the_layers_that_are_named_are_adapted() -> None:
     learner = _learner({"init": {"name": "learned", "adapt": ["*.bias"]}})
+    assert list(learner.init.layers) == ["linear1.bias", "linear2.bias"]
+
+
+def test_a_single_pattern_needs_no_list() -> None:
+    learner = _learner({"init": {"name": "learned", "adapt": "*.bias"}})
     assert list(learner.init.layers) == ["linear1.bias", "linear2.bias"]
 
 

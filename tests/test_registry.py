@@ -39,7 +39,7 @@ def test_names_come_sorted(shapes):
 
 def test_an_unknown_name_gets_a_list_and_a_hint(shapes):
     with pytest.raises(
-        ConfigError, match="unknown shape 'cirle'; known: border, circle. Did you mean 'circle'"
+        ConfigError, match=r"unknown shape 'cirle'; known: border, circle\. Did you mean 'circle'"
     ):
         shapes.get("cirle")
 
@@ -53,7 +53,7 @@ def test_two_classes_cannot_share_a_name(shapes):
     class Disc:
         pass
 
-    with pytest.raises(ConfigError, match="shape 'circle' is already taken by .*Circle.*Disc"):
+    with pytest.raises(ConfigError, match=r"shape 'circle' is already taken by .*Circle.*Disc"):
         shapes.register("circle")(Disc)
     assert shapes.get("circle").__name__ == "Circle"
 

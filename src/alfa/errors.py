@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 
 class AlfaError(Exception):
-    """Something the user can put right; its text is one clear sentence."""
+    """Something the user can put right; its text is one clear sentence.
+
+    Example:
+        >>> from alfa import AlfaError, SGD
+        >>> from alfa.rules import RULES
+        >>> try:
+        ...     RULES.get("sdg")
+        ... except AlfaError as error:
+        ...     print(str(error).split(".")[-1].strip())
+        Did you mean 'sgd'?
+    """
 
 
 class ConfigError(AlfaError, ValueError):

@@ -13,25 +13,28 @@ C = TypeVar("C", bound=type)
 
 
 class Registry(Generic[T]):
-    """The known parts of one kind, open to a user's own.
-
-    Example:
-        >>> from alfa.registry import Registry
-        >>> shapes = Registry("shape")
-        >>> @shapes.register("circle")
-        ... class Circle:
-        ...     def __init__(self, *, radius: float = 1.0) -> None:
-        ...         self.radius = radius
-        >>> shapes.get("circle")(radius=2.0).radius
-        2.0
-    """
+    """The known parts of one kind, open to a user's own."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
-        """A class decorator that makes the class known as `name`."""
+        """A class decorator that makes the class known as `name`.
+
+        Its keyword-only arguments become the options that a configuration may set.
+
+        Example:
+            >>> from alfa import register_rule
+            >>> from alfa.rules import RULES, SGD
+            >>> @register_rule("halving")
+            ... class Halving(SGD):
+            ...     def rates(self, step, params, grads, memory=()):
+            ...         rates = super().rates(step, params, grads, memory)
+            ...         return type(rates)(rates.alpha * 0.5**step, rates.beta)
+            >>> "halving" in RULES
+            True
+        """
 
         def decorate(part: C) -> C:
             known = self._parts.get(name)

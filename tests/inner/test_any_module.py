@@ -90,7 +90,9 @@ def learner_of(model, rule, over_tasks):
 @pytest.mark.parametrize(("module", "over_tasks"), WAYS)
 def test_every_rule_adapts_any_module(make_case, make_rule, module, over_tasks, rule):
     model, episode = make_case(module)
-    learner = learner_of(model, lambda layers: make_rule(rule, layers, **five_steps(rule)), over_tasks)
+    learner = learner_of(
+        model, lambda layers: make_rule(rule, layers, **five_steps(rule)), over_tasks
+    )
     outcome = learner(episode)
     assert outcome.query_losses.isfinite().all()
     assert not torch.equal(outcome.adapted.params.flat[0], outcome.adapted.params.flat[1])

@@ -1,11 +1,19 @@
 import pytest
 import torch
 
-from alfa.ops import apply_rates, layer_means, spread
+from alfa.ops import _update, apply_rates, layer_means, spread
 from alfa.types import Layers, Params, Rates
 
 SHAPES = {"a.weight": (3, 2), "a.bias": (3,), "scale": (1,), "kernel": (2, 1, 2, 2)}
 NUM_TASKS, NUM_LAYERS = 3, len(SHAPES)
+
+
+@pytest.fixture(params=["by a matrix", "layer by layer"])
+def way(request, monkeypatch):
+    """Both ways in which layers are gathered and spread."""
+    largest = 10**9 if request.param == "by a matrix" else 0
+    monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
+    return request.param
 
 
 @pytest.fixture
@@ -62,7 +70,7 @@ RATES = {
 
 @pytest.mark.parametrize("beta", RATES)
 @pytest.mark.parametrize("alpha", RATES)
-def test_update_is_a_loop_over_tasks_and_layers(make_params, randn, backend, alpha, beta):
+def test_update_is_a_loop_over_tasks_and_layers(make_params, randn, way, alpha, beta):
     params, grads = make_params(), make_params()
     rates = Rates(RATES[alpha](randn), RATES[beta](randn))
     leaves = [params.flat, grads.flat, *leaves_of(rates.alpha), *leaves_of(rates.beta)]
@@ -75,7 +83,7 @@ def test_update_is_a_loop_over_tasks_and_layers(make_params, randn, backend, alp
         close(actual, wanted)
 
 
-def test_update_takes_rates_that_are_parameters_of_all_layers(make_params, randn, backend):
+def test_update_takes_rates_that_are_parameters_of_all_layers(make_params, randn, way):
     params, grads, beta = make_params(), make_params(), make_params(num_tasks=1)
     updated = apply_rates(params, grads, Rates(randn(NUM_LAYERS), beta)).flat
     alpha_only = apply_rates(params, grads, Rates(torch.zeros(()), beta)).flat
@@ -83,14 +91,7 @@ def test_update_takes_rates_that_are_parameters_of_all_layers(make_params, randn
     assert not torch.equal(updated, alpha_only)
 
 
-def test_update_of_layer_wise_rates_is_compiled(make_params, randn, kernels_used):
-    params, grads = make_params(), make_params()
-    rates = Rates(randn(NUM_TASKS, NUM_LAYERS), randn(NUM_LAYERS))
-    apply_rates(params, grads, rates).flat.sum().backward()
-    assert kernels_used == ["update", "update_backward"]
-
-
-def test_update_passes_gradcheck(make_params, randn, backend):
+def test_update_passes_gradcheck(make_params, randn, way):
     params, grads = make_params(), make_params()
     alpha = randn(NUM_TASKS, NUM_LAYERS).requires_grad_()
     beta = randn(NUM_LAYERS).requires_grad_()
@@ -101,7 +102,7 @@ def test_update_passes_gradcheck(make_params, randn, backend):
     assert torch.autograd.gradcheck(update, (alpha, beta, params.flat, grads.flat))
 
 
-def test_update_takes_gradients_that_are_not_contiguous(make_params, randn, backend):
+def test_update_takes_gradients_that_are_not_contiguous(make_params, randn, way):
     params, grads = make_params(), make_params()
     rates = Rates(randn(NUM_TASKS, NUM_LAYERS).requires_grad_(), randn(NUM_LAYERS))
     leaves = [params.flat, grads.flat, rates.alpha]
@@ -112,7 +113,7 @@ def test_update_takes_gradients_that_are_not_contiguous(make_params, randn, back
         close(one, other)
 
 
-def test_update_takes_a_layer_that_is_one_number(randn, backend):
+def test_update_takes_a_layer_that_is_one_number(randn, way):
     layers = Layers({"w": torch.Size([2]), "scale": torch.Size([])})
     params, grads = (Params(randn(NUM_TASKS, 3), layers) for _ in range(2))
     beta = {"w": randn(NUM_TASKS, 2), "scale": randn(NUM_TASKS)}
@@ -121,7 +122,7 @@ def test_update_takes_a_layer_that_is_one_number(randn, backend):
     close(updated["scale"], beta["scale"] * params["scale"] - 0.5 * grads["scale"])
 
 
-def test_layer_means_are_means_of_layers(make_params, randn, backend):
+def test_layer_means_are_means_of_layers(make_params, randn, way):
     params = make_params()
     means = layer_means(params)
     expected = torch.stack(
@@ -134,25 +135,20 @@ def test_layer_means_are_means_of_layers(make_params, randn, backend):
     close(actual, wanted)
 
 
-def test_layer_means_of_one_row_for_all_tasks(randn, backend):
+def test_layer_means_of_one_row_for_all_tasks(randn, way):
     row = Params.of({name: randn(1, *shape) for name, shape in SHAPES.items()})
     expanded = row.like(row.flat.expand(NUM_TASKS, -1))
     close(layer_means(expanded), layer_means(row).expand(NUM_TASKS, -1))
 
 
-def test_layer_means_are_compiled(make_params, kernels_used):
-    layer_means(make_params())
-    assert kernels_used == ["layer_means"]
-
-
-def test_layer_means_can_be_differentiated_twice(make_params, backend):
+def test_layer_means_can_be_differentiated_twice(make_params, way):
     params = make_params()
     assert torch.autograd.gradgradcheck(
         lambda flat: layer_means(params.like(flat)).square(), (params.flat,)
     )
 
 
-def test_spread_repeats_each_value_over_its_layer(make_params, randn):
+def test_spread_repeats_each_value_over_its_layer(make_params, randn, way):
     layers = make_params().layers
     values = randn(NUM_TASKS, NUM_LAYERS)
     expected = torch.cat(
@@ -163,10 +159,11 @@ def test_spread_repeats_each_value_over_its_layer(make_params, randn):
     assert torch.equal(spread(values[0], layers), expected[0])
 
 
-def test_spread_repeats_one_value_over_all_layers(make_params, randn):
+def test_spread_repeats_one_value_over_all_layers(make_params, randn, way):
     layers = make_params().layers
     value = randn(NUM_TASKS, 1)
-    assert torch.equal(spread(value, layers), value.expand(NUM_TASKS, sum(layers.sizes)))
+    wanted = value.expand(NUM_TASKS, sum(layers.sizes))
+    assert torch.equal(spread(value, layers).expand_as(wanted), wanted)
 
 
 def test_spread_leaves_a_number_alone(make_params, randn):
@@ -174,8 +171,20 @@ def test_spread_leaves_a_number_alone(make_params, randn):
     assert spread(number, make_params().layers) is number
 
 
-def test_spread_sums_gradients_over_a_layer(make_params, randn):
+def test_spread_sums_gradients_over_a_layer(make_params, randn, way):
     layers = make_params().layers
     values = randn(NUM_LAYERS).requires_grad_()
     spread(values, layers).sum().backward()
     assert values.grad.tolist() == [float(size) for size in layers.sizes]
+
+
+def test_the_two_ways_agree_at_a_size_in_between(make_params, randn, monkeypatch):
+    params, values = make_params(), randn(NUM_TASKS, NUM_LAYERS)
+    num_entries = NUM_LAYERS * sum(params.layers.sizes)
+    results = []
+    for largest in (num_entries, num_entries - 1):
+        monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
+        assert _update._small(params.layers) == (largest == num_entries)
+        results.append((layer_means(params), spread(values, params.layers)))
+    for one, other in zip(*results, strict=True):
+        close(one, other)

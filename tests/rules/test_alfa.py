@@ -339,7 +339,7 @@ def test_wrong_arguments_are_named(options, message):
 
 
 def test_a_misspelt_preset_gets_a_hint():
-    with pytest.raises(ConfigError, match="`preset` is 'papers'.*Did you mean 'paper'"):
+    with pytest.raises(ConfigError, match=r"`preset` is 'papers'.*Did you mean 'paper'"):
         ALFA.preset("papers", LAYERS)
 
 

@@ -82,7 +82,7 @@ def test_per_parameter_decay_needs_an_amount_to_multiply():
 
 
 def test_a_misspelt_beta_form_gets_a_hint():
-    with pytest.raises(ConfigError, match="`beta_form` is 'decays'.*Did you mean 'decay'"):
+    with pytest.raises(ConfigError, match=r"`beta_form` is 'decays'.*Did you mean 'decay'"):
         LearnedRates(LAYERS, beta_form="decays")
 
 

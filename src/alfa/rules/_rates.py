@@ -35,6 +35,11 @@ class Constant:
 
     Args:
         value: alpha or beta.
+
+    Example:
+        >>> from alfa import Constant
+        >>> Constant(0.01).value
+        0.01
     """
 
     value: float
@@ -50,6 +55,13 @@ class Learned:
         start: the value that every entry starts from; by default the rule's own.
         per_step: a value for every inner step, or one for all.
         per_layer: a value for every layer, or one for all.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Learned, LearnedRates
+        >>> rule = LearnedRates({"w": torch.Size([2])}, num_steps=5, alpha=Learned(per_step=False))
+        >>> rule.alpha0.values.shape
+        torch.Size([1, 1])
     """
 
     start: float | None = None
@@ -67,6 +79,14 @@ class Generated:
         start: the value that every post-multiplier starts from; by default the rule's own.
         per_step: generated anew at every inner step, or once, at the first, for all.
         per_layer: a value for every layer, or one for all.
+
+    Example:
+        >>> import torch
+        >>> from alfa import ALFA, Constant, Generated
+        >>> layers = {"w": torch.Size([2]), "b": torch.Size([1])}
+        >>> rule = ALFA(layers, alpha=Generated(per_layer=False), beta=Constant(1.0))
+        >>> rule.g_phi[-1].out_features
+        1
     """
 
     start: float | None = None

@@ -1,0 +1,89 @@
+"""Every initialization keeps the contract; one cannot be added without being held to it."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+
+import pytest
+import torch
+from torch import nn
+
+import alfa.inits
+from alfa.inits import INITS, Attenuated, FixedInit, Gradients, Init, LearnedInit
+from alfa.testing import check_init
+from alfa.types import Params
+
+
+def variants(name: str) -> list:
+    if INITS.wraps(name, "init"):
+        return [
+            lambda model, inner=inner: INITS.get(name)(inner(model))
+            for inner in (LearnedInit, FixedInit)
+        ]
+    return [INITS.get(name), lambda model: INITS.get(name)(model, adapt=["second.*"])]
+
+
+@pytest.mark.parametrize("name", list(INITS))
+@pytest.mark.parametrize("variant", [0, 1])
+def test_init_keeps_the_contract(name: str, variant: int) -> None:
+    check_init(variants(name)[variant])
+
+
+def test_every_init_of_the_package_is_registered() -> None:
+    registered = {INITS.get(name) for name in INITS}
+    for module in pkgutil.iter_modules(alfa.inits.__path__, "alfa.inits."):
+        for _, part in inspect.getmembers(__import__(module.name, fromlist=["x"]), inspect.isclass):
+            if issubclass(part, Init) and not inspect.isabstract(part):
+                assert part in registered, f"{part.__name__} is not registered"
+
+
+class RandomEachTime(LearnedInit):
+    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+        start = super().start(num_tasks, gradients)
+        return start.like(start.flat + torch.rand(()))
+
+
+class OneForAll(LearnedInit):
+    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+        return super().start(1, gradients)
+
+
+class MixesTasks(Attenuated):
+    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+        start = super().start(num_tasks, gradients)
+        return start.like(start.flat.mean(0).expand_as(start.flat))
+
+
+class ForgetsTheRest(LearnedInit):
+    def shared(self) -> dict:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("make", "promise"),
+    [
+        (RandomEachTime, "another result the second time"),
+        (OneForAll, "every task its own"),
+        (lambda model: MixesTasks(LearnedInit(model)), "differently alone"),
+        (ForgetsTheRest, "all parameters of the model"),
+    ],
+)
+def test_a_broken_init_fails_it(make, promise: str) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        check_init(make)
+
+
+def test_meta_parameters_that_are_not_trained_are_found() -> None:
+    class Detached(LearnedInit):
+        def start(self, num_tasks: int, gradients: Gradients) -> Params:
+            start = super().start(num_tasks, gradients)
+            return start.like(start.flat.detach())
+
+    with pytest.raises(AssertionError, match="no gradient"):
+        check_init(Detached)
+
+
+def test_a_model_of_normalisation_only_has_nothing_to_adapt() -> None:
+    with pytest.raises(alfa.errors.ConfigError, match="nothing to adapt"):
+        LearnedInit(nn.Sequential(nn.LayerNorm(3)))

@@ -1,0 +1,139 @@
+"""Every rule keeps the contract; a rule cannot be added without being held to it."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import alfa.rules
+from alfa.rules import PRESETS, RULES, Constant, Generated, Learned, Rule
+from alfa.testing import check_rule
+from alfa.types import Layers, Memory, Params, Rates
+
+OPTIONS: dict[str, list[dict[str, object]]] = {
+    "sgd": [{}, {"learning_rate": 0.1, "weight_decay": 0.5}],
+    "learned": [
+        {},
+        {"alpha": Learned(per_layer=False), "beta": Constant(1.0)},
+        {"per_parameter_decay": True, "decay_start": 0.01},
+        {"beta_form": "factor", "beta": Learned(per_step=False)},
+    ],
+    "alfa": [
+        *[dict(preset) for preset in PRESETS.values()],
+        {"alpha": Generated(per_step=False), "beta": Generated(per_layer=False)},
+        {"alpha": Constant(0.01), "per_parameter_decay": True, "decay_start": 0.01},
+        {"beta": Constant(1.0), "state": ("weights",)},
+        {"state": ("gradients",), "state_gradient": "full"},
+    ],
+}
+
+CASES = [(name, options) for name in RULES for options in OPTIONS.get(name, [{}])]
+
+
+def make(name: str, options: dict[str, object]) -> Callable[[Layers, int], Rule]:
+    def make_rule(layers: Layers, num_steps: int) -> Rule:
+        known = RULES.options(name)
+        filled = {"num_steps": num_steps} if "num_steps" in known else {}
+        return RULES.get(name)(layers, **filled, **options)
+
+    return make_rule
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
+def test_rule_keeps_the_contract(name: str, options: dict[str, object]) -> None:
+    check_rule(make(name, options))
+
+
+def test_every_rule_of_the_package_is_registered() -> None:
+    registered = {RULES.get(name) for name in RULES}
+    for module in pkgutil.iter_modules(alfa.rules.__path__, "alfa.rules."):
+        for _, part in inspect.getmembers(__import__(module.name, fromlist=["x"]), inspect.isclass):
+            if issubclass(part, Rule) and not inspect.isabstract(part):
+                assert part in registered, f"{part.__name__} is not registered"
+
+
+class _Broken(Rule):
+    """A good rule, to be spoiled in one way each."""
+
+    def __init__(self, layers: Layers) -> None:
+        super().__init__(layers)
+        self.log_alpha = torch.nn.Parameter(torch.full((len(layers),), -3.0))
+
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
+
+
+class MixesTasks(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp() * grads.flat.abs().mean(), params.flat.new_ones(()))
+
+
+class Remembers(_Broken):
+    calls = 0
+
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        self.calls += 1
+        return Rates(self.log_alpha.exp() / self.calls, params.flat.new_ones(()))
+
+
+class ChangesItsInput(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        with torch.no_grad():
+            grads.flat.mul_(0.5)
+        return super().rates(step, params, grads, memory)
+
+
+class WrongShape(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp()[:-1], params.flat.new_ones(()))
+
+
+class SinglePrecision(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp().float(), params.flat.new_ones(()))
+
+
+class DeadParameter(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp().detach(), params.flat.new_ones(()))
+
+
+class FailsLater(_Broken):
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        alpha = self.log_alpha.exp()
+        return Rates(alpha if step < 3 else alpha / 0, params.flat.new_ones(()))
+
+
+class LosesState(_Broken):
+    def __init__(self, layers: Layers) -> None:
+        super().__init__(layers)
+        self.factor = float(torch.rand(()))
+
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
+
+
+def test_the_unspoiled_rule_passes() -> None:
+    check_rule(lambda layers, num_steps: _Broken(layers))
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (MixesTasks, "differently alone"),
+        (Remembers, "not a function of its inputs"),
+        (ChangesItsInput, "changed the gradients"),
+        (WrongShape, "does not broadcast"),
+        (SinglePrecision, "float64"),
+        (DeadParameter, "no gradient"),
+        (FailsLater, "more steps"),
+        (LosesState, "saved and loaded"),
+    ],
+)
+def test_a_broken_rule_fails_it(broken: type[_Broken], promise: str) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        check_rule(lambda layers, num_steps: broken(layers))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -122,14 +124,7 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
     Raises:
         ConfigError: says everything that is wrong with it.
     """
-    for plugin in content.get("plugins", ()):
-        try:
-            importlib.import_module(plugin)
-        except ImportError as error:
-            raise ConfigError(
-                f"the plugin {plugin!r} named in {source} cannot be imported: {error}."
-            ) from None
-    faults: list[str] = []
+    faults = _import_plugins(content.get("plugins", ()))
     experiment: Experiment | None = None
     try:
         experiment = Experiment.model_validate(content)
@@ -148,7 +143,8 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
         if isinstance(given, Part):
             given = given.model_dump()
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-            defaults = PRESETS.get(preset, {}) if (key, given["name"]) == ("rule", "alfa") else {}
+            named = isinstance(preset, str) and (key, given["name"]) == ("rule", "alfa")
+            defaults = PRESETS.get(preset, {}) if named else {}
             part, wrong = _check_part(key, {**defaults, **given}, registry)
             faults += wrong
             if part is not None:
@@ -156,6 +152,30 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
     if faults or experiment is None:
         raise ConfigError(_report(source, faults))
     return experiment.model_copy(update=parts)
+
+
+def _import_plugins(plugins: object) -> list[str]:
+    """Import the modules that register a user's own parts, also from the current folder.
+
+    Returns:
+        What is wrong with them; what is not a list of names, the configuration finds itself.
+    """
+    faults = []
+    for plugin in plugins if isinstance(plugins, list | tuple) else ():
+        if not isinstance(plugin, str):
+            continue
+        sys.path.insert(0, os.getcwd())
+        try:
+            if not all(part.isidentifier() for part in plugin.split(".")):
+                raise ImportError("that is not the name of a module")
+            importlib.import_module(plugin)
+        # Whatever a user's module raises, the sentence must say which module it was.
+        except Exception as error:
+            reason = str(error) if isinstance(error, ImportError) else repr(error)
+            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}.")
+        finally:
+            sys.path.pop(0)
+    return faults
 
 
 def builtin_experiments() -> list[str]:
@@ -195,7 +215,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
+        value = text.strip()
     *sections, last = key.strip().split(".")
     place = content
     for section in sections:

@@ -208,10 +208,8 @@ def _check_meta_gradients(learner: Learner, parameters: list[nn.Parameter], whos
         return
     episode = _episode()
 
-    def loss() -> Tensor:
-        return learner(episode).query_losses.mean()
-
-    gradients = torch.autograd.grad(loss(), parameters, allow_unused=True)
+    loss = learner(episode).query_losses.mean()
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         shape = tuple(parameter.shape)
         assert gradient is not None, f"{whose} parameter of shape {shape} has no gradient at all"

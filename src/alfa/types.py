@@ -109,7 +109,8 @@ class Params(Mapping[str, Tensor]):
         if isinstance(tensors, Params):
             return tensors
         layers = Layers({name: tensor.shape[1:] for name, tensor in tensors.items()})
-        return cls(torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1), layers)
+        rows = [tensor.reshape(tensor.shape[0], -1) for tensor in tensors.values()]
+        return cls(torch.cat(rows, dim=1), layers)
 
     def like(self, flat: Tensor) -> Params:
         """Other values of the same layers."""

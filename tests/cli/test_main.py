@@ -281,8 +281,10 @@ def test_an_interrupt_is_told_in_one_line(alfa, tmp_path: Path, monkeypatch, set
         raise KeyboardInterrupt
 
     monkeypatch.setattr("alfa.data.Sinusoids.episode", interrupt)
-    answer = alfa("train", "sinusoid-maml", "--out", tmp_path / "run", *settings)
-    assert (answer.code, answer.out, answer.err) == (130, "", "alfa: stopped.\n")
+    run = tmp_path / "run"
+    answer = alfa("train", "sinusoid-maml", "--out", run, *settings)
+    told = f"alfa: stopped; go on with `alfa train --resume {run}`.\n"
+    assert (answer.code, answer.out, answer.err) == (130, "", told)
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.inits import INITS, LearnedInit
+from alfa.inits import INITS, Init, LearnedInit
 from alfa.inner import Learner, adapt
 from alfa.ops import mse, per_task
 from alfa.rules import RULES, SGD
-from alfa.types import Episode
+from alfa.types import Episode, Params
 
 ALL_INITS, ALL_RULES = list(INITS), list(RULES)
 
@@ -265,6 +265,48 @@ def test_only_the_head_adapts_and_the_rest_still_learns(make_mlp, make_episode, 
     close(outcome.query_losses, torch.stack(losses))
     expected = torch.autograd.grad(sum(losses), list(model.parameters()))
     for grad, wanted in zip(grads, expected, strict=True):
+        close(grad, wanted)
+
+
+class ZeroHead(Init):
+    """A head that starts at zero for every task, on a body that is learned."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.learned = LearnedInit(model, adapt="2.*")
+
+    @property
+    def layers(self):
+        return self.learned.layers
+
+    def start(self, num_tasks, gradients):
+        size = sum(self.layers.sizes)
+        return Params(torch.zeros(num_tasks, size, dtype=torch.float64), self.layers)
+
+    def shared(self):
+        return self.learned.shared()
+
+    def meta_parameters(self):
+        return iter(self.learned.shared().values())
+
+
+def test_a_body_learns_through_the_first_step_of_a_constant_head(plain, make_episode):
+    init, episode = ZeroHead(plain), make_episode()
+    rule = SGD(init.layers, learning_rate=0.1)
+    learner = Learner(plain, init=init, rule=rule, loss=mse, num_steps=1)
+    losses = []
+    for task in range(2):
+        features = torch.tanh(plain[0](episode.support_x[task]))
+        # The gradient of the mean squared error in a linear head at zero.
+        error = -2 * episode.support_y[task] / episode.support_y[task].numel()
+        weight, bias = -0.1 * error.t() @ features, -0.1 * error.sum(0)
+        outputs = torch.tanh(plain[0](episode.query_x[task])) @ weight.t() + bias
+        losses.append(F.mse_loss(outputs, episode.query_y[task]))
+    outcome = learner(episode)
+    close(outcome.query_losses, torch.stack(losses))
+    body = list(plain[0].parameters())
+    grads = torch.autograd.grad(outcome.query_losses.sum(), body)
+    for grad, wanted in zip(grads, torch.autograd.grad(sum(losses), body), strict=True):
         close(grad, wanted)
 
 

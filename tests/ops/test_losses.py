@@ -51,6 +51,13 @@ def test_mse_names_shapes_that_differ(randn, shape):
         mse(randn(3, 4, 1), randn(*shape))
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (3, 4, 1), (2, 4)])
+def test_cross_entropy_refuses_labels_of_another_shape(randn, shape):
+    labels = torch.zeros(shape, dtype=torch.long)
+    with pytest.raises((ConfigError, RuntimeError, ValueError), match=r"target|shape|batch_size"):
+        cross_entropy(randn(3, 4, 2), labels)
+
+
 def test_losses_are_found_by_name():
     assert get_loss("mse") is mse
     assert get_loss("cross_entropy") is cross_entropy

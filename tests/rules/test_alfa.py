@@ -297,11 +297,11 @@ def test_steps_beyond_the_last_use_its_post_multipliers(perturb, draw):
         beyond = rule.rates(5, params, grads)
     assert torch.equal(beyond.alpha, last.alpha)
     assert torch.equal(beyond.beta, last.beta)
-    assert len(record) == 2  # alpha's table and beta's
+    assert len(record) == 1  # for both tables together
     rule.rates(6, params, grads)  # says nothing more; a warning would be an error
 
 
-def test_one_table_warns_once_in_a_whole_adaptation(make_mlp, make_episode):
+def test_a_rule_warns_once_in_all_its_adaptations(make_mlp, make_episode):
     model, episode = make_mlp(), make_episode()
     init = LearnedInit(model)
     rule = ALFA(init.layers, num_steps=2, beta=Constant(1.0)).double()

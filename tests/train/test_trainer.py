@@ -127,7 +127,7 @@ def test_a_run_interrupted_while_it_saves_resumes_to_the_same_numbers(
 
 
 def test_a_killed_run_resumes_to_the_same_numbers(tiny, unbroken, tmp_path, assert_same) -> None:
-    experiment = tiny("outer.num_iterations=300")
+    experiment = tiny("outer.num_iterations=150")
     config, path = tmp_path / "experiment.toml", tmp_path / "run"
     config.write_text(tomli_w.dumps(to_dict(experiment)))
     code = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
@@ -136,7 +136,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(tiny, unbroken, tmp_path, asse
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        wanted, deadline = random.randint(1, 30), time.monotonic() + 60
+        wanted, deadline = random.randint(1, 15), time.monotonic() + 60
         while len(Run(path).read_metrics()) < wanted and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)

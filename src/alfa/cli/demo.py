@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Table 8, 10 shots, 2 hidden layers of 40 units
 METHODS = {"sinusoid-maml": "MAML", "sinusoid-alfa": "ALFA + MAML"}
+# Says that a folder is a demo's, and may be replaced by the next one.
+MARK = ".alfa-demo"
 PUBLISHED = {"MAML": "0.75 +- 0.15", "ALFA + MAML": "0.62 +- 0.16"}
 
 
@@ -42,10 +44,12 @@ def demo(
     from alfa.cli.show import result_table
     from alfa.config import load_experiment
     from alfa.report import load_run, write_demo_page
+    from alfa.train.files import write_atomic
 
     overrides = [f"outer.num_iterations={iterations}", f"seed={seed}"]
     experiments = {name: load_experiment(name, overrides) for name in METHODS}
     _clear(out)
+    write_atomic(out / MARK, b"")
     _train_side_by_side(experiments, out, quiet=as_json)
     runs = [load_run(out / name, title) for name, title in METHODS.items()]
     page = out / "report.html"
@@ -64,10 +68,11 @@ def _clear(out: Path) -> None:
 
     from alfa.errors import ConfigError
 
-    if not out.exists():
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    ours = {*METHODS, "report.html", "tasks.png"}
-    if not out.is_dir() or any(path.name not in ours for path in out.iterdir()):
+    ours = {*METHODS, "report.html", "tasks.png", MARK}
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if MARK not in names or names - ours:
         raise ConfigError(
             f"{out} holds something other than a demo; choose another folder with --out."
         )

@@ -38,15 +38,22 @@ def evaluate(
     from rich.console import Console
 
     from alfa.build import build_learner, build_tasks
+    from alfa.cli.show import interval_text
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
     from alfa.data import SPLITS
-    from alfa.errors import check_choice
+    from alfa.errors import ConfigError, check_choice
     from alfa.train import Run
     from alfa.train import evaluate as run_evaluation
 
     check_choice("--split", split, SPLITS)
     check_choice("--checkpoint", checkpoint, ("best", "last"))
+    for setting in settings or []:
+        if not setting.strip().startswith("tasks."):
+            raise ConfigError(
+                f"--set {setting}: an evaluation can change the tasks only, such as "
+                "tasks.num_support=5; the rest is as it was trained."
+            )
     trained = Run(run).experiment()
     changed = load_experiment(Run(run).config, settings or [])
     set_up(trained, device=device, threads=threads)
@@ -66,7 +73,7 @@ def evaluate(
         typer.echo(json.dumps(evaluation.as_dict(), indent=2))
     else:
         Console().print(
-            f"{run}: loss {evaluation.loss:.4f} +- {evaluation.interval:.4f} "
+            f"{run}: loss {evaluation.loss:.4f} {interval_text(evaluation.interval)} "
             f"(95 % interval over {evaluation.num_tasks} {split} tasks, "
             f"{evaluation.num_steps} steps)",
             highlight=False,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, NoReturn
+import warnings
+from typing import Any, NoReturn, TextIO
 
 import typer
 
 from alfa import __version__
 from alfa.cli import demo, evaluate, train
-from alfa.errors import AlfaError
+from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
     name="alfa",
@@ -47,6 +48,7 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; what the user can put right ends in one sentence and code 2."""
+    warnings.showwarning = _show_warning
     try:
         code = app(arguments, standalone_mode=False)
     except _UsageError as error:
@@ -66,6 +68,21 @@ def main(arguments: list[str] | None = None) -> None:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot use{where}: {error.strerror or error}.")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print our own warnings as a sentence, and others as Python does."""
+    if issubclass(category, AlfaWarning):
+        typer.echo(f"alfa: {message}", err=True)
+    else:
+        typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True)
 
 
 def _fail(message: str, *, command: str | None = None) -> NoReturn:

@@ -95,6 +95,11 @@ def plain_lines(console: Console, name: str) -> Callable[[TrainingProgress], Non
     return update
 
 
+def interval_text(interval: float | None) -> str:
+    """Half the width of an interval, where there is one."""
+    return "+- ?" if interval is None else f"+- {interval:.4f}"
+
+
 def result_table(
     results: dict[str, dict[str, Any]],
     *,
@@ -103,22 +108,22 @@ def result_table(
 ) -> None:
     """A table of test results on standard output."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("run", "test loss", "95 % interval", *(["paper"] if published else [])):
-        table.add_column(header, justify="left" if header == "run" else "right", no_wrap=True)
-    for header in ("tasks", "steps", "iterations", "seconds"):
+    table.add_column("run", no_wrap=True)
+    for header in ("test loss", "95 %", *(["paper"] if published else [])):
+        table.add_column(header, justify="right", no_wrap=True)
+    for header in ("tasks", "iterations", "seconds"):
         table.add_column(header, justify="right", no_wrap=True)
     for name, result in results.items():
         test = result["test"]
         table.add_row(
             name,
             f"{test['loss']:.4f}",
-            f"+- {test['interval']:.4f}",
+            interval_text(test["interval"]),
             *([published[name]] if published else []),
             f"{test['num_tasks']}",
-            f"{test['num_steps']}",
             f"{result['num_iterations']}",
             f"{result['seconds']:.0f}",
         )
     console = Console()
     console.print(table)
-    console.print(f"in {folder}", soft_wrap=True, highlight=False)
+    console.print(f"\nwritten: {folder}", soft_wrap=True, highlight=False)

@@ -16,13 +16,16 @@ def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
     """
     try:
         torch.empty(1, device=device)
+        usable = torch.device(device).type in ("cpu", "cuda", "mps")
     except (RuntimeError, AssertionError, NotImplementedError):
+        usable = False
+    if not usable:
         known = ["cpu"]
         known += ["cuda"] if torch.cuda.is_available() else []
         known += ["mps"] if torch.backends.mps.is_available() else []
         raise ConfigError(
             f"--device is {device!r}, which this machine does not have; it has {', '.join(known)}."
-        ) from None
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     elif experiment.model.name == "mlp":

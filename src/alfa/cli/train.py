@@ -68,10 +68,14 @@ def train(
         config = load_experiment(experiment, overrides)
         path = out or Path("runs") / Path(experiment).stem
     set_up(config, device=device, threads=threads)
-    with show_progress(path.name, quiet=as_json) as on_progress:
-        result = run_training(
-            config, path, resume=resume is not None, device=device, on_progress=on_progress
-        )
+    try:
+        with show_progress(path.name, quiet=as_json) as on_progress:
+            result = run_training(
+                config, path, resume=resume is not None, device=device, on_progress=on_progress
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"alfa: stopped; go on with `alfa train --resume {path}`.", err=True)
+        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:

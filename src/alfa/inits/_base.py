@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import Annotated
 
+from pydantic import BeforeValidator
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -15,6 +17,9 @@ from alfa.types import Layers, Params
 
 Gradients = Callable[[Params], Params]
 """The gradient of each task's support loss at given parameters, both ``[task, ...]``."""
+
+Patterns = Annotated[Sequence[str], BeforeValidator(lambda p: [p] if isinstance(p, str) else p)]
+"""Patterns of parameter names, such as ``["head.*"]``; a single one needs no list."""
 
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -54,7 +59,7 @@ INITS: Registry[Init] = Registry("init")
 register_init = INITS.register
 
 
-def select_layers(model: nn.Module, adapt: Iterable[str] | None) -> Layers:
+def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
     """The parameters to adapt.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from alfa.inits._base import Gradients, Init, register_init, select_layers
+from alfa.inits._base import Gradients, Init, Patterns, register_init, select_layers
 from alfa.types import Layers, Params
 
 
@@ -27,7 +27,7 @@ class FixedInit(Init):
         []
     """
 
-    def __init__(self, model: nn.Module, *, adapt: Iterable[str] | None = None) -> None:
+    def __init__(self, model: nn.Module, *, adapt: Patterns | None = None) -> None:
         super().__init__()
         self.model = model
         self._layers = select_layers(model, adapt)

@@ -83,10 +83,11 @@ def adapt(
 
     def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
         # Where nothing before this step is trained, its gradients need no graph either.
-        trained = params.flat.requires_grad or any(p.requires_grad for p in shared.values())
-        graph = order == "second" and trained
+        before = (params.flat, support_x, support_y, *shared.values())
+        graph = order == "second" and any(tensor.requires_grad for tensor in before)
         at = params if params.flat.requires_grad and graph else _leaf(params)
-        if isinstance(model, Model) and not shared and not support_x.requires_grad:
+        trained_data = support_x.requires_grad or support_y.requires_grad
+        if isinstance(model, Model) and not shared and not trained_data:
             with torch.set_grad_enabled(graph):
                 fast = model.support_gradients(at, support_x, support_y, loss)
             if fast is not None:

@@ -40,6 +40,12 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         >>> cross_entropy(torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.long))
         tensor([1.3863, 1.3863])
     """
+    if outputs.ndim < 3 or outputs.shape[:-1] != targets.shape:
+        raise ConfigError(
+            f"the model's outputs are of shape {tuple(outputs.shape)}, but the targets of "
+            f"{tuple(targets.shape)}; `cross_entropy` needs [task, example, class] and "
+            "[task, example]."
+        )
     return F.cross_entropy(outputs.transpose(1, -1), targets, reduction="none").flatten(1).mean(1)
 
 

@@ -73,6 +73,9 @@ def mlp_mse_gradients(
         Losses ``[task]``, as constants, and the gradient, which can be differentiated once in
         `theta`; None where autograd serves better.
     """
+    if x.shape[2] != sizes[0] or targets.shape != (*x.shape[:2], sizes[-1]):
+        # The kernels do not look where they read; autograd says what is wrong.
+        return None
     work = theta.numel() * x.shape[1]
     if not compiled.worth_it(theta, x, targets, work=work):
         return None
@@ -86,7 +89,7 @@ class _MSEGradients(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         theta = theta.contiguous()
         kept = x.new_empty(x.shape[0], 2 * x.shape[1] * sum(sizes[1:-1]))
-        losses, dy = x.new_empty(x.shape[0]), torch.empty_like(targets)
+        losses, dy = x.new_empty(x.shape[0]), targets.new_empty(targets.shape)
         gradient = torch.empty_like(theta)
         compiled.kernels().mlp_mse_gradients(
             *compiled.arrays(x, targets, theta),

@@ -18,7 +18,10 @@ _LARGEST_MATRIX = 1_000_000
 
 
 def layer_means(params: Params) -> Tensor:
-    """The mean of every layer, task by task, ``[task, layer]``."""
+    """The mean of every layer, task by task, ``[task, layer]``.
+
+    A value that is not finite in one layer can make the means of others so too.
+    """
     flat, layers = params.flat, params.layers
     if _small(layers):
         return flat @ layers.averages(flat.device, flat.dtype)
@@ -64,4 +67,5 @@ def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor
         return spread(rate, params.layers)
     if isinstance(rate, Params):
         return rate.flat
-    return torch.cat([rate[name].expand_as(params[name]).flatten(1) for name in params], dim=1)
+    rates = [rate[name].expand_as(params[name]) for name in params]
+    return torch.cat([tensor.reshape(params.num_tasks, -1) for tensor in rates], dim=1)

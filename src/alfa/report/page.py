@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import alfa
@@ -85,5 +86,6 @@ def _image(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     # Without the date, the same figures give the same file.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    with mpl.rc_context(plots.STYLE):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
     return buffer.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axes = figure.subplots()
-        for run, color in zip(runs, COLORS, strict=False):
+        for run, color in zip(runs, itertools.cycle(COLORS), strict=False):
             iterations = [record["iteration"] for record in run.metrics]
             losses = [record["val_loss"] for record in run.metrics]
             axes.plot(iterations, losses, color=color, label=run.title, linewidth=1.6)

@@ -89,6 +89,7 @@ class ALFA(Rule):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(layers)
+        self.num_steps = num_steps
         _check(alpha, beta, state, state_gradient, generator_depth)
         size = {"num_steps": num_steps, "num_layers": len(layers)}
         start = beta_start(beta_form, per_parameter=per_parameter_decay)
@@ -121,6 +122,8 @@ class ALFA(Rule):
         return cls(layers, **{**PRESETS[name], **options})
 
     def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        if self.alpha0.per_step or self.beta0.per_step:
+            self.note_step(step, self.num_steps)
         like = params.flat
         alpha1, beta1 = self._generate(params, grads, memory)
         # Eq. 7: alpha = alpha0 * alpha1(tau)
@@ -215,6 +218,8 @@ def _check(
             "neither `alpha` nor `beta` is generated, so there is nothing for ALFA to do; "
             "make one of them Generated(), or use the rule 'learned'."
         )
+    if isinstance(state, str):
+        raise ConfigError(f"`state` is {state!r}, but must be a list, such as ['weights'].")
     if not state or len(set(state)) != len(state):
         raise ConfigError(
             f"`state` is {list(state)!r}, but must name 'weights', 'gradients' or both, once each."

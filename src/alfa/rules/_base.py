@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
+from alfa.errors import AlfaWarning
 from alfa.registry import Registry
 from alfa.types import Layers, Memory, Params, Rates
 
@@ -30,6 +32,19 @@ class Rule(nn.Module, abc.ABC):
     def __init__(self, layers: Mapping[str, torch.Size]) -> None:
         super().__init__()
         self.layers = Layers(layers)
+        self._said_beyond = False
+
+    def note_step(self, step: int, num_steps: int) -> None:
+        """Say once that a step is beyond those that a rule with a table per step knows."""
+        if step >= num_steps and not self._said_beyond:
+            self._said_beyond = True
+            warnings.warn(
+                f"inner step {step + 1} is beyond the {num_steps} steps that the rule "
+                f"{type(self).__name__} was made for: from there on it uses the values of its "
+                "last step.",
+                AlfaWarning,
+                stacklevel=3,
+            )
 
     @abc.abstractmethod
     def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:

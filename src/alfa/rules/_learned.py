@@ -53,6 +53,7 @@ class LearnedRates(Rule):
         decay_start: PositiveFloat = DECAY_START,
     ) -> None:
         super().__init__(layers)
+        self.num_steps = num_steps
         size = {"num_steps": num_steps, "num_layers": len(layers)}
         start = beta_start(beta_form, per_parameter=per_parameter_decay)
         self.alpha0 = Table(alpha, start=ALPHA_START, **size)
@@ -66,6 +67,8 @@ class LearnedRates(Rule):
         )
 
     def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        if self.alpha0.per_step or self.beta0.per_step:
+            self.note_step(step, self.num_steps)
         like = params.flat
         return Rates(
             alpha=self.alpha0.at(step, like=like),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ import torch
 from pydantic import ConfigDict, Discriminator
 from torch import Tensor, nn
 
-from alfa.errors import AlfaWarning, ConfigError, check_choice
+from alfa.errors import ConfigError, check_choice
 from alfa.ops import spread
 from alfa.types import Count, Layers, Params
 
@@ -114,8 +113,10 @@ class Table(nn.Module):
 
     def __init__(self, rate: Rate, *, start: float, num_steps: Count, num_layers: int) -> None:
         super().__init__()
+        if num_steps < 1:
+            raise ConfigError(f"`num_steps` is {num_steps}, but must be at least 1.")
         self.constant: float | None = None
-        self._said = False
+        self.per_step = not isinstance(rate, Constant) and rate.per_step
         if isinstance(rate, Constant):
             self.constant = rate.value
             return
@@ -128,16 +129,10 @@ class Table(nn.Module):
         """The row of a step, which broadcasts to ``[layer]``; a constant takes `like`'s dtype."""
         if self.constant is not None:
             return like.new_tensor(self.constant)
-        last = self.values.shape[0] - 1
-        if step > last > 0 and not self._said:
-            self._said = True
-            warnings.warn(
-                f"inner step {step + 1} is beyond the {last + 1} steps this rule was made for: "
-                "it and those after it use the rates of the last one.",
-                AlfaWarning,
-                stacklevel=2,
-            )
-        return self.values[min(step, last)]
+        # More steps than in training: the last row serves.
+        row = self.values[min(step, self.values.shape[0] - 1)]
+        # A view of a parameter would claim to need a gradient even where none is recorded.
+        return row if torch.is_grad_enabled() else row.detach()
 
 
 class WeightFactor(nn.Module):

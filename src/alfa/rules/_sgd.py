@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from alfa.errors import ConfigError
 from alfa.rules._base import Rule, register_rule
 from alfa.types import Memory, NonNegativeFloat, Params, PositiveFloat, Rates
 
@@ -37,6 +38,11 @@ class SGD(Rule):
         weight_decay: NonNegativeFloat = 0.0,
     ) -> None:
         super().__init__(layers)
+        if not learning_rate > 0 or not weight_decay >= 0:
+            raise ConfigError(
+                f"`learning_rate` is {learning_rate} and `weight_decay` {weight_decay}, but the "
+                "first must be greater than 0 and the second not less than 0."
+            )
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
 

@@ -71,11 +71,17 @@ class Checkpoint:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             found, progress = metadata["fingerprint"], json.loads(metadata["progress"])
+            version = metadata["format"]
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint {path} is damaged or not one of alfa ({error}); "
                 "remove it, and train again or copy it anew."
             ) from None
+        if version != _FORMAT:
+            raise CheckpointError(
+                f"the checkpoint {path} has format {version}, but this version of alfa reads "
+                f"{_FORMAT}; use the version it was written with."
+            )
         if found != fingerprint:
             raise CheckpointError(
                 f"the checkpoint {path} belongs to another experiment (fingerprint {found}, but "

@@ -23,7 +23,7 @@ class Evaluation:
 
     Attributes:
         loss: the mean query loss over tasks.
-        interval: half the width of the 95 % confidence interval of that mean.
+        interval: half the width of the 95 % confidence interval of that mean; None for one task.
         num_tasks: how many tasks it was taken over.
         num_steps: inner steps.
         split: which tasks they were.
@@ -31,7 +31,7 @@ class Evaluation:
     """
 
     loss: float
-    interval: float
+    interval: float | None
     num_tasks: int
     num_steps: int
     split: Split
@@ -50,8 +50,19 @@ def evaluate(
     split: Split = "test",
     seed: int = 0,
     device: torch.device | str = "cpu",
+    where: str | None = None,
 ) -> Evaluation:
     """Adapt to every task and average the query losses.
+
+    Args:
+        learner: what to evaluate.
+        tasks: where the tasks come from.
+        num_tasks: how many.
+        num_steps: inner steps; by default the learner's.
+        split: of which part of the tasks.
+        seed: with `split`, decides the tasks.
+        device: where to compute.
+        where: what an error calls this evaluation.
 
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
@@ -66,15 +77,17 @@ def evaluate(
             outcome.adapted.support_losses,
             outcome.query_losses,
             rule=type(learner.rule).__name__,
-            where=f"in the evaluation on {split} tasks",
+            where=where or f"in the evaluation on {split} tasks",
             first_task=first,
         )
         losses.append(outcome.query_losses)
     values = torch.cat(losses).double().cpu()
-    spread = float(values.std(correction=1)) if len(values) > 1 else math.nan
+    interval = None
+    if len(values) > 1:
+        interval = 1.96 * float(values.std(correction=1)) / math.sqrt(len(values))
     return Evaluation(
         loss=float(values.mean()),
-        interval=1.96 * spread / math.sqrt(len(values)),
+        interval=interval,
         num_tasks=num_tasks,
         num_steps=learner.num_steps if num_steps is None else num_steps,
         split=split,

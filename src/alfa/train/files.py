@@ -6,12 +6,27 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Put the file's name into an error of the system, which a failed write leaves out."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that it is there completely or, after any crash, as it was before."""
+    with named_errors(path):
+        _write_atomic(path, content)
+
+
+def _write_atomic(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -9,6 +9,7 @@ result.json                 the test, when training is complete
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import tomli_w
 from alfa.config import Experiment, load_experiment, to_dict
 from alfa.errors import CheckpointError
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.files import write_atomic, write_json
+from alfa.train.files import named_errors, write_atomic, write_json
 
 
 class Run:
@@ -46,11 +47,18 @@ class Run:
         Raises:
             CheckpointError: the folder holds something already.
         """
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and (not self.path.is_dir() or any(self._content())):
             hint = "continue it with --resume, or " if self.exists else ""
             raise CheckpointError(
                 f"{self.path} is not empty; {hint}choose another folder with --out."
             )
+        self.write_config(experiment)
+
+    def _content(self) -> Iterator[Path]:
+        # A crash can leave a hidden temporary file, which is no reason to refuse the folder.
+        return (path for path in self.path.iterdir() if not path.name.startswith("."))
+
+    def write_config(self, experiment: Experiment) -> None:
         write_atomic(self.config, tomli_w.dumps(to_dict(experiment)).encode())
 
     def experiment(self) -> Experiment:
@@ -71,7 +79,7 @@ class Run:
         return Checkpoint.load(self.checkpoint(name), fingerprint=experiment.fingerprint())
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        with self.metrics.open("a") as file:
+        with named_errors(self.metrics), self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -95,5 +103,11 @@ class Run:
     def read_result(self) -> dict[str, Any] | None:
         if not self.result.is_file():
             return None
-        content: dict[str, Any] = json.loads(self.result.read_text())
+        try:
+            content: dict[str, Any] = json.loads(self.result.read_text())
+        except ValueError:
+            raise CheckpointError(
+                f"{self.result} is damaged; remove it and go on with "
+                f"`alfa train --resume {self.path}`, which writes it again."
+            ) from None
         return content

@@ -97,7 +97,7 @@ class _Trainer:
             # Killed before the first checkpoint: the beginning is where it goes on from.
             if self.run.experiment().fingerprint() != self.experiment.fingerprint():
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
-            self.run.rewind_metrics(0)
+            self.run.rewind_metrics(-1)
             return
         checkpoint = self.run.load_checkpoint("last", self.experiment)
         checkpoint.restore(self.learner, self.optimizer)
@@ -106,15 +106,14 @@ class _Trainer:
         self.best_iteration = checkpoint.progress["best_iteration"]
         self.seconds = checkpoint.progress["seconds"]
         self.run.rewind_metrics(self.iteration)
+        self.run.write_config(self.experiment)
 
     def train(self) -> None:
         outer = self.experiment.outer
         # A fixed init with a rule that has no parameters has nothing to train.
         num_iterations = outer.num_iterations if self.parameters else 0
-        if self.iteration >= num_iterations:
-            if self.iteration == 0:
-                self._validate([])
-            return
+        if num_iterations == 0 and not self.run.checkpoint("last").is_file():
+            self._validate([])
         window: list[float] = []
         while self.iteration < num_iterations:
             began = time.perf_counter()
@@ -176,6 +175,7 @@ class _Trainer:
             split="val",
             seed=seed,
             device=self.device,
+            where=f"at iteration {self.iteration}, on validation tasks",
         )
         record: dict[str, Any] = {"iteration": self.iteration}
         if window:

@@ -59,7 +59,9 @@ def write_demo_page(
         ),
         Plot(
             "Learning curves",
-            "Mean squared error on validation tasks while the outer loop trains.",
+            "Mean squared error on validation tasks while the outer loop trains. The frame ends a "
+            "little above the first values; a line that leaves it has met a task whose "
+            "adaptation explodes.",
             plots.learning_curves(runs),
         ),
         Plot(

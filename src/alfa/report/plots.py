@@ -42,6 +42,8 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
             best = run.result["best_iteration"]
             axes.plot(best, run.result["val_loss"], "o", color=color, markersize=5)
         axes.set_yscale("log")
+        # A single validation task whose adaptation explodes would squeeze the rest flat.
+        axes.set_ylim(top=1.3 * max(run.metrics[0]["val_loss"] for run in runs))
         axes.set_xlabel("outer iteration")
         axes.set_ylabel("validation loss")
         axes.set_xlim(left=0)

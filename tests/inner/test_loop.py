@@ -404,3 +404,19 @@ def test_a_model_that_returns_more_than_a_tensor_is_named(randn):
     x, y = randn(2, 3, 4, 2), randn(2, 3, 4, 2)
     with pytest.raises(ConfigError, match=r"GRU returned tuple.*must return one tensor"):
         adapt(model, x, y, init=init, rule=SGD(init.layers), loss=mse)
+
+
+def test_a_loss_that_ignores_what_is_adapted_is_refused(randn) -> None:
+    class Ignores(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)
+
+    model = Ignores().double()
+    init = LearnedInit(model, adapt=["unused.*"])
+    x = randn(2, 4, 1)
+    with pytest.raises(ConfigError, match=r"does not depend on the adapted parameters \(unused"):
+        adapt(model, x, x, init=init, rule=SGD(init.layers), loss=mse)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init
@@ -92,7 +94,7 @@ def adapt(
                 fast = model.support_gradients(at, support_x, support_y, loss)
             if fast is not None:
                 return fast
-        with torch.enable_grad():
+        with torch.enable_grad(), _differentiable_attention(graph):
             outputs = run_stacked(model, at, shared, support_x, over_tasks)
             losses = _checked(loss(outputs, support_y), num_tasks)
             return losses.detach(), _gradients(losses, at, graph=graph)
@@ -115,11 +117,16 @@ def adapt(
     return Adapted(
         params=params,
         shared=shared,
-        support_losses=torch.stack(losses) if losses else support_x.new_empty(0, num_tasks),
+        support_losses=torch.stack(losses) if losses else params.flat.new_empty(0, num_tasks),
         rates=tuple(rates),
         model=model,
         over_tasks=over_tasks,
     )
+
+
+def _differentiable_attention(graph: bool) -> AbstractContextManager[None]:
+    # Torch's fused attention can be differentiated once only; the plain one any number of times.
+    return sdpa_kernel(SDPBackend.MATH) if graph else nullcontext()
 
 
 def _leaf(params: Params) -> Params:
@@ -127,13 +134,17 @@ def _leaf(params: Params) -> Params:
 
 
 def _gradients(losses: Tensor, params: Params, *, graph: bool) -> Params:
-    if not losses.requires_grad:
+    grad: Tensor | None = None
+    if losses.requires_grad:
+        # The tasks do not meet before this sum, so it gives every task its own gradient.
+        (grad,) = torch.autograd.grad(
+            losses.sum(), params.flat, create_graph=graph, allow_unused=True
+        )
+    if grad is None:
         raise ConfigError(
             "the support loss does not depend on the adapted parameters "
             f"({', '.join(params)}); check `adapt` and the model's forward."
         )
-    # The tasks do not meet before this sum, so it gives every task its own gradient.
-    (grad,) = torch.autograd.grad(losses.sum(), params.flat, create_graph=graph)
     return params.like(grad)
 
 

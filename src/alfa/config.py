@@ -57,12 +57,15 @@ class Outer(_Section):
     """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
 
     An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
+    A loss or gradient that is not finite stops the run; up to `max_skipped` iterations with one
+    are passed over instead, and counted.
     """
 
     num_iterations: Count = 30_000
     num_tasks: Count = 4
     learning_rate: PositiveFloat = 0.001
     max_gradient_norm: PositiveFloat | None = None
+    max_skipped: int = Field(default=0, ge=0)
     validate_every: Count = 500
     num_val_tasks: Count = 200
 
@@ -90,8 +93,9 @@ class Experiment(_Section):
     def fingerprint(self) -> str:
         """The same for experiments whose training goes through the same states."""
         content = to_dict(self)
-        for section, key in (("outer", "num_iterations"), ("test", "num_tasks")):
-            content[section].pop(key)
+        for key in ("num_iterations", "max_skipped"):
+            content["outer"].pop(key)
+        content["test"].pop("num_tasks")
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -56,6 +56,11 @@ class Registry(Generic[T]):
             )
         return self._parts[name]
 
+    def name_of(self, part: T) -> str:
+        """What an object's class is registered as, or else its own name."""
+        names = [name for name, known in self._parts.items() if known is type(part)]
+        return names[0] if names else type(part).__name__
+
     def options(self, name: str) -> dict[str, inspect.Parameter]:
         """The keyword-only arguments of a part: what a configuration may set."""
         signature = inspect.signature(self.get(name), eval_str=True)

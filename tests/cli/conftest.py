@@ -19,6 +19,7 @@ _CODE = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
 
 TINY = (
     "outer.num_iterations=20",
+    "outer.max_skipped=0",
     "outer.validate_every=5",
     "outer.num_val_tasks=4",
     "test.num_tasks=5",

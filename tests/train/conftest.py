@@ -14,6 +14,7 @@ from alfa.rules import RULES
 
 TINY = (
     "outer.num_iterations=20",
+    "outer.max_skipped=0",
     "outer.validate_every=5",
     "outer.num_val_tasks=4",
     "test.num_tasks=5",

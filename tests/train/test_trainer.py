@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from alfa.build import build_learner, build_tasks
 from alfa.config import to_dict
+from alfa.data import Sinusoids
 from alfa.errors import CheckpointError, ConfigError, DivergedError
 from alfa.rules import SGD, register_rule
 from alfa.train import Checkpoint, Progress, Run, evaluate, train
@@ -410,3 +411,45 @@ def test_training_lowers_the_validation_loss(
     before = evaluate(learner, tasks, num_tasks=50, split="val", seed=1).loss
     result = train(experiment, tmp_path / "run")
     assert result["val_loss"] < 0.97 * before
+
+
+def test_iterations_that_are_not_finite_can_be_passed_over(tiny, tmp_path, monkeypatch):
+    draw = Sinusoids.episode
+
+    def spoiled(self, first, *, num_tasks, split="train", seed=0):
+        episode = draw(self, first, num_tasks=num_tasks, split=split, seed=seed)
+        if split == "train" and first // num_tasks in (3, 7):
+            episode.query_y[0] = float("inf")
+        return episode
+
+    monkeypatch.setattr(Sinusoids, "episode", spoiled)
+    strict = tiny("outer.max_skipped=1")
+    with pytest.raises(DivergedError, match="at iteration 7"):
+        train(strict, tmp_path / "strict")
+    result = train(tiny("outer.max_skipped=2"), tmp_path / "patient")
+    assert result["skipped"] == 2
+    assert [r.get("skipped") for r in Run(tmp_path / "patient").read_metrics()][:2] == [1, 2]
+
+    # What stopped for too little patience goes on with more of it, to the same numbers.
+    resumed = train(tiny("outer.max_skipped=2"), tmp_path / "strict", resume=True)
+    assert resumed["test"] == result["test"]
+    assert resumed["skipped"] == 2
+
+
+def test_a_validation_that_is_not_finite_is_passed_over_and_never_best(tiny, tmp_path, monkeypatch):
+    draw = Sinusoids.episode
+    calls = []
+
+    def spoiled(self, first, *, num_tasks, split="train", seed=0):
+        episode = draw(self, first, num_tasks=num_tasks, split=split, seed=seed)
+        if split == "val":
+            calls.append(first)
+            if len(calls) == 2:
+                episode.query_y[0] = float("inf")
+        return episode
+
+    monkeypatch.setattr(Sinusoids, "episode", spoiled)
+    result = train(tiny("outer.max_skipped=1"), tmp_path / "run")
+    losses = [record["val_loss"] for record in Run(tmp_path / "run").read_metrics()]
+    assert losses[1] is None
+    assert result["val_loss"] == min(loss for loss in losses if loss is not None)

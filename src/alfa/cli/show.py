@@ -47,7 +47,8 @@ def progress_bars(console: Console) -> Progress:
 
 def note_of(record: dict[str, Any]) -> str:
     """What a progress line says of the newest metrics."""
-    return f"validation loss {record['val_loss']:.3f}"
+    loss = record["val_loss"]
+    return "validation loss not finite" if loss is None else f"validation loss {loss:.3f}"
 
 
 @contextmanager

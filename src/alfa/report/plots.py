@@ -36,19 +36,24 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axes = figure.subplots()
         for run, color in zip(runs, itertools.cycle(COLORS), strict=False):
-            iterations = [record["iteration"] for record in run.metrics]
-            losses = [record["val_loss"] for record in run.metrics]
+            records = [record for record in run.metrics if record["val_loss"] is not None]
+            iterations = [record["iteration"] for record in records]
+            losses = [record["val_loss"] for record in records]
             axes.plot(iterations, losses, color=color, label=run.title, linewidth=1.6)
             best = run.result["best_iteration"]
             axes.plot(best, run.result["val_loss"], "o", color=color, markersize=5)
         axes.set_yscale("log")
         # A single validation task whose adaptation explodes would squeeze the rest flat.
-        axes.set_ylim(top=1.3 * max(run.metrics[0]["val_loss"] for run in runs))
+        axes.set_ylim(top=1.3 * max(_first_loss(run) for run in runs))
         axes.set_xlabel("outer iteration")
         axes.set_ylabel("validation loss")
         axes.set_xlim(left=0)
         axes.legend(title="dot: the model that is tested", title_fontsize=8)
         return figure
+
+
+def _first_loss(run: TrainedRun) -> float:
+    return next(float(r["val_loss"]) for r in run.metrics if r["val_loss"] is not None)
 
 
 def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int = 0) -> Figure:

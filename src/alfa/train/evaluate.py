@@ -12,6 +12,12 @@ from torch import Tensor
 from alfa.data import Split, Tasks
 from alfa.errors import DivergedError
 from alfa.inner import Learner
+from alfa.rules import RULES
+
+ADVICE = (
+    "a smaller learning rate, inner or outer, usually helps, and outer.max_skipped lets training "
+    "pass over a few such iterations."
+)
 
 # Tasks that are adapted at once; more cost memory and save nothing.
 _STACK = 100
@@ -76,7 +82,7 @@ def evaluate(
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
-            rule=type(learner.rule).__name__,
+            rule=RULES.name_of(learner.rule),
             where=where or f"in the evaluation on {split} tasks",
             first_task=first,
         )
@@ -119,5 +125,5 @@ def check_finite(
     what = "the query loss after the last step" if last else f"the support loss at step {step}"
     raise DivergedError(
         f"{what} of task {first_task + task} is {float(losses[step, task])} {where}, with the "
-        f"rule {rule}; a smaller learning rate, inner or outer, usually helps."
+        f"rule {rule}; {ADVICE}"
     )

@@ -16,8 +16,9 @@ import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
 from alfa.errors import CheckpointError, DivergedError
+from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.evaluate import check_finite, evaluate
+from alfa.train.evaluate import ADVICE, check_finite, evaluate
 from alfa.train.run import Run
 
 
@@ -88,6 +89,7 @@ class _Trainer:
         self.best_loss = float("inf")
         self.best_iteration = 0
         self.seconds = 0.0
+        self.skipped = 0
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
@@ -105,6 +107,7 @@ class _Trainer:
         self.best_loss = checkpoint.progress["best_loss"]
         self.best_iteration = checkpoint.progress["best_iteration"]
         self.seconds = checkpoint.progress["seconds"]
+        self.skipped = checkpoint.progress.get("skipped", 0)
         self.run.rewind_metrics(self.iteration)
         self.run.write_config(self.experiment)
 
@@ -117,7 +120,10 @@ class _Trainer:
         window: list[float] = []
         while self.iteration < num_iterations:
             began = time.perf_counter()
-            window.append(self._step())
+            try:
+                window.append(self._step())
+            except DivergedError as error:
+                self._skip(error)
             self.iteration += 1
             self.seconds += time.perf_counter() - began
             record = None
@@ -125,6 +131,12 @@ class _Trainer:
                 record = self._validate(window)
                 window = []
             self.on_progress(Progress(self.iteration, num_iterations, record))
+
+    def _skip(self, error: DivergedError) -> None:
+        """Pass over what is not finite, as often as the experiment allows."""
+        if self.skipped >= self.experiment.outer.max_skipped:
+            raise error
+        self.skipped += 1
 
     def _step(self) -> float:
         """One outer iteration; returns the mean query loss."""
@@ -140,7 +152,7 @@ class _Trainer:
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
-            rule=self.experiment.rule.name,
+            rule=RULES.name_of(self.learner.rule),
             where=f"at iteration {self.iteration}",
         )
         # Eqs. 2 and 6, with the mean over tasks in place of the sum
@@ -161,31 +173,34 @@ class _Trainer:
         if not bool(norm.isfinite()):
             raise DivergedError(
                 f"the outer gradient at iteration {self.iteration} is not finite, with the rule "
-                f"{self.experiment.rule.name}; a smaller learning rate, inner or outer, usually "
-                "helps."
+                f"{RULES.name_of(self.learner.rule)}; {ADVICE}"
             )
 
     def _validate(self, window: list[float]) -> dict[str, Any]:
         """Validate, write the metrics, and keep the state."""
-        outer, seed = self.experiment.outer, self.experiment.seed
-        evaluation = evaluate(
-            self.learner,
-            self.tasks,
-            num_tasks=outer.num_val_tasks,
-            split="val",
-            seed=seed,
-            device=self.device,
-            where=f"at iteration {self.iteration}, on validation tasks",
-        )
+        loss: float | None = None
+        try:
+            loss = evaluate(
+                self.learner,
+                self.tasks,
+                num_tasks=self.experiment.outer.num_val_tasks,
+                split="val",
+                seed=self.experiment.seed,
+                device=self.device,
+                where=f"at iteration {self.iteration}, on validation tasks",
+            ).loss
+        except DivergedError as error:
+            self._skip(error)
         record: dict[str, Any] = {"iteration": self.iteration}
         if window:
             record["train_loss"] = sum(window) / len(window)
-        record["val_loss"] = evaluation.loss
+        record["val_loss"] = loss
+        if self.skipped:
+            record["skipped"] = self.skipped
         # The metrics come first: a record without its checkpoint is forgotten on resume.
         self.run.append_metrics(record)
-        better = evaluation.loss < self.best_loss
-        if better:
-            self.best_loss, self.best_iteration = evaluation.loss, self.iteration
+        if loss is not None and loss < self.best_loss:
+            self.best_loss, self.best_iteration = loss, self.iteration
             self._checkpoint(None).save(self.run.checkpoint("best"))
         self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
         return record
@@ -200,6 +215,7 @@ class _Trainer:
                 "best_loss": self.best_loss,
                 "best_iteration": self.best_iteration,
                 "seconds": self.seconds,
+                "skipped": self.skipped,
             },
         )
 
@@ -219,6 +235,7 @@ class _Trainer:
             "best_iteration": self.best_iteration,
             "val_loss": self.best_loss,
             "num_iterations": self.iteration,
+            "skipped": self.skipped,
             "num_meta_parameters": sum(p.numel() for p in self.parameters),
             "seconds": round(self.seconds, 2),
             "versions": {

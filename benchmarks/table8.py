@@ -55,6 +55,7 @@ def results() -> dict[str, Any]:
             key: result[key]
             for key in ("test", "val_loss", "best_iteration", "num_iterations", "seconds")
         }
+        known[path.parent.name]["skipped"] = result.get("skipped", 0)
     return known
 
 

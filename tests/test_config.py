@@ -82,7 +82,7 @@ def test_a_file_is_read_and_what_it_leaves_out_is_filled_in(write) -> None:
         ("rule.alpha.source=learned", lambda e: e.rule.options["alpha"]["source"] == "learned"),
         ("inner.order = first", lambda e: e.inner.order == "first"),
         ("seed=7", lambda e: e.seed == 7),
-        ("preset=published-code", lambda e: e.preset == "published-code"),
+        ("preset=published-code", lambda e: e.rule.options["generator_depth"] == 2),
     ],
 )
 def test_overrides_take_every_kind_of_value(override: str, read) -> None:
@@ -155,7 +155,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ),
         (
             {"rule": {"name": "sgd", "learning_rate": float("nan")}},
-            r"rule.learning_rate is nan, but must be greater than 0\.",
+            r"rule.learning_rate is nan, but must be a finite number\.",
         ),
         (
             {"rule": {"name": "sgd", "learning_rate": "fast"}},
@@ -260,10 +260,18 @@ def test_a_preset_fills_in_what_the_rule_leaves_open() -> None:
     assert options["generator_depth"] == 3
 
 
-def test_a_preset_concerns_alfa_only() -> None:
-    rule = {"name": "sgd", "learning_rate": 0.1}
-    options = parse_experiment({**BASE, "preset": "paper", "rule": rule}).rule.options
-    assert options == {"learning_rate": 0.1, "weight_decay": 0.0}
+def test_a_preset_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="preset is 'paper', but only the rule 'alfa' has"):
+        parse_experiment({**BASE, "preset": "paper", "rule": {"name": "sgd"}})
+
+
+def test_a_preset_set_later_replaces_what_a_run_spells_out(write) -> None:
+    path = write(to_dict(load_experiment("sinusoid-alfa")))
+    options = load_experiment(path, ["preset=paper"]).rule.options
+    assert options["beta_form"] == "factor"
+    assert options["generator_start"] == "random"
+    back = load_experiment(write(to_dict(load_experiment(path, ["preset=paper"]))))
+    assert back.rule.options == options
 
 
 def test_the_published_code_has_a_generator_of_two_layers() -> None:

@@ -38,12 +38,16 @@ def build_learner(experiment: Experiment, tasks: Tasks) -> Learner:
             return build(part, INITS, inner)  # type: ignore[no-any-return]
         return build(part, INITS, model)  # type: ignore[no-any-return]
 
-    model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
-    init = build_init(experiment.init, model)
+    # A user's own part may draw from torch's global source, which is put back afterwards.
+    with torch.random.fork_rng():
+        torch.manual_seed(experiment.seed)
+        model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
+        init = build_init(experiment.init, model)
+        rule = build(experiment.rule, RULES, init.layers)
     return Learner(
         model,
         init=init,
-        rule=build(experiment.rule, RULES, init.layers),
+        rule=rule,
         loss=get_loss(tasks.loss),
         num_steps=experiment.inner.num_steps,
         order=experiment.inner.order,

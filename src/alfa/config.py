@@ -32,7 +32,7 @@ _CONTEXT = ("num_steps", "generator")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Part(BaseModel):
@@ -57,8 +57,8 @@ class Outer(_Section):
     """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
 
     An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
-    A loss or gradient that is not finite stops the run; up to `max_skipped` iterations with one
-    are passed over instead, and counted.
+    A loss or gradient that is not finite stops the run; up to `max_skipped` iterations or
+    validations with one are passed over instead, and counted.
     """
 
     num_iterations: Count = 30_000
@@ -80,7 +80,7 @@ class Experiment(_Section):
     """Everything that decides a run's figures."""
 
     preset: Literal["default", "paper", "published-code"] = "default"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     plugins: tuple[str, ...] = ()
     tasks: Part
     model: Part
@@ -102,7 +102,8 @@ class Experiment(_Section):
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain values for TOML or JSON; what is None is left out, as TOML has no such value."""
-    content: dict[str, Any] = _without_none(experiment.model_dump(mode="json"))
+    # Every option is spelled out, so there is nothing left for a preset to say.
+    content: dict[str, Any] = _without_none(experiment.model_dump(mode="json", exclude={"preset"}))
     return content
 
 
@@ -119,6 +120,9 @@ def load_experiment(source: str | Path, overrides: Iterable[str] = ()) -> Experi
     content = _read(source)
     for override in overrides:
         _override(content, override)
+        if override.partition("=")[0].strip() == "preset":
+            # An override comes after what the file spells out, and so does what it stands for.
+            content.setdefault("rule", {}).update(PRESETS.get(str(content.get("preset")), {}))
     return parse_experiment(content, source=str(source))
 
 
@@ -128,13 +132,16 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
     Raises:
         ConfigError: says everything that is wrong with it.
     """
-    faults = _import_plugins(content.get("plugins", ()))
+    faults = _import_plugins(content.get("plugins", ()), Path(source).parent)
     experiment: Experiment | None = None
     try:
         experiment = Experiment.model_validate(content)
     except ValidationError as error:
         faults += [_sentence(fault, Experiment) for fault in error.errors()]
     preset = content.get("preset", "default")
+    rule = content.get("rule")
+    if preset != "default" and isinstance(rule, Mapping) and rule.get("name") != "alfa":
+        faults.append(f"preset is {preset!r}, but only the rule 'alfa' has presets; leave it out.")
     parts: dict[str, Part] = {}
     registries: dict[str, Registry[Any]] = {
         "tasks": TASKS,
@@ -155,11 +162,14 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
                 parts[key] = part
     if faults or experiment is None:
         raise ConfigError(_report(source, faults))
-    return experiment.model_copy(update=parts)
+    # What the preset stood for is among the options now.
+    return experiment.model_copy(update={**parts, "preset": "default"})
 
 
-def _import_plugins(plugins: object) -> list[str]:
-    """Import the modules that register a user's own parts, also from the current folder.
+def _import_plugins(plugins: object, folder: Path) -> list[str]:
+    """Import the modules that register a user's own parts.
+
+    They are looked for in the current folder and in that of the experiment, too.
 
     Returns:
         What is wrong with them; what is not a list of names, the configuration finds itself.
@@ -168,7 +178,8 @@ def _import_plugins(plugins: object) -> list[str]:
     for plugin in plugins if isinstance(plugins, list | tuple) else ():
         if not isinstance(plugin, str):
             continue
-        sys.path.insert(0, os.getcwd())
+        known = list(sys.path)
+        sys.path[:0] = [os.getcwd(), str(folder.resolve())]
         try:
             if not all(part.isidentifier() for part in plugin.split(".")):
                 raise ImportError("that is not the name of a module")
@@ -178,7 +189,7 @@ def _import_plugins(plugins: object) -> list[str]:
             reason = str(error) if isinstance(error, ImportError) else repr(error)
             faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}.")
         finally:
-            sys.path.pop(0)
+            sys.path[:] = known
     return faults
 
 
@@ -220,13 +231,18 @@ def _override(content: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    # TOML has no word for the absence of a value.
+    remove = text.strip() == "none"
     *sections, last = key.strip().split(".")
     place = content
     for section in sections:
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
             raise ConfigError(f"--set {override}: {section!r} is a value, not a section.")
-    place[last] = value
+    if remove:
+        place.pop(last, None)
+    else:
+        place[last] = value
 
 
 def _check_part(
@@ -241,7 +257,7 @@ def _check_part(
             f"{did_you_mean(name, registry)}"
         ]
     extra: dict[str, Any] = {}
-    if key == "init" and registry.wraps(name, "init"):
+    if registry.wraps(name, "init"):
         around = options.pop("around", {"name": "learned"})
         if isinstance(around, Mapping) and isinstance(around.get("name"), str):
             inner, wrong = _check_part("init.around", around, registry)
@@ -265,13 +281,14 @@ def _check_part(
 def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
     fields: dict[str, Any] = {
         key: (
-            parameter.annotation,
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
             ... if parameter.default is parameter.empty else parameter.default,
         )
         for key, parameter in registry.options(name).items()
         if key not in _CONTEXT
     }
-    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    strict = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    return create_model(name, __config__=strict, **fields)
 
 
 def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
@@ -292,7 +309,9 @@ def _without_none(value: Any) -> Any:
 
 def _sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
     """What is wrong, the value got, and what is allowed."""
-    path = [str(place) for place in fault["loc"]]
+    # The tag of a union is not a key of the configuration.
+    tags = ("constant", "learned", "generated")
+    path = [str(place) for place in fault["loc"] if place not in tags]
     where = ".".join([*([prefix] if prefix else []), *path])
     match fault["type"]:
         case "extra_forbidden":
@@ -303,7 +322,11 @@ def _sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
             return f"{where} is missing."
         case "unexpected_keyword_argument":
             return f"{where} is not a known key."
-        case "union_tag_not_found" | "union_tag_invalid":
+        case "model_type" | "model_attributes_type" if model is Experiment:
+            return f"{where} is {fault['input']!r}, but must be a table, such as {{name = '...'}}."
+        case "sequence_str" | "is_instance_of":
+            return f"{where} is {fault['input']!r}, but must be a list."
+        case "union_tag_not_found" | "union_tag_invalid" | "model_attributes_type":
             return (
                 f"{where} is {fault['input']!r}, but must say where the rate comes from: "
                 "source = 'constant' (with a value), 'learned' or, for ALFA, 'generated'."

@@ -24,10 +24,6 @@ class ConfigError(AlfaError, ValueError):
     """An option or a configuration is wrong."""
 
 
-class DataError(AlfaError, ValueError):
-    """Data is missing, damaged or of the wrong shape."""
-
-
 class CheckpointError(AlfaError):
     """A run folder or checkpoint cannot be used."""
 

@@ -12,6 +12,10 @@ T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 
+def _origin(part: type) -> tuple[str, str]:
+    return part.__module__, part.__qualname__
+
+
 class Registry(Generic[T]):
     """The known parts of one kind, open to a user's own."""
 
@@ -39,7 +43,7 @@ class Registry(Generic[T]):
         def decorate(part: C) -> C:
             known = self._parts.get(name)
             # A module that is reloaded registers itself again; two parts of one name clash.
-            if known is not None and known.__qualname__ != part.__qualname__:
+            if known is not None and _origin(known) != _origin(part):
                 raise ConfigError(
                     f"the {self.kind} {name!r} is already taken by {known.__qualname__}; "
                     f"register {part.__qualname__} under another name."

@@ -108,8 +108,8 @@ def _jitter(rule: Rule) -> None:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in rule.parameters():
-            noise = torch.empty_like(parameter).uniform_(0.9, 1.1, generator=generator)
-            parameter.mul_(noise)
+            noise = torch.empty_like(parameter).uniform_(-1, 1, generator=generator)
+            parameter.mul_(1 + 0.1 * noise).add_(0.001 * noise)
 
 
 def _episode(num_tasks: int = _NUM_TASKS) -> Episode:
@@ -133,7 +133,6 @@ def _check_rates(rule: Rule) -> None:
     rates = rule.rates(0, params, grads)
     assert isinstance(rates, Rates), f"`rates` must return Rates, not {type(rates).__name__}"
     for name, rate in (("alpha", rates.alpha), ("beta", rates.beta)):
-        wanted: Mapping[str, Tensor] | Tensor
         if isinstance(rate, Tensor):
             _check_broadcasts(rate, (_NUM_TASKS, len(rule.layers)), name)
         else:
@@ -141,8 +140,7 @@ def _check_rates(rule: Rule) -> None:
                 f"{name} names the layers {sorted(rate)}, not {sorted(rule.layers)}"
             )
             for layer, values in rate.items():
-                wanted = params[layer]
-                _check_broadcasts(values, tuple(wanted.shape), f"{name} of {layer}")
+                _check_broadcasts(values, tuple(params[layer].shape), f"{name} of {layer}")
 
 
 def _check_broadcasts(values: Tensor, shape: tuple[int, ...], what: str) -> None:

@@ -67,6 +67,11 @@ class Layers(Mapping[str, torch.Size]):
             self._membership[device, dtype] = (self.index(device) == numbers).to(dtype)
         return self._membership[device, dtype]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layers) and list(self.items()) == list(other.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __getitem__(self, name: str) -> torch.Size:
         return self._shapes[name]
 

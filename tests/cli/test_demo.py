@@ -68,7 +68,7 @@ def test_the_page_holds_three_figures(page: str) -> None:
 
 
 def test_the_page_says_how_it_was_made(page: str) -> None:
-    assert "<code>alfa demo --iterations 30</code>" in page
+    assert "<code>alfa demo --iterations 30 --seed 0</code>" in page
 
 
 def test_the_picture_is_a_png(first) -> None:
@@ -94,7 +94,7 @@ def test_a_second_demo_replaces_the_first(
     assert "ALFA + MAML" in answer.out
     assert "0.75 +- 0.15" in answer.out
     assert {path.name for path in out.iterdir()} == {path.name for path in first[0].iterdir()}
-    assert "alfa demo --iterations 1<" in (out / "report.html").read_text()
+    assert "alfa demo --iterations 1 --seed 0<" in (out / "report.html").read_text()
     assert Run(out / "sinusoid-alfa").read_result()["num_iterations"] == 1
 
 

@@ -136,7 +136,8 @@ def test_rates_of_no_order_are_plain_numbers(make_learner, make_mlp, make_episod
 
 def test_no_order_builds_no_graph_through_shared_parameters(run, make_mlp):
     model = make_mlp()
-    adapted = run(model=model, init=LearnedInit(model, adapt="linear3.*"), order="none")
+    init = LearnedInit(model, adapt="linear3.*")
+    adapted = run(model=model, init=init, rule=SGD(init.layers), order="none")
     assert not any(tensor.requires_grad for tensor in adapted.shared.values())
     assert not adapted.params.flat.requires_grad
 
@@ -420,3 +421,10 @@ def test_a_loss_that_ignores_what_is_adapted_is_refused(randn) -> None:
     x = randn(2, 4, 1)
     with pytest.raises(ConfigError, match=r"does not depend on the adapted parameters \(unused"):
         adapt(model, x, x, init=init, rule=SGD(init.layers), loss=mse)
+
+
+def test_a_rule_made_for_other_layers_is_refused(run, make_mlp) -> None:
+    model = make_mlp()
+    other = LearnedInit(torch.nn.Linear(7, 7))
+    with pytest.raises(ConfigError, match=r"make it with SGD\(init.layers\)"):
+        run(model=model, init=LearnedInit(model), rule=SGD(other.layers))

@@ -100,3 +100,12 @@ def test_default_is_the_regressor_of_the_paper():
 def test_a_layer_without_units_is_an_error():
     with pytest.raises(ConfigError, match=r"`hidden` is \[4, 0\]"):
         MLP((1,), 1, hidden=[4, 0])
+
+
+def test_layers_in_another_order_give_the_same_outputs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = MLP((2,), 1, hidden=[3], generator=generator)
+    x = torch.randn(2, 5, 2, generator=generator)
+    named = {name: p.detach().expand(2, *p.shape) for name, p in model.named_parameters()}
+    turned = Params.of(dict(reversed(named.items())))
+    assert torch.equal(model.stacked(turned, x), model.stacked(Params.of(named), x))

@@ -105,7 +105,7 @@ class _OneBadTask(Sinusoids):
 def test_a_task_that_is_not_finite_is_named(learner_and_tasks, set_stack, stack: int) -> None:
     set_stack(stack)
     learner, _ = learner_and_tasks
-    with pytest.raises(DivergedError, match=r"step 0 of task 3 is nan .* val tasks.* rule alfa"):
+    with pytest.raises(DivergedError, match=r"step 1 of task 3 is nan .* val tasks.* rule alfa"):
         evaluate(learner, _OneBadTask(num_query=10), num_tasks=6, split="val")
 
 

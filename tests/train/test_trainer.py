@@ -21,6 +21,7 @@ from alfa.build import build_learner, build_tasks
 from alfa.config import to_dict
 from alfa.data import Sinusoids
 from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.models import MODELS, register_model
 from alfa.rules import SGD, register_rule
 from alfa.train import Checkpoint, Progress, Run, evaluate, train
 from alfa.types import Rates
@@ -326,7 +327,7 @@ def test_divergence_keeps_the_last_good_checkpoint(tiny, unbroken, tmp_path, ten
     experiment, path = tiny("rule.name=bursting", base="sinusoid-maml"), tmp_path / "run"
     with pytest.raises(
         DivergedError,
-        match="support loss at step 3 of task 2 is nan at iteration 12, with the rule bursting;",
+        match="support loss at step 4 of task 50 is nan at iteration 12, with the rule bursting;",
     ):
         train(experiment, path)
 
@@ -453,3 +454,61 @@ def test_a_validation_that_is_not_finite_is_passed_over_and_never_best(tiny, tmp
     losses = [record["val_loss"] for record in Run(tmp_path / "run").read_metrics()]
     assert losses[1] is None
     assert result["val_loss"] == min(loss for loss in losses if loss is not None)
+
+
+def test_fewer_iterations_than_are_done_are_refused(tiny, tmp_path):
+    train(tiny(), tmp_path / "run")
+    with pytest.raises(CheckpointError, match="has done 20 iterations already, more than the 10"):
+        train(tiny("outer.num_iterations=10"), tmp_path / "run", resume=True)
+
+
+def test_going_on_longer_takes_the_old_result_away_first(tiny, tmp_path):
+    train(tiny(), tmp_path / "run")
+    longer = tiny("outer.num_iterations=40")
+    with pytest.raises(KeyboardInterrupt):
+        train(longer, tmp_path / "run", resume=True, on_progress=_stop_at(23))
+    assert Run(tmp_path / "run").read_result() is None
+    assert train(longer, tmp_path / "run", resume=True)["num_iterations"] == 40
+
+
+def test_no_finite_validation_at_all_is_said(tiny, tmp_path, monkeypatch):
+    draw = Sinusoids.episode
+
+    def spoiled(self, first, *, num_tasks, split="train", seed=0):
+        episode = draw(self, first, num_tasks=num_tasks, split=split, seed=seed)
+        if split == "val":
+            episode.query_y[0] = float("inf")
+        return episode
+
+    monkeypatch.setattr(Sinusoids, "episode", spoiled)
+    with pytest.raises(DivergedError, match=r"no validation of .* was finite"):
+        train(tiny("outer.max_skipped=9"), tmp_path / "run")
+
+
+def test_a_model_with_dropout_repeats_and_is_tested_without_it(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+
+    @register_model("dropping")
+    class Dropping(torch.nn.Module):
+        def __init__(self, input_shape, num_outputs):
+            super().__init__()
+            self.net = torch.nn.Sequential(
+                torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Dropout(), torch.nn.Linear(8, 1)
+            )
+
+        def forward(self, x):
+            return self.net(x)
+
+    experiment = tiny("model={name='dropping'}", "outer.num_iterations=6")
+    for name in ("first", "second"):
+        train(experiment, tmp_path / name)
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path / "third", on_progress=_stop_at(5))
+    train(experiment, tmp_path / "third", resume=True)
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("first", "second")]
+    assert metrics[0] == metrics[1] == (tmp_path / "third" / "metrics.jsonl").read_bytes()
+
+    tasks = build_tasks(experiment)
+    learner = build_learner(experiment, tasks)
+    assert evaluate(learner, tasks, num_tasks=3) == evaluate(learner, tasks, num_tasks=3)
+    assert learner.model.net[2].training

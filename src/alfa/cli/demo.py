@@ -53,7 +53,7 @@ def demo(
     _train_side_by_side(experiments, out, quiet=as_json)
     runs = [load_run(out / name, title) for name, title in METHODS.items()]
     page = out / "report.html"
-    command = "alfa demo" + (f" --iterations {iterations}" if iterations != 10_000 else "")
+    command = f"alfa demo --iterations {iterations} --seed {seed}"
     write_demo_page(page, runs, published=PUBLISHED, command=command)
     results = {run.title: run.result for run in runs}
     if as_json:
@@ -141,9 +141,14 @@ def _next(queue: Queue[Any], workers: dict[str, Any]) -> tuple[str, Progress | N
 
 
 def _work(name: str, experiment: Experiment, path: Path, queue: Queue[Any]) -> None:
+    import signal
+
     from alfa.cli.start import set_up
     from alfa.errors import AlfaError
     from alfa.train import train
+
+    # Ctrl-C reaches all processes of a terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(progress: Progress) -> None:
         if progress.record is not None or progress.iteration % 25 == 0:

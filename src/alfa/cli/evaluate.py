@@ -13,7 +13,9 @@ from alfa.cli.train import Device, Json, Set, Threads
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
-    num_tasks: Annotated[int, typer.Option(min=1, help="Tasks to average over.")] = 600,
+    num_tasks: Annotated[
+        int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
+    ] = None,
     num_steps: Annotated[
         int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
     ] = None,
@@ -57,13 +59,19 @@ def evaluate(
     trained = Run(run).experiment()
     changed = load_experiment(Run(run).config, settings or [])
     set_up(trained, device=device, threads=threads)
-    tasks = build_tasks(changed)
-    learner = build_learner(trained, tasks)
+    tasks, own_tasks = build_tasks(changed), build_tasks(trained)
+    if (tasks.input_shape, tasks.num_outputs) != (own_tasks.input_shape, own_tasks.num_outputs):
+        raise ConfigError(
+            f"the run was trained on inputs of shape {tuple(own_tasks.input_shape)} with "
+            f"{own_tasks.num_outputs} outputs, but these tasks have {tuple(tasks.input_shape)} "
+            f"with {tasks.num_outputs}."
+        )
+    learner = build_learner(trained, own_tasks)
     Run(run).load_checkpoint(checkpoint, trained).restore(learner)
     evaluation = run_evaluation(
         learner.to(device),
         tasks,
-        num_tasks=num_tasks,
+        num_tasks=trained.test.num_tasks if num_tasks is None else num_tasks,
         num_steps=num_steps,
         split=split,  # type: ignore[arg-type]
         seed=trained.seed if seed is None else seed,

@@ -15,7 +15,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; by default one for small models.")
+    int | None, typer.Option(min=1, help="CPU threads; by default one for perceptrons.")
 ]
 
 

@@ -18,6 +18,9 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 class Tasks(abc.ABC):
     """A distribution of few-shot tasks, p(T), split for training, validation and test.
 
+    To add one, subclass, set the attributes, implement `episode`, and decorate the class with
+    ``@register_tasks("my-tasks")`` from `alfa.data`. Its constructor takes keyword-only options.
+
     Task `i` of a split is a pure function of (seed, split, i): it does not matter which
     process draws it, or when.
 

@@ -28,7 +28,9 @@ class Init(nn.Module, abc.ABC):
     """Where adaptation starts: gives theta_{i,0} for every task.
 
     To add one, subclass, implement the abstract methods, and decorate the class with
-    ``@register_init("my-init")``. `alfa.testing.check_init` runs the contract that every
+    ``@register_init("my-init")``. Its constructor takes the model first or, to wrap another
+    init, an argument called ``init``; then keyword-only options.
+    `alfa.testing.check_init` runs the contract that every
     init of the package passes.
     """
 

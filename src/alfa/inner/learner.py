@@ -40,7 +40,7 @@ class Learner(nn.Module):
         loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
         num_steps: inner steps.
         order: ``"second"`` or ``"first"``, of the outer gradient.
-        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.Model`.
+        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.models.Model`.
 
     Example:
         >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse

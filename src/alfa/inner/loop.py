@@ -63,7 +63,7 @@ def adapt(
         loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
         num_steps: S, may differ from the number in training.
         order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient at all.
-        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.Model`.
+        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.models.Model`.
 
     Returns:
         The adapted parameters, the support loss before each step, and the rates used.
@@ -79,6 +79,11 @@ def adapt(
         (torch.Size([3, 10, 1]), torch.Size([5, 3]))
     """
     _check(support_x, support_y, num_steps, order, over_tasks)
+    if rule.layers != init.layers:
+        raise ConfigError(
+            f"the rule was made for the layers {dict(rule.layers)}, but the init has "
+            f"{dict(init.layers)}; make it with {type(rule).__name__}(init.layers)."
+        )
     num_tasks = support_x.shape[0]
     if not torch.is_grad_enabled():
         order = "none"

@@ -50,16 +50,21 @@ class MLP(Model):
             nn.init.xavier_uniform_(linear.weight, generator=generator)
             nn.init.zeros_(linear.bias)
             self.add_module(f"linear{number}", linear)
+        self._names = [name for name, _ in self.named_parameters()]
 
     def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        if not isinstance(params, Params):
-            params = Params.of({name: params[name] for name, _ in self.named_parameters()})
+        params = self._ordered(params)
         return mlp(x.flatten(2), params.flat, self.sizes)
+
+    def _ordered(self, params: Mapping[str, Tensor]) -> Params:
+        if isinstance(params, Params) and list(params) == self._names:
+            return params
+        return Params.of({name: params[name] for name in self._names})
 
     def support_gradients(
         self, params: Params, x: Tensor, targets: Tensor, loss: Loss
     ) -> tuple[Tensor, Params] | None:
-        if loss is not mse:
+        if loss is not mse or list(params) != self._names:
             return None
         result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
         return None if result is None else (result[0], params.like(result[1]))

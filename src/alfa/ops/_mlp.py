@@ -73,7 +73,9 @@ def mlp_mse_gradients(
         Losses ``[task]``, as constants, and the gradient, which can be differentiated once in
         `theta`; None where autograd serves better.
     """
-    if x.shape[2] != sizes[0] or targets.shape != (*x.shape[:2], sizes[-1]):
+    size = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
+    fits = x.shape[2] == sizes[0] and targets.shape == (*x.shape[:2], sizes[-1])
+    if not fits or theta.shape != (x.shape[0], size):
         # The kernels do not look where they read; autograd says what is wrong.
         return None
     work = theta.numel() * x.shape[1]

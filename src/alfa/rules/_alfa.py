@@ -31,11 +31,26 @@ GeneratorStart = Literal["identity", "random"]
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Three linear layers, as in the paper; beta and the state as in the published code;
     # the generator starts as plain gradient descent with weight decay.
-    "default": {},
+    "default": {
+        "beta_form": "decay",
+        "state_gradient": "weights",
+        "generator_depth": 3,
+        "generator_start": "identity",
+    },
     # The paper's words. What it does not say, how far the outer gradient follows the state,
     # is taken literally: Eq. 6 differentiates everything.
-    "paper": {"beta_form": "factor", "state_gradient": "full", "generator_start": "random"},
-    "published-code": {"generator_depth": 2, "generator_start": "random"},
+    "paper": {
+        "beta_form": "factor",
+        "state_gradient": "full",
+        "generator_depth": 3,
+        "generator_start": "random",
+    },
+    "published-code": {
+        "beta_form": "decay",
+        "state_gradient": "weights",
+        "generator_depth": 2,
+        "generator_start": "random",
+    },
 }
 
 
@@ -94,7 +109,8 @@ class ALFA(Rule):
         size = {"num_steps": num_steps, "num_layers": len(layers)}
         start = beta_start(beta_form, per_parameter=per_parameter_decay)
         self.alpha, self.beta = alpha, beta
-        self.state, self.state_gradient = tuple(state), state_gradient
+        self.state = tuple(part for part in ("weights", "gradients") if part in state)
+        self.state_gradient = state_gradient
         self.alpha0 = Table(alpha, start=ALPHA_START, **size)
         self.beta0 = Table(beta, start=start, **size)
         self.weight_factor = WeightFactor(

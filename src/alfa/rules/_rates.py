@@ -16,7 +16,7 @@ from alfa.types import Count, Layers, Params
 BetaForm = Literal["decay", "factor"]
 
 # In a configuration, a misspelt key is an error.
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 ALPHA_START = 0.01
 # The published runs start from a weight decay of 0.0005 at a learning rate of 0.01.
@@ -165,7 +165,8 @@ class WeightFactor(nn.Module):
         if per_parameter and (form != "decay" or isinstance(beta, Constant)):
             raise ConfigError(
                 "`per_parameter_decay` needs `beta_form` 'decay' and a `beta` that is learned or "
-                f"generated, but got {form!r} and {beta!r}; change those or leave it out."
+                f"generated, but got {form!r} and {beta!r}; change those or leave it out (the "
+                "preset 'paper' has the form 'factor')."
             )
         self.form = "factor" if isinstance(beta, Constant) else form
         self.layers = layers

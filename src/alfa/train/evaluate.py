@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.data import Split, Tasks
 from alfa.errors import DivergedError
@@ -78,7 +82,8 @@ def evaluate(
         episode = tasks.episode(
             first, num_tasks=min(_STACK, num_tasks - first), split=split, seed=seed
         )
-        outcome = learner(episode.to(device), num_steps=num_steps, order="none")
+        with without_dropout(learner.model):
+            outcome = learner(episode.to(device), num_steps=num_steps, order="none")
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
@@ -99,6 +104,30 @@ def evaluate(
         split=split,
         seed=seed,
     )
+
+
+@contextlib.contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Dropout off, and all else as in training: normalisation keeps using the set at hand."""
+    active = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
+    for module in active:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module in active:
+            module.train()
+
+
+@contextlib.contextmanager
+def seeded(model: nn.Module, seed: int, iteration: int) -> Iterator[None]:
+    """Make what a model with dropout draws a function of the seed and the iteration."""
+    if not any(isinstance(module, _DropoutNd) for module in model.modules()):
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0]))
+        yield
 
 
 def check_finite(
@@ -122,7 +151,7 @@ def check_finite(
         return
     step, task = (int(index) for index in (~finite).nonzero()[0])
     last = step == len(support_losses)
-    what = "the query loss after the last step" if last else f"the support loss at step {step}"
+    what = "the query loss after the last step" if last else f"the support loss at step {step + 1}"
     raise DivergedError(
         f"{what} of task {first_task + task} is {float(losses[step, task])} {where}, with the "
         f"rule {rule}; {ADVICE}"

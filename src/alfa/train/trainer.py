@@ -18,7 +18,7 @@ from alfa.config import Experiment, to_dict
 from alfa.errors import CheckpointError, DivergedError
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.evaluate import ADVICE, check_finite, evaluate
+from alfa.train.evaluate import ADVICE, check_finite, evaluate, seeded
 from alfa.train.run import Run
 
 
@@ -100,10 +100,20 @@ class _Trainer:
             if self.run.experiment().fingerprint() != self.experiment.fingerprint():
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
             self.run.rewind_metrics(-1)
+            self.run.write_config(self.experiment)
             return
         checkpoint = self.run.load_checkpoint("last", self.experiment)
         checkpoint.restore(self.learner, self.optimizer)
         self.iteration = checkpoint.progress["iteration"]
+        wanted = self.experiment.outer.num_iterations
+        if self.iteration > wanted:
+            raise CheckpointError(
+                f"{self.run.path} has done {self.iteration} iterations already, more than the "
+                f"{wanted} asked for by outer.num_iterations."
+            )
+        if self.iteration < wanted:
+            # A result of the shorter training would pass for that of the longer one.
+            self.run.result.unlink(missing_ok=True)
         self.best_loss = checkpoint.progress["best_loss"]
         self.best_iteration = checkpoint.progress["best_iteration"]
         self.seconds = checkpoint.progress["seconds"]
@@ -148,12 +158,14 @@ class _Trainer:
             split="train",
             seed=self.experiment.seed,
         )
-        outcome = self.learner(episode.to(self.device))
+        with seeded(self.learner.model, self.experiment.seed, self.iteration):
+            outcome = self.learner(episode.to(self.device))
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
             rule=RULES.name_of(self.learner.rule),
             where=f"at iteration {self.iteration}",
+            first_task=self.iteration * outer.num_tasks,
         )
         # Eqs. 2 and 6, with the mean over tasks in place of the sum
         loss = outcome.query_losses.mean()
@@ -167,14 +179,15 @@ class _Trainer:
         """Refuse an outer gradient that is not finite, and shorten one that is too long."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        limit = self.experiment.outer.max_gradient_norm
-        if limit is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
         if not bool(norm.isfinite()):
             raise DivergedError(
                 f"the outer gradient at iteration {self.iteration} is not finite, with the rule "
                 f"{RULES.name_of(self.learner.rule)}; {ADVICE}"
             )
+
+        limit = self.experiment.outer.max_gradient_norm
+        if limit is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
 
     def _validate(self, window: list[float]) -> dict[str, Any]:
         """Validate, write the metrics, and keep the state."""
@@ -221,6 +234,11 @@ class _Trainer:
 
     def test(self) -> dict[str, Any]:
         """Test the model that was best in validation."""
+        if self.best_loss == float("inf"):
+            raise DivergedError(
+                f"no validation of {self.run.path} was finite, so there is no best model to test; "
+                f"{ADVICE}"
+            )
         self.run.load_checkpoint("best", self.experiment).restore(self.learner)
         evaluation = evaluate(
             self.learner,

@@ -2,6 +2,7 @@
 
 from alfa.ops._losses import LOSSES, Loss, cross_entropy, get_loss, mse, per_task
 from alfa.ops._mlp import mlp, mlp_mse_gradients
+from alfa.ops._norm import norm_pool_act
 from alfa.ops._update import apply_rates, layer_means, spread
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "mlp",
     "mlp_mse_gradients",
     "mse",
+    "norm_pool_act",
     "per_task",
     "spread",
 ]

@@ -26,6 +26,12 @@ def kernels() -> ModuleType:
     return importlib.import_module("alfa.ops._kernels")
 
 
+@functools.cache
+def norm_kernels() -> ModuleType:
+    """The kernels of batch normalisation, imported on first use too."""
+    return importlib.import_module("alfa.ops._norm_kernels")
+
+
 def worth_it(*tensors: Tensor, work: int) -> bool:
     """Whether the compiled kernels can take these tensors, and would be faster."""
     first = tensors[0]

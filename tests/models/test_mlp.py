@@ -68,11 +68,11 @@ def test_shared_parameters_are_the_same_for_every_task(make_mlp, randn):
 def test_fast_gradients_serve_the_mean_squared_error_only(make_mlp, randn):
     model = make_mlp()
     params, x, y = stack_of(model, 2, randn), randn(2, 4, 2), randn(2, 4, 2)
-    losses, gradients = model.support_gradients(params, x, y, mse)
+    losses, gradients = model.support_gradients(params, {}, x, y, mse)
     close(losses, mse(model.stacked(params, x), y))
     assert gradients.layers is params.layers
-    assert model.support_gradients(params, x, y, cross_entropy) is None
-    assert model.support_gradients(params, x, y, per_task(nn.functional.mse_loss)) is None
+    assert model.support_gradients(params, {}, x, y, cross_entropy) is None
+    assert model.support_gradients(params, {}, x, y, per_task(nn.functional.mse_loss)) is None
 
 
 def test_weights_start_xavier_uniform_and_biases_at_zero(rng):

@@ -94,9 +94,9 @@ def adapt(
         graph = order == "second" and any(tensor.requires_grad for tensor in before)
         at = params if params.flat.requires_grad and graph else _leaf(params)
         trained_data = support_x.requires_grad or support_y.requires_grad
-        if isinstance(model, Model) and not shared and not trained_data:
+        if isinstance(model, Model) and not trained_data:
             with torch.set_grad_enabled(graph):
-                fast = model.support_gradients(at, support_x, support_y, loss)
+                fast = model.support_gradients(at, shared, support_x, support_y, loss)
             if fast is not None:
                 return fast
         with torch.enable_grad(), _differentiable_attention(graph):

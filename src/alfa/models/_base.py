@@ -37,19 +37,25 @@ class Model(nn.Module, abc.ABC):
         """
 
     def support_gradients(
-        self, params: Params, x: Tensor, targets: Tensor, loss: Loss
+        self,
+        params: Params,
+        shared: Mapping[str, Tensor],
+        x: Tensor,
+        targets: Tensor,
+        loss: Loss,
     ) -> tuple[Tensor, Params] | None:
         """Each task's loss and its gradients by a faster way than autograd, if there is one.
 
         Args:
-            params: all parameters, all of them adapted.
+            params: the adapted parameters.
+            shared: the others, without a task dimension.
             x: the inputs of every task, which need no gradient.
             targets: their targets.
             loss: the loss in use.
 
         Returns:
-            Losses ``[task]``, as constants, and gradients that can be differentiated once
-            more; None where there is no such way, as by default.
+            Losses ``[task]``, as constants, and gradients in `params` that can be differentiated
+            once more, in `params` and `shared`; None where there is no such way, as by default.
         """
         return None
 

@@ -62,7 +62,12 @@ class MLP(Model):
         return Params.of({name: params[name] for name in self._names})
 
     def support_gradients(
-        self, params: Params, x: Tensor, targets: Tensor, loss: Loss
+        self,
+        params: Params,
+        shared: Mapping[str, Tensor],
+        x: Tensor,
+        targets: Tensor,
+        loss: Loss,
     ) -> tuple[Tensor, Params] | None:
         if loss is not mse or list(params) != self._names:
             return None

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from alfa.inits import Attenuated, FixedInit, LearnedInit
 from alfa.inner import Learner
+from alfa.models import Conv4
 from alfa.ops import cross_entropy
 from alfa.rules import ALFA, SGD
 from alfa.types import Episode
@@ -19,7 +20,7 @@ METHODS = ["maml", "alfa_maml", "alfa_random", "maml_l2f"]
 NUM_STEPS = 3
 
 
-class Conv4(nn.Module):
+class PlainConv4(nn.Module):
     def __init__(self, num_filters: int = 6, num_classes: int = 3) -> None:
         super().__init__()
         for block in range(1, 5):
@@ -47,11 +48,11 @@ def name_in_torch(golden_name: str) -> str:
 class Golden:
     """The arrays of one method, and the learner that they describe."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, model: nn.Module) -> None:
         with np.load(GOLDEN / f"{method}.npz") as arrays:
             self.arrays = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
         self.unseen = set(self.arrays)
-        self.model = Conv4().double()
+        self.model = model.double()
         self.model.load_state_dict(
             {name_in_torch(name): value for name, value in self.named("meta/theta/").items()}
         )
@@ -142,10 +143,18 @@ def linears(name, module):
     }
 
 
-@pytest.mark.parametrize("over_tasks", ["loop", "vmap"])
+WAYS = {
+    "plain-loop": (PlainConv4, "loop"),
+    "plain-vmap": (PlainConv4, "vmap"),
+    "by-hand": (lambda: Conv4((1, 20, 20), 3, filters=6), "loop"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_figure_of_the_published_code(method, over_tasks):
-    golden = Golden(method)
+def test_every_figure_of_the_published_code(method, way):
+    make_model, over_tasks = WAYS[way]
+    golden = Golden(method, make_model())
     golden.learner.over_tasks = over_tasks
     check_weights(golden)
     outcome = golden.learner(golden.episode)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from alfa.inner import Learner as Learner
     from alfa.inner import adapt as adapt
     from alfa.models import MLP as MLP
+    from alfa.models import Conv4 as Conv4
+    from alfa.models import ResNet12 as ResNet12
     from alfa.models import register_model as register_model
     from alfa.ops import cross_entropy as cross_entropy
     from alfa.ops import mse as mse
@@ -40,6 +42,7 @@ _HOMES = {
     "AlfaError": "errors",
     "Attenuated": "inits",
     "Constant": "rules",
+    "Conv4": "models",
     "Episode": "types",
     "FixedInit": "inits",
     "Generated": "rules",
@@ -49,6 +52,7 @@ _HOMES = {
     "Learner": "inner",
     "MLP": "models",
     "Params": "types",
+    "ResNet12": "models",
     "SGD": "rules",
     "Sinusoids": "data",
     "adapt": "inner",

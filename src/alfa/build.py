@@ -51,4 +51,6 @@ def build_learner(experiment: Experiment, tasks: Tasks) -> Learner:
         loss=get_loss(tasks.loss),
         num_steps=experiment.inner.num_steps,
         order=experiment.inner.order,
+        over_tasks=experiment.engine.over_tasks,
+        batch_norm=experiment.inner.batch_norm,
     )

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from alfa.data import TASKS
 from alfa.errors import ConfigError, did_you_mean
 from alfa.inits import INITS
-from alfa.models import MODELS
+from alfa.models import MODELS, BatchNorm, OverTasks
 from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
 from alfa.types import Count, PositiveFloat
@@ -47,10 +47,30 @@ class Part(BaseModel):
 
 
 class Inner(_Section):
-    """The inner loop: `num_steps` steps, and an outer gradient of `order`."""
+    """The inner loop: `num_steps` steps, and an outer gradient of `order`.
+
+    `batch_norm` is transductive where queries are normalised by their own statistics, and
+    inductive where by those of the support set.
+    """
 
     num_steps: Count = 5
     order: Literal["second", "first"] = "second"
+    batch_norm: BatchNorm = "transductive"
+
+
+class Engine(_Section):
+    """How the same figures are computed; nothing here changes them beyond rounding.
+
+    Tasks run one after the other or all at once (`over_tasks`). `memory` says what is kept of
+    every step for the outer gradient, everything or only its weights; the outer gradients of
+    `tasks_at_once` tasks are computed together. Where either is not given, it is chosen so that
+    `memory_budget`, in GB and by default most of what is free, is enough.
+    """
+
+    over_tasks: OverTasks = "auto"
+    memory: Literal["auto", "store", "recompute"] = "auto"
+    tasks_at_once: Count | None = None
+    memory_budget: PositiveFloat | None = None
 
 
 class Outer(_Section):
@@ -89,6 +109,7 @@ class Experiment(_Section):
     inner: Inner = Inner()
     outer: Outer = Outer()
     test: Test = Test()
+    engine: Engine = Engine()
 
     def fingerprint(self) -> str:
         """The same for experiments whose training goes through the same states."""
@@ -96,6 +117,7 @@ class Experiment(_Section):
         for key in ("num_iterations", "max_skipped"):
             content["outer"].pop(key)
         content["test"].pop("num_tasks")
+        content.pop("engine")
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

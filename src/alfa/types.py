@@ -168,6 +168,12 @@ class Episode:
     def num_tasks(self) -> int:
         return self.support_x.shape[0]
 
+    def __getitem__(self, tasks: slice) -> Episode:
+        """Some of the tasks."""
+        return Episode(
+            self.support_x[tasks], self.support_y[tasks], self.query_x[tasks], self.query_y[tasks]
+        )
+
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Episode:
         """The same tasks elsewhere; `dtype` changes floating-point tensors only."""
 

@@ -338,6 +338,7 @@ def test_train_prints_a_table_and_tells_its_progress_elsewhere(
     assert f"{loss:.4f}" in answer.out
     assert str(out) in answer.out
     assert [line.split(",")[0] for line in answer.err.splitlines()] == [
+        "my-run: memory: store",
         "my-run: 5/20",
         "my-run: 10/20",
         "my-run: 15/20",

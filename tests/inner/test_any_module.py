@@ -60,7 +60,7 @@ class Tied(nn.Module):
 
 INPUTS = {Norm1d: (3,), Norm2d: (1, 4, 4), Recurrent: (5, 3), Transformer: (5, 4), Tied: (3,)}
 WAYS = [(module, "loop") for module in INPUTS] + [
-    (module, "vmap") for module in (Norm1d, Norm2d, Tied)
+    (module, "stack") for module in (Norm1d, Norm2d, Tied)
 ]
 
 
@@ -134,7 +134,7 @@ def test_adaptation_is_that_of_torch_on_a_copy(make_case, make_rule, module, ove
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("over_tasks", ["loop", "vmap"])
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
 @pytest.mark.parametrize("module", [Norm1d, Norm2d])
 def test_running_statistics_never_change(make_case, make_rule, module, over_tasks, training):
     model, episode = make_case(module)
@@ -147,7 +147,7 @@ def test_running_statistics_never_change(make_case, make_rule, module, over_task
         assert torch.equal(buffer, before[name])
 
 
-@pytest.mark.parametrize("over_tasks", ["loop", "vmap"])
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
 def test_running_statistics_are_used_in_evaluation_mode(make_case, make_rule, over_tasks):
     model, episode = make_case(Norm1d)
     learner = learner_of(model, lambda layers: make_rule("sgd", layers), over_tasks)

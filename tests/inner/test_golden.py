@@ -145,8 +145,9 @@ def linears(name, module):
 
 WAYS = {
     "plain-loop": (PlainConv4, "loop"),
-    "plain-vmap": (PlainConv4, "vmap"),
-    "by-hand": (lambda: Conv4((1, 20, 20), 3, filters=6), "loop"),
+    "plain-stack": (PlainConv4, "stack"),
+    "by-hand-loop": (lambda: Conv4((1, 20, 20), 3, filters=6), "loop"),
+    "by-hand-stack": (lambda: Conv4((1, 20, 20), 3, filters=6), "stack"),
 }
 
 

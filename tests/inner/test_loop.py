@@ -88,7 +88,7 @@ def test_vmap_is_the_loop(make_learner, make_episode, plain, init, rule):
     learner = make_learner(plain, init=init, rule=rule)
     episode = make_episode(num_tasks=3)
     results = []
-    for over_tasks in ("loop", "vmap"):
+    for over_tasks in ("loop", "stack"):
         learner.over_tasks = over_tasks
         losses = learner(episode).query_losses
         parameters = list(learner.meta_parameters())
@@ -348,8 +348,8 @@ def test_a_misspelt_order_gets_a_hint(run):
 
 
 def test_a_misspelt_way_over_tasks_gets_a_hint(run):
-    with pytest.raises(ConfigError, match=r"`over_tasks` is 'vmapp'.*Did you mean 'vmap'"):
-        run(over_tasks="vmapp")
+    with pytest.raises(ConfigError, match=r"`over_tasks` is 'stak'.*Did you mean 'stack'"):
+        run(over_tasks="stak")
 
 
 def test_steps_cannot_be_negative(run):

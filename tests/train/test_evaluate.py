@@ -29,7 +29,7 @@ def set_stack(monkeypatch: pytest.MonkeyPatch):
     """Change how many tasks are adapted at once."""
     # The package has a function of the same name as this module.
     module = importlib.import_module("alfa.train.evaluate")
-    return lambda size: monkeypatch.setattr(module, "_STACK", size)
+    return lambda size: monkeypatch.setattr(module, "_MOST_TASKS", size)
 
 
 def test_mean_and_interval_are_those_of_the_tasks_losses(learner_and_tasks) -> None:

@@ -24,6 +24,10 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
     ] = None,
+    batch_norm: Annotated[
+        str | None,
+        typer.Option(help="transductive or inductive; by default as in training."),
+    ] = None,
     settings: Set = None,
     device: Device = "cpu",
     threads: Threads = None,
@@ -45,6 +49,7 @@ def evaluate(
     from alfa.config import load_experiment
     from alfa.data import SPLITS
     from alfa.errors import ConfigError, check_choice
+    from alfa.inner import check_batch_norm
     from alfa.train import Run
     from alfa.train import evaluate as run_evaluation
 
@@ -67,6 +72,9 @@ def evaluate(
             f"with {tasks.num_outputs}."
         )
     learner = build_learner(trained, own_tasks)
+    if batch_norm is not None:
+        check_batch_norm(learner.model, batch_norm, name="--batch-norm")
+        learner.batch_norm = batch_norm  # type: ignore[assignment]
     Run(run).load_checkpoint(checkpoint, trained).restore(learner)
     evaluation = run_evaluation(
         learner.to(device),
@@ -80,10 +88,11 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(evaluation.as_dict(), indent=2))
     else:
+        norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""
         Console().print(
             f"{run}: loss {evaluation.loss:.4f} {interval_text(evaluation.interval)} "
             f"(95 % interval over {evaluation.num_tasks} {split} tasks, "
-            f"{evaluation.num_steps} steps)",
+            f"{evaluation.num_steps} steps{norm})",
             highlight=False,
             soft_wrap=True,
         )

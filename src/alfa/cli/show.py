@@ -62,6 +62,8 @@ def show_progress(name: str, *, quiet: bool) -> Iterator[Callable[[TrainingProgr
             bar = bars.add_task(name, total=None, note="")
 
             def update(progress: TrainingProgress) -> None:
+                if progress.message is not None:
+                    console.print(f"{name}: {progress.message}", highlight=False, soft_wrap=True)
                 note: dict[str, Any] = (
                     {} if progress.record is None else {"note": note_of(progress.record)}
                 )
@@ -82,6 +84,8 @@ def plain_lines(console: Console, name: str) -> Callable[[TrainingProgress], Non
         now = time.monotonic()
         began = started.setdefault("time", now)
         first = started.setdefault("iteration", progress.iteration)
+        if progress.message is not None:
+            console.print(f"{name}: {progress.message}", highlight=False, soft_wrap=True)
         if progress.record is None:
             return
         rate = (progress.iteration - first) / max(now - began, 1e-9)

@@ -6,6 +6,7 @@ import torch
 
 from alfa.config import Experiment
 from alfa.errors import ConfigError
+from alfa.ops import set_threads
 
 
 def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
@@ -26,8 +27,5 @@ def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
         raise ConfigError(
             f"--device is {device!r}, which this machine does not have; it has {', '.join(known)}."
         )
-    if threads is not None:
-        torch.set_num_threads(threads)
-    elif experiment.model.name == "mlp":
-        # A perceptron's operations are smaller than the cost of sharing them.
-        torch.set_num_threads(1)
+    # A perceptron's operations are smaller than the cost of sharing them.
+    set_threads(threads, small=experiment.model.name == "mlp")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from alfa.inits import Init
-from alfa.inner.loop import Adapted, adapt
-from alfa.models import OverTasks
+from alfa.inner.loop import Adapted, adapt, check_batch_norm
+from alfa.inner.memory import MemoryMode
+from alfa.models import BatchNorm, OverTasks
 from alfa.ops import Loss
 from alfa.rules import Rule
 from alfa.types import Episode, Order
@@ -40,7 +41,11 @@ class Learner(nn.Module):
         loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
         num_steps: inner steps.
         order: ``"second"`` or ``"first"``, of the outer gradient.
-        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.models.Model`.
+        over_tasks: ``"auto"``, ``"loop"`` or ``"stack"``.
+        batch_norm: ``"transductive"`` or ``"inductive"``.
+        memory: ``"store"`` or ``"recompute"``.
+
+    All options are those of `alfa.adapt`.
 
     Example:
         >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse
@@ -62,7 +67,9 @@ class Learner(nn.Module):
         loss: Loss,
         num_steps: int = 5,
         order: Order = "second",
-        over_tasks: OverTasks = "loop",
+        over_tasks: OverTasks = "auto",
+        batch_norm: BatchNorm = "transductive",
+        memory: MemoryMode = "store",
     ) -> None:
         super().__init__()
         self.model = model
@@ -72,6 +79,9 @@ class Learner(nn.Module):
         self.num_steps = num_steps
         self.order: Order = order
         self.over_tasks: OverTasks = over_tasks
+        self.batch_norm: BatchNorm = batch_norm
+        self.memory: MemoryMode = memory
+        check_batch_norm(model, batch_norm)
 
     def adapt(
         self,
@@ -92,6 +102,8 @@ class Learner(nn.Module):
             num_steps=self.num_steps if num_steps is None else num_steps,
             order=self.order if order is None else order,
             over_tasks=self.over_tasks,
+            batch_norm=self.batch_norm,
+            memory=self.memory,
         )
 
     def forward(

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init
-from alfa.models import Model, OverTasks, run_stacked
-from alfa.ops import Loss, apply_rates
+from alfa.inner.memory import MemoryMode, SupportAt, recomputed
+from alfa.models import BatchNorm, How, Model, OverTasks, run_stacked
+from alfa.ops import Loss, apply_rates, check_losses
 from alfa.rules import Rule
 from alfa.types import Memory, Order, Params, Rates
 
@@ -26,6 +28,10 @@ class Adapted:
         shared: the parameters that all tasks share, without a task dimension.
         support_losses: ``[step, task]``, each taken before its step.
         rates: the rates of each step.
+        model: what the parameters belong to.
+        over_tasks: how the model meets the tasks.
+        normalised_by: the support sets, where batch norm is inductive.
+        memory: what is kept of a prediction for its gradient.
     """
 
     params: Params
@@ -33,11 +39,27 @@ class Adapted:
     support_losses: Tensor
     rates: tuple[Rates, ...]
     model: nn.Module
-    over_tasks: OverTasks = "loop"
+    over_tasks: OverTasks = "auto"
+    normalised_by: Tensor | None = None
+    memory: MemoryMode = "store"
 
     def predict(self, x: Tensor) -> Tensor:
         """Outputs of every task's own model, ``[task, example, ...]``."""
-        return run_stacked(self.model, self.params, self.shared, x, self.over_tasks)
+        if self.memory == "store" or not torch.is_grad_enabled():
+            return self._predict(x, slice(None))
+        # Each task's pass is made again when its gradient is needed, and only then kept.
+        tasks = [slice(task, task + 1) for task in range(len(x))]
+        return torch.cat([checkpoint(self._predict, x, t, use_reentrant=False) for t in tasks])
+
+    def _predict(self, x: Tensor, tasks: slice) -> Tensor:
+        params, x = self.params.like(self.params.flat[tasks]), x[tasks]
+        if self.normalised_by is None:
+            return run_stacked(self.model, params, self.shared, x, How(self.over_tasks))
+        support = self.normalised_by[tasks]
+        own = support.shape[1]
+        together = torch.cat([support, x], dim=1)
+        how = How(self.over_tasks, own)
+        return run_stacked(self.model, params, self.shared, together, how)[:, own:]
 
 
 def adapt(
@@ -50,7 +72,9 @@ def adapt(
     loss: Loss,
     num_steps: int = 5,
     order: Order = "second",
-    over_tasks: OverTasks = "loop",
+    over_tasks: OverTasks = "auto",
+    batch_norm: BatchNorm = "transductive",
+    memory: MemoryMode = "store",
 ) -> Adapted:
     """Adapt a model to every task of a stack, by any rule from any initialization.
 
@@ -63,7 +87,12 @@ def adapt(
         loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
         num_steps: S, may differ from the number in training.
         order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient at all.
-        over_tasks: ``"loop"`` or ``"vmap"``, for a module that is not an `alfa.models.Model`.
+        over_tasks: ``"loop"`` for one task after the other, ``"stack"`` for all at once, which
+            for a module that is not an `alfa.models.Model` means `torch.func.vmap`, or ``"auto"``.
+        batch_norm: ``"transductive"`` normalises queries by their own statistics, as the paper
+            does, ``"inductive"`` by those of the support set.
+        memory: ``"store"`` keeps what the outer gradient needs of every step, ``"recompute"``
+            only each step's weights, for the same gradient in less memory and more time.
 
     Returns:
         The adapted parameters, the support loss before each step, and the rates used.
@@ -78,7 +107,11 @@ def adapt(
         >>> adapted.predict(x).shape, adapted.support_losses.shape
         (torch.Size([3, 10, 1]), torch.Size([5, 3]))
     """
-    _check(support_x, support_y, num_steps, order, over_tasks)
+    check_choice("order", order, ("second", "first", "none"))
+    check_choice("over_tasks", over_tasks, ("auto", "loop", "stack"))
+    check_choice("memory", memory, ("store", "recompute"))
+    check_batch_norm(model, batch_norm)
+    _check(support_x, support_y, num_steps)
     if rule.layers != init.layers:
         raise ConfigError(
             f"the rule was made for the layers {dict(rule.layers)}, but the init has "
@@ -88,21 +121,16 @@ def adapt(
     if not torch.is_grad_enabled():
         order = "none"
 
+    def compute(at: SupportAt, *, graph: bool) -> tuple[Tensor, Params]:
+        return _losses_and_gradients(model, at, loss, How(over_tasks), graph=graph)
+
     def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
+        at = SupportAt(params, support_x, support_y, shared)
         # Where nothing before this step is trained, its gradients need no graph either.
-        before = (params.flat, support_x, support_y, *shared.values())
-        graph = order == "second" and any(tensor.requires_grad for tensor in before)
-        at = params if params.flat.requires_grad and graph else _leaf(params)
-        trained_data = support_x.requires_grad or support_y.requires_grad
-        if isinstance(model, Model) and not trained_data:
-            with torch.set_grad_enabled(graph):
-                fast = model.support_gradients(at, shared, support_x, support_y, loss)
-            if fast is not None:
-                return fast
-        with torch.enable_grad(), _differentiable_attention(graph):
-            outputs = run_stacked(model, at, shared, support_x, over_tasks)
-            losses = _checked(loss(outputs, support_y), num_tasks)
-            return losses.detach(), _gradients(losses, at, graph=graph)
+        graph = order == "second" and any(tensor.requires_grad for tensor in at.tensors())
+        if graph and memory == "recompute":
+            return recomputed(compute, at)
+        return compute(at, graph=graph)
 
     with torch.set_grad_enabled(order != "none"):
         shared = init.shared()
@@ -111,12 +139,12 @@ def adapt(
         params = init.start(num_tasks, lambda at: losses_and_gradients(at)[1])
         losses: list[Tensor] = []
         rates: list[Rates] = []
-        memory: Memory = ()
+        remembered: Memory = ()
         for step in range(num_steps):
             step_losses, grads = losses_and_gradients(params)
-            step_rates = rule.rates(step, params, grads, memory)
+            step_rates = rule.rates(step, params, grads, remembered)
             params = apply_rates(params, grads, step_rates)  # Eq. 4
-            memory = step_rates.memory
+            remembered = step_rates.memory
             losses.append(step_losses)
             rates.append(step_rates)
     return Adapted(
@@ -126,7 +154,40 @@ def adapt(
         rates=tuple(rates),
         model=model,
         over_tasks=over_tasks,
+        normalised_by=support_x if batch_norm == "inductive" else None,
+        memory=memory,
     )
+
+
+def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_norm") -> None:
+    """Refuse a choice that the model cannot follow.
+
+    Raises:
+        ConfigError: it is none, or the model has no batch norm that heeds it.
+    """
+    check_choice(name, batch_norm, ("transductive", "inductive"))
+    if batch_norm == "inductive" and not (isinstance(model, Model) and model.has_batch_norm):
+        raise ConfigError(
+            f"`{name}` is 'inductive', but {type(model).__name__} has no batch norm that could be "
+            "told to use the support set; leave it out, or use one of alfa's backbones."
+        )
+
+
+def _losses_and_gradients(
+    model: nn.Module, at: SupportAt, loss: Loss, how: How, *, graph: bool
+) -> tuple[Tensor, Params]:
+    """Each task's support loss, as a constant, and its gradient."""
+    params = at.params if at.params.flat.requires_grad and graph else _leaf(at.params)
+    trained_data = at.x.requires_grad or at.y.requires_grad
+    if isinstance(model, Model) and not trained_data:
+        with torch.set_grad_enabled(graph):
+            fast = model.support_gradients(params, at.shared, at.x, at.y, loss, how)
+        if fast is not None:
+            return fast
+    with torch.enable_grad(), _differentiable_attention(graph):
+        outputs = run_stacked(model, params, at.shared, at.x, how)
+        losses = check_losses(loss(outputs, at.y), len(at.x))
+        return losses.detach(), _gradients(losses, params, graph=graph)
 
 
 def _differentiable_attention(graph: bool) -> AbstractContextManager[None]:
@@ -153,20 +214,7 @@ def _gradients(losses: Tensor, params: Params, *, graph: bool) -> Params:
     return params.like(grad)
 
 
-def _checked(losses: Tensor, num_tasks: int) -> Tensor:
-    if losses.shape != (num_tasks,):
-        raise ConfigError(
-            f"the loss must return one value per task, of shape ({num_tasks},), but returned "
-            f"{tuple(losses.shape)}; lift a loss of a single task with alfa.per_task(loss)."
-        )
-    return losses
-
-
-def _check(
-    support_x: Tensor, support_y: Tensor, num_steps: int, order: str, over_tasks: str
-) -> None:
-    check_choice("order", order, ("second", "first", "none"))
-    check_choice("over_tasks", over_tasks, ("loop", "vmap"))
+def _check(support_x: Tensor, support_y: Tensor, num_steps: int) -> None:
     if num_steps < 0:
         raise ConfigError(f"`num_steps` is {num_steps}, but must be 0 or more.")
     if torch.is_inference_mode_enabled():

@@ -1,7 +1,27 @@
 """Models, and how any module runs on a stack of tasks."""
 
-from alfa.models._base import MODELS, Model, OverTasks, register_model, run_stacked
+from alfa.models._base import (
+    MODELS,
+    BatchNorm,
+    How,
+    Model,
+    OverTasks,
+    register_model,
+    run_stacked,
+)
 from alfa.models._conv4 import Conv4
 from alfa.models._mlp import MLP
+from alfa.models._resnet12 import ResNet12
 
-__all__ = ["MLP", "Conv4", "MODELS", "Model", "OverTasks", "register_model", "run_stacked"]
+__all__ = [
+    "MLP",
+    "MODELS",
+    "BatchNorm",
+    "Conv4",
+    "How",
+    "Model",
+    "OverTasks",
+    "ResNet12",
+    "register_model",
+    "run_stacked",
+]

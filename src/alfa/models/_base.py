@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,7 +16,28 @@ from alfa.ops import Loss
 from alfa.registry import Registry
 from alfa.types import Params
 
-OverTasks = Literal["loop", "vmap"]
+OverTasks = Literal["auto", "loop", "stack"]
+"""Tasks one after the other, all at once, or whichever was measured to be faster."""
+
+BatchNorm = Literal["transductive", "inductive"]
+"""Whether queries are normalised by their own statistics or by those of the support set."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How a model meets a stack of tasks.
+
+    Attributes:
+        over_tasks: one after the other or all at once. A module that is not a `Model` is run
+            under `torch.func.vmap` for the latter, which does not know every operation.
+        own: how many examples batch norm takes its statistics of, from the first; None for all.
+    """
+
+    over_tasks: OverTasks = "auto"
+    own: int | None = None
+
+
+AS_USUAL = How()
 
 
 class Model(nn.Module, abc.ABC):
@@ -25,15 +47,22 @@ class Model(nn.Module, abc.ABC):
     ``@register_model("my-model")``. Its constructor takes the shape of one input and the
     number of outputs, then keyword-only options; ``generator`` is filled in where it has it.
     Any other `nn.Module` can be adapted too; it then runs task by task.
+
+    Attributes:
+        has_batch_norm: whether what a model says of one example depends on the others; such a
+            model heeds `How.own`.
     """
 
+    has_batch_norm: bool = False
+
     @abc.abstractmethod
-    def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
         """Outputs ``[task, example, ...]`` for inputs ``[task, example, ...]``.
 
         Args:
             params: all parameters by name, ``[task, ...]`` each; `Params` where all are adapted.
             x: the inputs of every task.
+            how: the model meets the tasks.
         """
 
     def support_gradients(
@@ -43,6 +72,7 @@ class Model(nn.Module, abc.ABC):
         x: Tensor,
         targets: Tensor,
         loss: Loss,
+        how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
         """Each task's loss and its gradients by a faster way than autograd, if there is one.
 
@@ -51,7 +81,8 @@ class Model(nn.Module, abc.ABC):
             shared: the others, without a task dimension.
             x: the inputs of every task, which need no gradient.
             targets: their targets.
-            loss: the loss in use.
+            loss: the loss in use, which trains nothing itself.
+            how: the model meets the tasks.
 
         Returns:
             Losses ``[task]``, as constants, and gradients in `params` that can be differentiated
@@ -74,7 +105,7 @@ def run_stacked(
     params: Params,
     shared: Mapping[str, Tensor],
     x: Tensor,
-    over_tasks: OverTasks = "loop",
+    how: How = AS_USUAL,
 ) -> Tensor:
     """Run a model on a stack of tasks, each with its own parameters.
 
@@ -83,9 +114,7 @@ def run_stacked(
         params: adapted parameters, ``[task, ...]``.
         shared: the other parameters, without a task dimension.
         x: inputs, ``[task, example, ...]``.
-        over_tasks: how a module that is not a `Model` meets the tasks: one after the other,
-            which works for every module, or under `torch.func.vmap`, which is faster for
-            small ones but does not know every operation.
+        how: the model meets the tasks.
 
     Returns:
         ``[task, example, ...]``. Running statistics of normalisation layers are used in
@@ -94,11 +123,11 @@ def run_stacked(
     num_tasks = x.shape[0]
     if isinstance(model, Model):
         if not shared:
-            return model.stacked(params, x)
+            return model.stacked(params, x, how)
         expanded = {name: p.expand(num_tasks, *p.shape) for name, p in shared.items()}
-        return model.stacked({**params, **expanded}, x)
+        return model.stacked({**params, **expanded}, x, how)
     buffers = dict(model.named_buffers())
-    if over_tasks == "vmap":
+    if how.over_tasks == "stack":
         # Statistics that are updated in place need a copy for each task.
         copies = {name: torch.stack([b] * num_tasks) for name, b in buffers.items()}
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import Model, register_model
-from alfa.ops import Loss, Norms, conv_gradients, cross_entropy, norm_pool_act
-from alfa.types import Count, Params
+from alfa.models._base import register_model
+from alfa.models._convolutional import Convolutional
+from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Stage
+from alfa.types import Count
 
 
 @register_model("conv4")
-class Conv4(Model):
+class Conv4(Convolutional):
     """Blocks of 3 x 3 convolution, batch norm, leaky ReLU and 2 x 2 max pool, then a linear layer.
 
     Batch norm uses the statistics of the batch at hand; its gamma and beta are meta-learned, not
@@ -27,6 +27,13 @@ class Conv4(Model):
         filters: of every convolution.
         num_blocks: how many blocks; each halves height and width.
         generator: source of the random weights.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Conv4
+        >>> model = Conv4((3, 32, 32), 5)
+        >>> model(torch.zeros(10, 3, 32, 32)).shape
+        torch.Size([10, 5])
     """
 
     def __init__(
@@ -46,46 +53,16 @@ class Conv4(Model):
                 f"{2**num_blocks} x {2**num_blocks}; use larger images or fewer blocks."
             )
         self.num_blocks = num_blocks
+        stages: list[Stage] = []
         for block in range(1, num_blocks + 1):
             fan_in = num_channels if block == 1 else filters
             conv = nn.utils.skip_init(nn.Conv2d, fan_in, filters, 3, padding=1)
             self.add_module(f"conv{block}", conv)
             self.add_module(f"norm{block}", nn.BatchNorm2d(filters, track_running_stats=False))
+            # A bias before batch norm changes nothing, so the network has none.
+            stages += [Conv(f"conv{block}"), Norm(f"norm{block}")]
         features = filters * (height >> num_blocks) * (width >> num_blocks)
         self.linear = nn.utils.skip_init(nn.Linear, features, num_outputs)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                assert module.bias is not None
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
-
-    def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        tasks = [{name: p[task] for name, p in params.items()} for task in range(x.shape[0])]
-        return torch.stack([self._one(own, x[task]) for task, own in enumerate(tasks)])
-
-    def _one(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        a = x.contiguous(memory_format=torch.channels_last)
-        for block in range(1, self.num_blocks + 1):
-            z = F.conv2d(a, params[f"conv{block}.weight"], params[f"conv{block}.bias"], padding=1)
-            a = norm_pool_act(z, params[f"norm{block}.weight"], params[f"norm{block}.bias"])
-        return F.linear(a.flatten(1), params["linear.weight"], params["linear.bias"])
-
-    def support_gradients(
-        self,
-        params: Params,
-        shared: Mapping[str, Tensor],
-        x: Tensor,
-        targets: Tensor,
-        loss: Loss,
-    ) -> tuple[Tensor, Params] | None:
-        norms = [f"norm{block}" for block in range(1, self.num_blocks + 1)]
-        convs = [f"conv{block}" for block in range(1, self.num_blocks + 1)]
-        layers = [f"{name}.{part}" for name in (*convs, "linear") for part in ("weight", "bias")]
-        if loss is not cross_entropy or list(params) != layers:
-            return None
-        own = Norms(
-            [shared[f"{name}.weight"] for name in norms], [shared[f"{name}.bias"] for name in norms]
-        )
-        shapes = list(params.layers.values())
-        losses, gradient = conv_gradients(x, targets, params.flat, own, shapes)
-        return losses, params.like(gradient)
+        self.num_outputs = num_outputs
+        self.start(generator)
+        self.network = Chain(*stages, Flatten(), Linear("linear"))

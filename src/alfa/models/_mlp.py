@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import Model, register_model
+from alfa.models._base import AS_USUAL, How, Model, register_model
 from alfa.ops import Loss, mlp, mlp_mse_gradients, mse
 from alfa.types import Count, Params
 
@@ -52,9 +52,12 @@ class MLP(Model):
             self.add_module(f"linear{number}", linear)
         self._names = [name for name, _ in self.named_parameters()]
 
-    def stacked(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        params = self._ordered(params)
-        return mlp(x.flatten(2), params.flat, self.sizes)
+    def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+        theta = self._ordered(params).flat
+        if how.over_tasks == "loop":
+            tasks = zip(x.flatten(2).split(1), theta.split(1), strict=True)
+            return torch.cat([mlp(inputs, row, self.sizes) for inputs, row in tasks])
+        return mlp(x.flatten(2), theta, self.sizes)
 
     def _ordered(self, params: Mapping[str, Tensor]) -> Params:
         if isinstance(params, Params) and list(params) == self._names:
@@ -68,8 +71,9 @@ class MLP(Model):
         x: Tensor,
         targets: Tensor,
         loss: Loss,
+        how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
-        if loss is not mse or list(params) != self._names:
+        if loss is not mse or list(params) != self._names or how.over_tasks == "loop":
             return None
         result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
         return None if result is None else (result[0], params.like(result[1]))

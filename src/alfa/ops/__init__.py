@@ -1,24 +1,40 @@
 """Operations with fast first and second derivatives, and the losses."""
 
-from alfa.ops._conv_gradients import Norms, conv_gradients
-from alfa.ops._losses import LOSSES, Loss, cross_entropy, get_loss, mse, per_task
+from alfa.ops._allocator import keep_memory
+from alfa.ops._losses import (
+    LOSSES,
+    Loss,
+    check_losses,
+    cross_entropy,
+    get_loss,
+    mse,
+    per_task,
+)
 from alfa.ops._mlp import mlp, mlp_mse_gradients
-from alfa.ops._norm import norm_pool_act
+from alfa.ops._network import Plan, network, network_gradients, norm_pool_act
+from alfa.ops._threads import set_threads
 from alfa.ops._update import apply_rates, layer_means, spread
 
 __all__ = [
     "LOSSES",
     "Loss",
-    "Norms",
+    "Plan",
     "apply_rates",
-    "conv_gradients",
+    "check_losses",
     "cross_entropy",
     "get_loss",
+    "keep_memory",
     "layer_means",
     "mlp",
     "mlp_mse_gradients",
     "mse",
+    "network",
+    "network_gradients",
     "norm_pool_act",
     "per_task",
+    "set_threads",
     "spread",
 ]
+
+# Before the first large tensor, so that users get it without knowing.
+keep_memory()

@@ -26,9 +26,15 @@ def kernels() -> ModuleType:
     return importlib.import_module("alfa.ops._kernels")
 
 
-@functools.cache
 def norm_kernels() -> ModuleType:
-    """The kernels of batch normalisation, imported on first use too."""
+    """The kernels of batch normalisation, imported on first use too; as many threads as torch."""
+    module = _norm_kernels()
+    module.use_threads(torch.get_num_threads())
+    return module
+
+
+@functools.cache
+def _norm_kernels() -> ModuleType:
     return importlib.import_module("alfa.ops._norm_kernels")
 
 
@@ -43,9 +49,11 @@ def worth_it(*tensors: Tensor, work: int) -> bool:
     )
 
 
-def arrays(*tensors: Tensor) -> list[Any]:
+def arrays(*tensors: Tensor | None) -> list[Any]:
     """Contiguous arrays; those to be written to must come from contiguous tensors."""
     return [
-        (tensor if tensor.is_contiguous() else tensor.contiguous()).detach().numpy()
+        None
+        if tensor is None
+        else (tensor if tensor.is_contiguous() else tensor.contiguous()).detach().numpy()
         for tensor in tensors
     ]

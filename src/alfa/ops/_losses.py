@@ -67,6 +67,20 @@ def per_task(loss: Loss) -> Loss:
     return stacked
 
 
+def check_losses(losses: Tensor, num_tasks: int) -> Tensor:
+    """The losses, if there is one for each task.
+
+    Raises:
+        ConfigError: they have another shape.
+    """
+    if losses.shape != (num_tasks,):
+        raise ConfigError(
+            f"the loss must return one value per task, of shape ({num_tasks},), but returned "
+            f"{tuple(losses.shape)}; lift a loss of a single task with alfa.per_task(loss)."
+        )
+    return losses
+
+
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
 
 

@@ -1,43 +1,41 @@
-"""Batch normalisation, 2 x 2 max pooling and leaky ReLU as one operation.
+"""Batch normalisation, max pooling and leaky ReLU as one operation.
 
-With z the input, n the number of values per channel, mu their mean, r = 1 / sqrt(var + eps),
-xhat = (z - mu) r and y = gamma xhat + beta, the output is a = s y at the place that the pool
-selects in every window, where s is 1 or the slope of the leaky ReLU, which commutes with the
-maximum. P takes the selected places, P' puts values back there, xs = P xhat. Pooling looks for
-the largest gamma z, so it needs no statistics, and everything but z lives at a quarter of its
-size.
+With z the input, mu the mean of a channel, r = 1 / sqrt(var + eps), xhat = (z - mu) r and
+y = gamma xhat + beta, the output is a = s y at the place that the pool selects in every window,
+where s is 1 or the slope of the leaky ReLU, which commutes with the maximum. P takes the selected
+places, P' puts values back there, xs = P xhat. Pooling looks for the largest gamma z, so it needs
+no statistics, and everything but z lives at the size of the pooled map. A window of one place
+makes it a normalisation without pooling, a slope of 1 one without activation.
+
+The statistics are of the n values of a channel in the first `own` examples, which are all of
+them, or, where queries are normalised as the support set is, the support set. [own] is 1 there.
 
     backward    u = s da,  S1 = sum u,  S2 = sum u xs;  dbeta = S1,  dgamma = S2,
-                dz = gamma r q   with   q = P'u - S1/n - xhat S2/n.
+                dz = gamma r q   with   q = P'u - [own] (S1 + xhat S2) / n.
 
-Dots are derivatives in the direction (zdot, gammadot, betadot), m1 = mean zdot and
-m2 = mean (zdot xhat):
+Dots are derivatives in the direction (zdot, gammadot, betadot); m1 and m2 are the means of zdot
+and zdot xhat over the own examples:
 
     tangent     rdot = -r r m2,   xhatdot = r (zdot - m1 - xhat m2),
                 adot = s (gammadot xs + gamma P xhatdot + betadot).
     of backward udot = s dadot,  S1dot = sum udot,  S2dot = sum (udot xs + u P xhatdot),
+                where the last part is r (sum (u P zdot) - m1 S1 - m2 S2), and
                 dzdot = gamma r qdot + c q   with   c = gammadot r - gamma r r m2   and
-                qdot = P'udot - S1dot/n - xhatdot S2/n - xhat S2dot/n.
-                Sorted by what varies over the image, dzdot is P'w + k0 + k1 xhat + k2 zdot:
+                qdot = P'udot - [own] (S1dot + xhatdot S2 + xhat S2dot) / n.
+                Sorted by what varies over the image, dzdot is P'w + [own] (k0 + k1 xhat + k2 zdot):
                 w  = gamma r udot + c u,
                 k0 = -(gamma r S1dot + c S1 - gamma r r m1 S2) / n,
                 k1 = -(gamma r S2dot + c S2 - gamma r r m2 S2) / n,
                 k2 = -gamma r r S2 / n.
-
-The second derivative of an operation in reverse is made of these two: with v the gradient in
-(dz, dgamma, dbeta), the gradient in da is the tangent in the direction v, and the gradient in
-(z, gamma, beta) is the tangent of the backward pass there, with dadot = 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
@@ -45,239 +43,292 @@ from alfa.ops import _compiled as compiled
 EPS = 1e-5
 
 
-def norm_pool_act(z: Tensor, gamma: Tensor, beta: Tensor, *, slope: float = 0.01) -> Tensor:
-    """Leaky ReLU of the 2 x 2 max pool of the batch norm of z; can be differentiated twice.
-
-    The statistics are those of the batch at hand. Channels are independent of each other, so
-    tasks can lie side by side as channels.
-
-    Args:
-        z: ``[example, channel, height, width]``, fastest in channels-last layout.
-        gamma: ``[channel]``.
-        beta: ``[channel]``.
-        slope: of the leaky ReLU, from 0 to 1.
-
-    Returns:
-        ``[example, channel, height // 2, width // 2]``.
-
-    Raises:
-        ConfigError: there is only one value per channel, or no window to pool.
-    """
-    num_examples, _, height, width = z.shape
-    if height < 2 or width < 2:
-        raise ConfigError(
-            f"images of {height} x {width} are too small for another 2 x 2 pooling; use larger "
-            "images or fewer blocks."
-        )
-    if num_examples * height * width < 2:
-        raise ConfigError(
-            "batch normalisation needs more than one value per channel; give it more examples."
-        )
-    return _Forward.apply(z, gamma, beta, slope)  # type: ignore[no-any-return, no-untyped-call]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What the forward pass leaves for the others: z, and the rest small.
+class Saved(NamedTuple):
+    """What the forward pass leaves for the others.
 
     Attributes:
-        z: ``[example, height, width, channel]``, as an array or a tensor in that order.
+        z: ``[example, height, width, channel]``.
+        a: the output, channels last too.
+        xs: xhat at the selected places, of the shape of `a`.
+        places: the selected one in each window, of the shape of `a`.
         mean: mu, ``[channel]``.
         scale: r, ``[channel]``.
-        xs: xhat at the selected places, ``[example, height // 2, width // 2, channel]``.
-        index: the selected place in each window, 0 to 3, of the same shape.
-        act: s, of the same shape.
     """
 
     z: Tensor
+    a: Tensor
+    xs: Tensor
+    places: Tensor
     mean: Tensor
     scale: Tensor
-    xs: Tensor
-    index: Tensor
-    act: Tensor
-
-    @property
-    def num_values(self) -> int:
-        return self.z[..., 0].numel()
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.z, self.mean, self.scale, self.xs, self.index, self.act
 
 
-def forward(z: Tensor, gamma: Tensor, beta: Tensor, slope: float) -> tuple[Tensor, Saved]:
-    """The output, channels last, and what the other passes need; z is channels last."""
-    selected, index, mean, var = _select(z, gamma)
-    scale = (var + EPS).rsqrt()
-    xs = (selected - mean) * scale
-    y = torch.addcmul(beta, gamma, xs)
-    act = torch.where(y > 0, y.new_ones(()), y.new_tensor(slope))
-    return y * act, Saved(z, mean, scale, xs, index, act)
+class NormPoolAct(NamedTuple):
+    """The operation, and its four passes; activations are channels last.
+
+    Attributes:
+        size: the side of a pooling window, 1 for none.
+        slope: of the leaky ReLU from 0 to 1, which is none.
+        own: how many examples the statistics are taken of, from the first; None for all.
+    """
+
+    size: int = 2
+    slope: float = 0.01
+    own: int | None = None
+
+    def check(self, num_examples: int, height: int, width: int) -> None:
+        """Refuse what cannot be pooled or normalised."""
+        if height < self.size or width < self.size:
+            raise ConfigError(
+                f"images of {height} x {width} are too small for another {self.size} x {self.size} "
+                "pooling; use larger images or fewer blocks."
+            )
+        if min(num_examples, self.own or num_examples) * height * width < 2:
+            raise ConfigError(
+                "batch normalisation needs more than one value per channel, but got one example "
+                f"of {height} x {width}; give it more examples or larger images."
+            )
+
+    def forward(self, z: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Saved]:
+        """The output, and what the other passes need."""
+        self.check(*z.shape[:3])
+        if _use_kernels(z):
+            xs, index = _empty_pooled(z, self.size)
+            mean, scale, a = torch.empty_like(gamma), torch.empty_like(gamma), torch.empty_like(xs)
+            compiled.norm_kernels().forward(
+                *self._given(z, gamma, beta),
+                _number(self.slope, z),
+                EPS,
+                *compiled.arrays(mean, scale),
+                *_rows(xs, index, a),
+            )
+            return a, Saved(z, a, xs, index, mean, scale)
+        sign = torch.where(gamma < 0, -torch.ones_like(gamma), torch.ones_like(gamma))
+        windows = _windows(z, self.size)
+        places = (windows * sign[:, None]).argmax(-1, keepdim=True)
+        var, mean = torch.var_mean(z[: self.own], (0, 1, 2), correction=0)
+        scale = (var + EPS).rsqrt()
+        xs = (windows.gather(-1, places).squeeze(-1) - mean) * scale
+        y = gamma * xs + beta
+        a = torch.where(y > 0, y, y * self.slope)
+        return a, Saved(z, a, xs, places.squeeze(-1).byte(), mean, scale)
+
+    def backward(self, da: Tensor, gamma: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
+        """dz, S1 = dbeta and S2 = dgamma, from the gradient in the output."""
+        if _use_kernels(da):
+            dz, s1, s2 = torch.empty_like(saved.z), torch.empty_like(gamma), torch.empty_like(gamma)
+            compiled.norm_kernels().backward(
+                *self._given(saved.z, gamma),
+                *_rows(da, saved.a, saved.xs, saved.places),
+                *compiled.arrays(saved.mean, saved.scale),
+                _number(self.slope, da),
+                *compiled.arrays(dz, s1, s2),
+            )
+            return dz, s1, s2
+        s1, s2 = self._sums(da, saved)
+        factor, num = gamma * saved.scale, self._num_values(saved)
+        return self._spread(saved, -factor * s1 / num, -factor * s2 / num, factor * da), s1, s2
+
+    def tangent(
+        self,
+        zdot: Tensor,
+        gammadot: Tensor,
+        betadot: Tensor,
+        da: Tensor,
+        gamma: Tensor,
+        saved: Saved,
+    ) -> tuple[Tensor, Tensor]:
+        """adot, and what `backward_tangent` needs: m1, m2 and the sum of u P zdot."""
+        if _use_kernels(zdot):
+            adot, moments = torch.empty_like(saved.a), zdot.new_empty(3, len(gamma))
+            compiled.norm_kernels().tangent(
+                *compiled.arrays(saved.z, zdot),
+                *self._given(saved.z, gamma, gammadot, betadot)[1:],
+                *_rows(da, saved.a, saved.xs, saved.places),
+                *compiled.arrays(saved.mean, saved.scale),
+                _number(self.slope, zdot),
+                *compiled.arrays(moments),
+                *_rows(adot),
+            )
+            return adot, moments
+        own, places = self.own, saved.places.long().unsqueeze(-1)
+        selected = _windows(zdot, self.size).gather(-1, places).squeeze(-1)
+        xhat = (saved.z[:own] - saved.mean) * saved.scale
+        m1, m2 = zdot[:own].mean((0, 1, 2)), (zdot[:own] * xhat).mean((0, 1, 2))
+        s = self._slopes(saved)
+        xsdot = saved.scale * (selected - m1 - saved.xs * m2)
+        adot = s * (gammadot * saved.xs + gamma * xsdot + betadot)
+        return adot, torch.stack([m1, m2, (s * da * selected).sum((0, 1, 2))])
+
+    def backward_tangent(
+        self,
+        dadot: Tensor | None,
+        da: Tensor,
+        zdot: Tensor,
+        gammadot: Tensor,
+        gamma: Tensor,
+        saved: Saved,
+        sums: tuple[Tensor, Tensor],
+        moments: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The derivatives of dz, S1 and S2 in the direction of the tangent."""
+        if _use_kernels(zdot):
+            dzdot = torch.empty_like(saved.z)
+            s1dot, s2dot = torch.empty_like(gamma), torch.empty_like(gamma)
+            compiled.norm_kernels().backward_tangent(
+                *compiled.arrays(saved.z, zdot),
+                *self._given(saved.z, gamma, gammadot)[1:],
+                *_rows(da, dadot, saved.a, saved.xs, saved.places),
+                *compiled.arrays(saved.mean, saved.scale),
+                _number(self.slope, zdot),
+                *compiled.arrays(moments, *sums, dzdot, s1dot, s2dot),
+            )
+            return dzdot, s1dot, s2dot
+        (m1, m2, sum_u_zdot), (s1, s2) = moments, sums
+        r, num = saved.scale, self._num_values(saved)
+        s1dot, s2dot = torch.zeros_like(s1), r * (sum_u_zdot - m1 * s1 - m2 * s2)
+        c = gammadot * r - gamma * r * r * m2
+        w = c * da
+        if dadot is not None:
+            s1dot, more = self._sums(dadot, saved)
+            s2dot, w = s2dot + more, w + gamma * r * dadot
+        k0 = -(gamma * r * s1dot + c * s1 - gamma * r * r * m1 * s2) / num
+        k1 = -(gamma * r * s2dot + c * s2 - gamma * r * r * m2 * s2) / num
+        k2 = -gamma * r * r * s2 / num
+        return self._spread(saved, k0, k1, w, zdot=zdot, k2=k2), s1dot, s2dot
+
+    def _given(self, z: Tensor, *vectors: Tensor) -> list[Any]:
+        """What the kernels take first: the image, size, own, and vectors of one per channel."""
+        return [*compiled.arrays(z), self.size, self.own or len(z), *compiled.arrays(*vectors)]
+
+    def _num_values(self, saved: Saved) -> int:
+        """n"""
+        num_examples, height, width, _ = saved.z.shape
+        return (self.own or num_examples) * height * width
+
+    def _slopes(self, saved: Saved) -> Tensor:
+        """s"""
+        return torch.where(saved.a > 0, saved.a.new_ones(()), saved.a.new_tensor(self.slope))
+
+    def _sums(self, da: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+        """S1 and S2."""
+        u = self._slopes(saved) * da
+        return u.sum((0, 1, 2)), (u * saved.xs).sum((0, 1, 2))
+
+    def _spread(
+        self,
+        saved: Saved,
+        k0: Tensor,
+        k1: Tensor,
+        w: Tensor,
+        *,
+        zdot: Tensor | None = None,
+        k2: Tensor | None = None,
+    ) -> Tensor:
+        """P'(s w) + [own] (k0 + k1 xhat + k2 zdot)."""
+        own = self.own
+        image = _put_back(self._slopes(saved) * w, saved.places, saved.z.shape, self.size)
+        image[:own] += k0 + k1 * ((saved.z[:own] - saved.mean) * saved.scale)
+        if zdot is not None and k2 is not None:
+            image[:own] += k2 * zdot[:own]
+        return image
 
 
-def backward(da: Tensor, gamma: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dz, dgamma, dbeta and u, from the gradient in the output."""
-    u = da * saved.act
-    s1, s2 = u.sum((0, 1, 2)), (u * saved.xs).sum((0, 1, 2))
-    factor = gamma * saved.scale
-    num = saved.num_values
-    dz = _spread(saved, -factor * s1 / num, -factor * s2 / num, u * factor)
-    return dz, s2, s1, u
+class PoolSaved(NamedTuple):
+    """What `PoolAct.forward` leaves: the output, the selected places, and the image's shape."""
+
+    a: Tensor
+    places: Tensor
+    shape: torch.Size
 
 
-def tangent(
-    zdot: Tensor, gammadot: Tensor, betadot: Tensor, gamma: Tensor, saved: Saved
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """adot, and what `backward_tangent` needs: m1, m2 and P xhatdot."""
-    selected, m1, m2 = _sums_of_tangent(zdot, saved)
-    xsdot = saved.scale * (selected - m1 - saved.xs * m2)
-    adot = saved.act * (gammadot * saved.xs + gamma * xsdot + betadot)
-    return adot, (m1, m2, xsdot)
+class PoolAct(NamedTuple):
+    """Max pooling and leaky ReLU alone; away from ties both are linear, so two passes are enough.
 
+    Attributes:
+        size: the side of a window.
+        padding: of zeros around the image, for a slope of 0.
+        slope: of the leaky ReLU.
+    """
 
-def backward_tangent(
-    dadot: Tensor | None,
-    u: Tensor,
-    zdot: Tensor,
-    gammadot: Tensor,
-    gamma: Tensor,
-    saved: Saved,
-    from_tangent: tuple[Tensor, Tensor, Tensor],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The derivatives of dz, dgamma and dbeta in the direction of the tangent."""
-    m1, m2, xsdot = from_tangent
-    r, num = saved.scale, saved.num_values
-    s1, s2 = u.sum((0, 1, 2)), (u * saved.xs).sum((0, 1, 2))
-    s1dot, s2dot = torch.zeros_like(s1), (u * xsdot).sum((0, 1, 2))
-    c = gammadot * r - gamma * r * r * m2
-    w = c * u
-    if dadot is not None:
-        udot = dadot * saved.act
-        s1dot = udot.sum((0, 1, 2))
-        s2dot = s2dot + (udot * saved.xs).sum((0, 1, 2))
-        w = torch.addcmul(w, gamma * r, udot)
-    k0 = -(gamma * r * s1dot + c * s1 - gamma * r * r * m1 * s2) / num
-    k1 = -(gamma * r * s2dot + c * s2 - gamma * r * r * m2 * s2) / num
-    k2 = -gamma * r * r * s2 / num
-    return _spread(saved, k0, k1, w, zdot=zdot, k2=k2), s2dot, s1dot
+    size: int = 2
+    padding: int = 0
+    slope: float = 0.0
 
+    def forward(self, y: Tensor) -> tuple[Tensor, PoolSaved]:
+        """The output, and what the other passes need."""
+        y = self._padded(y)
+        if _use_kernels(y):
+            selected, index = _empty_pooled(y, self.size)
+            kernels, ones = compiled.norm_kernels(), y.new_ones(y.shape[-1]).numpy()
+            sums = np.empty((kernels.PARTS, 2, len(ones)))
+            (image,) = compiled.arrays(y)
+            kernels.select(image, self.size, 0, ones, ones, sums, *_rows(selected, index))
+        else:
+            windows = _windows(y, self.size)
+            places = windows.argmax(-1, keepdim=True)
+            selected, index = windows.gather(-1, places).squeeze(-1), places.squeeze(-1).byte()
+        a = torch.where(selected > 0, selected, selected * self.slope)
+        return a, PoolSaved(a, index, y.shape)
 
-class _Forward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, beta: Tensor, slope: float) -> Tensor:
-        a, saved = forward(_channels_last(z), gamma, beta, slope)
-        ctx.save_for_backward(z, gamma, *saved.tensors())
-        return a.permute(0, 3, 1, 2)
+    def backward(self, da: Tensor, saved: PoolSaved) -> Tensor:
+        """The gradient in the input; of the tangent of the output gradient, its tangent."""
+        u = torch.where(saved.a > 0, da, da * self.slope)
+        image = _put_back(u, saved.places, saved.shape, self.size)
+        _, height, width, _ = saved.shape
+        p = self.padding
+        return image[:, p : height - p, p : width - p].contiguous()
 
-    @staticmethod
-    def backward(ctx: Any, da: Tensor) -> tuple[Tensor | None, ...]:
-        dz, dgamma, dbeta = _Backward.apply(da, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
-        return dz, dgamma, dbeta, None
+    def tangent(self, ydot: Tensor, saved: PoolSaved) -> Tensor:
+        """The tangent of the output."""
+        index = saved.places.long().unsqueeze(-1)
+        selected = _windows(self._padded(ydot), self.size).gather(-1, index).squeeze(-1)
+        return torch.where(saved.a > 0, selected, selected * self.slope)
 
-
-class _Backward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, da: Tensor, z: Tensor, gamma: Tensor, *tensors: Tensor) -> Any:
-        saved = Saved(*tensors)
-        dz, dgamma, dbeta, u = backward(_channels_last(da), gamma, saved)
-        ctx.save_for_backward(gamma, u, *tensors)
-        return dz.permute(0, 3, 1, 2), dgamma, dbeta
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, zdot: Tensor, gammadot: Tensor, betadot: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        gamma, u, *tensors = ctx.saved_tensors
-        saved = Saved(*tensors)
-        zdot = _channels_last(zdot)
-        adot, from_tangent = tangent(zdot, gammadot, betadot, gamma, saved)
-        dz, dgamma, _ = backward_tangent(None, u, zdot, gammadot, gamma, saved, from_tangent)
-        last = (None,) * len(tensors)
-        return (adot.permute(0, 3, 1, 2), dz.permute(0, 3, 1, 2), dgamma, *last)
-
-
-def _channels_last(tensor: Tensor) -> Tensor:
-    return tensor.permute(0, 2, 3, 1).contiguous()
-
-
-def _windows(tensor: Tensor) -> Tensor:
-    """``[example, height // 2, width // 2, channel, 4]``, a copy."""
-    num_examples, height, width, num_channels = tensor.shape
-    even = tensor[:, : height // 2 * 2, : width // 2 * 2]
-    split = even.reshape(num_examples, height // 2, 2, width // 2, 2, num_channels)
-    return split.permute(0, 1, 3, 5, 2, 4).flatten(4)
+    def _padded(self, y: Tensor) -> Tensor:
+        p = self.padding
+        return torch.nn.functional.pad(y, (0, 0, p, p, p, p)) if p else y
 
 
 def _use_kernels(tensor: Tensor) -> bool:
     return compiled.worth_it(tensor, work=0)
 
 
-def _select(z: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Selected z, the places, mean and variance."""
-    num_examples, height, width, num_channels = z.shape
-    sign = torch.where(gamma < 0, -torch.ones_like(gamma), torch.ones_like(gamma))
-    if not _use_kernels(z):
-        windows = _windows(z)
-        index = (windows * sign[:, None]).argmax(-1, keepdim=True)
-        selected = windows.gather(-1, index).squeeze(-1)
-        var, mean = torch.var_mean(z, (0, 1, 2), correction=0)
-        return selected, index.squeeze(-1).to(torch.uint8), mean, var
-    pooled = (num_examples, height // 2, width // 2, num_channels)
-    selected, index = z.new_empty(pooled), torch.empty(pooled, dtype=torch.uint8)
-    kernels = compiled.norm_kernels()
-    sums = np.empty((kernels.PARTS, 2, num_channels))
-    # Sums of squares are taken around a value of the channel, or they would cancel.
-    shift = z[0, 0, 0]
-    kernels.select(*compiled.arrays(z, sign, shift), sums, *compiled.arrays(selected, index))
-    first, second = sums.sum(0) / (num_examples * height * width)
-    mean = torch.from_numpy(first + shift.detach().double().numpy())
-    var = torch.from_numpy(np.maximum(second - first * first, 0))
-    return selected, index, mean.to(z.dtype), var.to(z.dtype)
+def _empty_pooled(image: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Where the selected values and their places go."""
+    num_examples, height, width, num_channels = image.shape
+    shape = (num_examples, height // size, width // size, num_channels)
+    return image.new_empty(shape), torch.empty(shape, dtype=torch.uint8)
 
 
-def _sums_of_tangent(zdot: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
-    """zdot at the selected places, m1 and m2."""
-    z, mean, scale = saved.z, saved.mean, saved.scale
-    if not _use_kernels(z):
-        index = saved.index.long().unsqueeze(-1)
-        selected = _windows(zdot).gather(-1, index).squeeze(-1)
-        return selected, zdot.mean((0, 1, 2)), (zdot * ((z - mean) * scale)).mean((0, 1, 2))
-    selected = torch.empty_like(saved.xs)
-    kernels = compiled.norm_kernels()
-    sums = np.empty((kernels.PARTS, 2, len(mean)))
-    kernels.sums_of_tangent(
-        *compiled.arrays(z, zdot, mean, scale, saved.index), sums, *compiled.arrays(selected)
-    )
-    m1, m2 = torch.from_numpy(sums.sum(0) / saved.num_values).to(z.dtype)
-    return selected, m1, m2
+def _number(value: float, like: Tensor) -> Any:
+    """Of the type of the tensor, or the kernels would compute in double precision."""
+    return np.float32(value) if like.dtype == torch.float32 else value
 
 
-def _spread(
-    saved: Saved,
-    k0: Tensor,
-    k1: Tensor,
-    w: Tensor,
-    *,
-    zdot: Tensor | None = None,
-    k2: Tensor | None = None,
-) -> Tensor:
-    """P'w + k0 + k1 xhat, and + k2 zdot where there is one."""
-    z, mean, scale = saved.z, saved.mean, saved.scale
-    if _use_kernels(z):
-        out = torch.empty_like(z)
-        kernels = compiled.norm_kernels()
-        ends = compiled.arrays(w, saved.index, out)
-        if zdot is None or k2 is None:
-            kernels.spread(*compiled.arrays(z, mean, scale, k0, k1), *ends)
-        else:
-            kernels.spread_with_tangent(*compiled.arrays(z, zdot, mean, scale, k0, k1, k2), *ends)
-        return out
-    out = k0 + k1 * ((z - mean) * scale)
-    if zdot is not None and k2 is not None:
-        out = out + k2 * zdot
-    num_examples, height, width, num_channels = z.shape
-    put = w.new_zeros(*w.shape, 4).scatter(-1, saved.index.long().unsqueeze(-1), w.unsqueeze(-1))
-    windows = put.unflatten(-1, (2, 2)).permute(0, 1, 4, 2, 5, 3)
-    even = windows.reshape(num_examples, height // 2 * 2, width // 2 * 2, num_channels)
-    out[:, : height // 2 * 2, : width // 2 * 2] += even
-    return out
+def _rows(*tensors: Tensor | None) -> list[Any]:
+    """``[row, channel]``, the arrays to read from or to write to."""
+    return [
+        None if tensor is None else tensor.detach().numpy().reshape(-1, tensor.shape[-1])
+        for tensor in tensors
+    ]
+
+
+def _windows(image: Tensor, size: int) -> Tensor:
+    """``[example, height // size, width // size, channel, size * size]``, a copy."""
+    num_examples, height, width, num_channels = image.shape
+    whole = image[:, : height // size * size, : width // size * size]
+    split = whole.reshape(num_examples, height // size, size, width // size, size, num_channels)
+    return split.permute(0, 1, 3, 5, 2, 4).flatten(4)
+
+
+def _put_back(values: Tensor, index: Tensor, shape: torch.Size, size: int) -> Tensor:
+    """An image of zeros with the values at the selected places."""
+    num_examples, height, width, num_channels = shape
+    put = values.new_zeros(*values.shape, size * size)
+    put.scatter_(-1, index.long().unsqueeze(-1), values.unsqueeze(-1))
+    windows = put.unflatten(-1, (size, size)).permute(0, 1, 4, 2, 5, 3)
+    image = values.new_zeros(shape)
+    whole = (num_examples, height // size * size, width // size * size, num_channels)
+    image[:, : whole[1], : whole[2]] = windows.reshape(whole)
+    return image

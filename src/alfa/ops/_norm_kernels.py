@@ -1,7 +1,12 @@
-"""Compiled passes over channels-last activations, for `alfa.ops._norm`.
+"""The four passes of `alfa.ops._norm`, compiled; see there for the equations and their names.
 
-Each makes one pass over the large arrays. Rows of windows are dealt to the threads; sums are
-taken in a fixed number of parts, so that they do not depend on how many threads there are.
+Large arrays are ``[example, height, width, channel]``, and each loop makes one pass over them.
+What lives at the size of the pooled map comes as ``[row, channel]``, rows in the order example,
+height, width.
+Work is dealt to the threads in a fixed number of parts, and so are the sums, which therefore do
+not depend on how many threads there are. `size` is the side of a pooling window, 1 for none; a
+last row or column without a whole window belongs to no window, but to the statistics. Those are
+of the first `own` examples. All numbers are of the type of the arrays, `slope` too.
 """
 
 from __future__ import annotations
@@ -12,131 +17,325 @@ import numpy as np
 PARTS = 16
 
 # Sums may be reordered for speed; not-a-number must stay what it is.
-_jit = numba.njit(
-    cache=True,
-    nogil=True,
-    parallel=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz", "arcp"},
-)
+_options = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+}
+_jit = numba.njit(parallel=True, **_options)
+_inline = numba.njit(**_options)
+
+
+def use_threads(number):
+    """As many threads as that, or as numba has."""
+    number = min(number, numba.config.NUMBA_NUM_THREADS)
+    if number != numba.get_num_threads():
+        numba.set_num_threads(number)
+
+
+@_inline
+def _place(row, shape, size):
+    """Of a row of windows: its example, its own number there, and its first and last line."""
+    _, height, _, _ = shape
+    num_rows = height // size
+    example, i = row // num_rows, row % num_rows
+    end = height if i == num_rows - 1 else (i + 1) * size
+    return example, i, size * i, end
 
 
 @_jit
-def select(z, sign, shift, sums, selected, index):
-    """Sums of z - shift and of its square, and the largest sign * z of every 2 x 2 window.
+def select(z, size, own, sign, shift, sums, selected, index):
+    """Sums of z - shift and of its square, and the largest sign * z of every window.
 
-    `index` is the place in the window, 0 to 3; of equals the first counts. A last row or column
-    without a partner belongs to no window, but to the sums.
+    `index` is the place in the window, counted along its rows; of equals the first counts.
     """
     num_examples, height, width, num_channels = z.shape
-    num_rows = num_examples * (height // 2)
+    num_rows, across = num_examples * (height // size), width // size
     for part in numba.prange(PARTS):
         first, second = np.zeros(num_channels, z.dtype), np.zeros(num_channels, z.dtype)
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
-            example, i = row // (height // 2), row % (height // 2)
-            first[:] = 0
-            second[:] = 0
-            end = height if i == height // 2 - 1 else 2 * i + 2
-            for h in range(2 * i, end):
-                for w in range(width):
-                    for c in range(num_channels):
-                        shifted = z[example, h, w, c] - shift[c]
-                        first[c] += shifted
-                        second[c] += shifted * shifted
-            for c in range(num_channels):
-                total[0, c] += first[c]
-                total[1, c] += second[c]
-            for j in range(width // 2):
+            example, _, top, end = _place(row, z.shape, size)
+            if example < own:
+                first[:] = 0
+                second[:] = 0
+                for h in range(top, end):
+                    for w in range(width):
+                        for c in range(num_channels):
+                            shifted = z[example, h, w, c] - shift[c]
+                            first[c] += shifted
+                            second[c] += shifted * shifted
                 for c in range(num_channels):
-                    best, place = z[example, 2 * i, 2 * j, c], 0
-                    other = z[example, 2 * i, 2 * j + 1, c]
-                    if other * sign[c] > best * sign[c]:
-                        best, place = other, 1
-                    other = z[example, 2 * i + 1, 2 * j, c]
-                    if other * sign[c] > best * sign[c]:
-                        best, place = other, 2
-                    other = z[example, 2 * i + 1, 2 * j + 1, c]
-                    if other * sign[c] > best * sign[c]:
-                        best, place = other, 3
-                    selected[example, i, j, c] = best
-                    index[example, i, j, c] = place
+                    total[0, c] += first[c]
+                    total[1, c] += second[c]
+            if size == 1:
+                for j in range(across):
+                    at = row * across + j
+                    for c in range(num_channels):
+                        selected[at, c] = z[example, top, j, c]
+                        index[at, c] = 0
+            else:
+                for j in range(across):
+                    at = row * across + j
+                    for c in range(num_channels):
+                        best, place = z[example, top, 2 * j, c], 0
+                        other = z[example, top, 2 * j + 1, c]
+                        if other * sign[c] > best * sign[c]:
+                            best, place = other, 1
+                        other = z[example, top + 1, 2 * j, c]
+                        if other * sign[c] > best * sign[c]:
+                            best, place = other, 2
+                        other = z[example, top + 1, 2 * j + 1, c]
+                        if other * sign[c] > best * sign[c]:
+                            best, place = other, 3
+                        selected[at, c] = best
+                        index[at, c] = place
         for c in range(num_channels):
             sums[part, 0, c] = total[0, c]
             sums[part, 1, c] = total[1, c]
 
 
 @_jit
-def sums_of_tangent(z, tangent, mean, scale, index, sums, selected):
+def _finish(selected, mean, scale, gamma, beta, slope, out):
+    """xhat at the selected places, in the place of z there, and the output."""
+    num_rows, num_channels = selected.shape
+    for part in numba.prange(PARTS):
+        for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
+            for c in range(num_channels):
+                xhat = (selected[row, c] - mean[c]) * scale[c]
+                y = gamma[c] * xhat + beta[c]
+                selected[row, c] = xhat
+                out[row, c] = y if y > 0 else y * slope
+
+
+@_jit
+def _sums_of_gradient(da, a, xs, slope, sums):
+    """Sums of u = s da, and of u xs."""
+    num_rows, num_channels = a.shape
+    for part in numba.prange(PARTS):
+        total = np.zeros((2, num_channels))
+        for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
+            for c in range(num_channels):
+                u = da[row, c] if a[row, c] > 0 else da[row, c] * slope
+                total[0, c] += u
+                total[1, c] += u * xs[row, c]
+        for c in range(num_channels):
+            sums[part, 0, c] = total[0, c]
+            sums[part, 1, c] = total[1, c]
+
+
+@_jit
+def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
     """Sums of the tangent and of its product with xhat, and the tangent where z was selected."""
     num_examples, height, width, num_channels = z.shape
-    num_rows = num_examples * (height // 2)
+    num_rows, across = num_examples * (height // size), width // size
     for part in numba.prange(PARTS):
         first, second = np.zeros(num_channels, z.dtype), np.zeros(num_channels, z.dtype)
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
-            example, i = row // (height // 2), row % (height // 2)
-            first[:] = 0
-            second[:] = 0
-            end = height if i == height // 2 - 1 else 2 * i + 2
-            for h in range(2 * i, end):
-                for w in range(width):
-                    for c in range(num_channels):
-                        t = tangent[example, h, w, c]
-                        first[c] += t
-                        second[c] += t * ((z[example, h, w, c] - mean[c]) * scale[c])
-            for c in range(num_channels):
-                total[0, c] += first[c]
-                total[1, c] += second[c]
-            for j in range(width // 2):
+            example, _, top, end = _place(row, z.shape, size)
+            if example < own:
+                first[:] = 0
+                second[:] = 0
+                for h in range(top, end):
+                    for w in range(width):
+                        for c in range(num_channels):
+                            tangent = zdot[example, h, w, c]
+                            first[c] += tangent
+                            second[c] += tangent * ((z[example, h, w, c] - mean[c]) * scale[c])
                 for c in range(num_channels):
-                    place = index[example, i, j, c]
-                    selected[example, i, j, c] = tangent[
-                        example, 2 * i + place // 2, 2 * j + place % 2, c
-                    ]
+                    total[0, c] += first[c]
+                    total[1, c] += second[c]
+            if size == 1:
+                for j in range(across):
+                    for c in range(num_channels):
+                        selected[row * across + j, c] = zdot[example, top, j, c]
+            else:
+                for j in range(across):
+                    at = row * across + j
+                    for c in range(num_channels):
+                        place = index[at, c]
+                        tangent = zdot[example, top, 2 * j, c]
+                        other = zdot[example, top, 2 * j + 1, c]
+                        tangent = other if place == 1 else tangent
+                        other = zdot[example, top + 1, 2 * j, c]
+                        tangent = other if place == 2 else tangent
+                        other = zdot[example, top + 1, 2 * j + 1, c]
+                        selected[at, c] = other if place == 3 else tangent
         for c in range(num_channels):
             sums[part, 0, c] = total[0, c]
             sums[part, 1, c] = total[1, c]
 
 
 @_jit
-def spread(z, mean, scale, constant, slope, pooled, index, out):
-    """constant + slope * xhat everywhere, and `pooled` added at the selected places."""
-    num_examples, height, width, num_channels = z.shape
-    for row in numba.prange(num_examples * (height // 2)):
-        example, i = row // (height // 2), row % (height // 2)
-        end = height if i == height // 2 - 1 else 2 * i + 2
-        for h in range(2 * i, end):
-            for w in range(width):
-                for c in range(num_channels):
-                    xhat = (z[example, h, w, c] - mean[c]) * scale[c]
-                    out[example, h, w, c] = constant[c] + slope[c] * xhat
-        _add_selected(pooled[example, i], index[example, i], out[example, 2 * i : 2 * i + 2])
+def _finish_tangent(selected, xs, a, da, k0, k1, k2, slope, sums, out):
+    """s (k0 + k1 xs + k2 selected), and the sum of u selected."""
+    num_rows, num_channels = a.shape
+    for part in numba.prange(PARTS):
+        total = np.zeros(num_channels)
+        one = a.dtype.type(1)
+        for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
+            for c in range(num_channels):
+                s = one if a[row, c] > 0 else slope
+                out[row, c] = s * (k0[c] + k1[c] * xs[row, c] + k2[c] * selected[row, c])
+                total[c] += s * da[row, c] * selected[row, c]
+        for c in range(num_channels):
+            sums[part, 0, c] = total[c]
 
 
 @_jit
-def spread_with_tangent(
-    z, tangent, mean, scale, constant, slope, tangent_slope, pooled, index, out
-):
-    """As `spread`, with tangent_slope * tangent added everywhere."""
+def _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, slope, index, out):
+    """k0 + k1 xhat + k2 zdot everywhere, and k3 s dadot + k4 s da added at the selected places.
+
+    `zdot` and `dadot` may be None; the compiler then leaves their terms out.
+    """
     num_examples, height, width, num_channels = z.shape
-    for row in numba.prange(num_examples * (height // 2)):
-        example, i = row // (height // 2), row % (height // 2)
-        end = height if i == height // 2 - 1 else 2 * i + 2
-        for h in range(2 * i, end):
-            for w in range(width):
+    num_rows, across = num_examples * (height // size), width // size
+    for part in numba.prange(PARTS):
+        put = np.zeros(num_channels, z.dtype)
+        nothing = z.dtype.type(0)
+        for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
+            example, _, top, end = _place(row, z.shape, size)
+            if example < own:
+                for h in range(top, end):
+                    for w in range(width):
+                        for c in range(num_channels):
+                            xhat = (z[example, h, w, c] - mean[c]) * scale[c]
+                            value = k0[c] + k1[c] * xhat
+                            if zdot is not None:
+                                value += k2[c] * zdot[example, h, w, c]
+                            out[example, h, w, c] = value
+            else:
+                out[example, top:end] = 0
+            for j in range(across):
+                at = row * across + j
                 for c in range(num_channels):
-                    xhat = (z[example, h, w, c] - mean[c]) * scale[c]
-                    out[example, h, w, c] = (
-                        constant[c] + slope[c] * xhat + tangent_slope[c] * tangent[example, h, w, c]
-                    )
-        _add_selected(pooled[example, i], index[example, i], out[example, 2 * i : 2 * i + 2])
+                    value = k4[c] * da[at, c]
+                    if dadot is not None:
+                        value += k3[c] * dadot[at, c]
+                    put[c] = value if a[at, c] > 0 else value * slope
+                for place in range(size * size):
+                    h, w = top + place // size, size * j + place % size
+                    for c in range(num_channels):
+                        here = index[at, c] == place
+                        out[example, h, w, c] += put[c] if here else nothing
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _add_selected(pooled, index, out):
-    for j in range(pooled.shape[0]):
-        for place in range(4):
-            h, w = place // 2, 2 * j + place % 2
-            for c in range(pooled.shape[1]):
-                out[h, w, c] += pooled[j, c] * (index[j, c] == place)
+@_inline
+def _total(sums, which, c):
+    total = 0.0
+    for part in range(PARTS):
+        total += sums[part, which, c]
+    return total
+
+
+@_inline
+def forward(z, size, own, gamma, beta, slope, eps, mean, scale, xs, index, a):
+    """The output a, and mean, scale, xs and index."""
+    _, height, width, num_channels = z.shape
+    num = own * height * width
+    sums = np.empty((PARTS, 2, num_channels))
+    sign = np.where(gamma < 0, -1, 1).astype(z.dtype)
+    # Sums of squares are taken around a value of the channel, or they would cancel.
+    shift = z[0, 0, 0].copy()
+    select(z, size, own, sign, shift, sums, xs, index)
+    for c in range(num_channels):
+        first, second = _total(sums, 0, c) / num, _total(sums, 1, c) / num
+        mean[c] = first + shift[c]
+        scale[c] = 1 / np.sqrt(max(second - first * first, 0.0) + eps)
+    _finish(xs, mean, scale, gamma, beta, slope, a)
+
+
+@_inline
+def backward(z, size, own, gamma, da, a, xs, index, mean, scale, slope, dz, s1, s2):
+    """dz, S1 and S2."""
+    _, height, width, num_channels = z.shape
+    num = own * height * width
+    sums = np.empty((PARTS, 2, num_channels))
+    _sums_of_gradient(da, a, xs, slope, sums)
+    k0, k1, k4 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    for c in range(num_channels):
+        s1[c], s2[c] = _total(sums, 0, c), _total(sums, 1, c)
+        k4[c] = gamma[c] * scale[c]
+        k0[c], k1[c] = -k4[c] * s1[c] / num, -k4[c] * s2[c] / num
+    _spread(z, None, size, own, mean, scale, k0, k1, k1, da, None, a, k4, k4, slope, index, dz)
+
+
+@_inline
+def tangent(
+    z,
+    zdot,
+    size,
+    own,
+    gamma,
+    gammadot,
+    betadot,
+    da,
+    a,
+    xs,
+    index,
+    mean,
+    scale,
+    slope,
+    moments,
+    adot,
+):
+    """adot, and as moments m1, m2 and the sum of u P zdot."""
+    _, height, width, num_channels = z.shape
+    num = own * height * width
+    sums, selected = np.empty((PARTS, 2, num_channels)), np.empty_like(xs)
+    _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected)
+    k0, k1, k2 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    for c in range(num_channels):
+        m1, m2 = _total(sums, 0, c) / num, _total(sums, 1, c) / num
+        moments[0, c], moments[1, c] = m1, m2
+        k2[c] = gamma[c] * scale[c]
+        k0[c], k1[c] = betadot[c] - k2[c] * m1, gammadot[c] - k2[c] * m2
+    _finish_tangent(selected, xs, a, da, k0, k1, k2, slope, sums, adot)
+    for c in range(num_channels):
+        moments[2, c] = _total(sums, 0, c)
+
+
+@_inline
+def backward_tangent(
+    z,
+    zdot,
+    size,
+    own,
+    gamma,
+    gammadot,
+    da,
+    dadot,
+    a,
+    xs,
+    index,
+    mean,
+    scale,
+    slope,
+    moments,
+    s1,
+    s2,
+    dzdot,
+    s1dot,
+    s2dot,
+):
+    """dzdot, S1dot and S2dot."""
+    _, height, width, num_channels = z.shape
+    num = own * height * width
+    sums = np.zeros((PARTS, 2, num_channels))
+    if dadot is not None:
+        _sums_of_gradient(dadot, a, xs, slope, sums)
+    k0, k1, k2 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
+    k3, k4 = np.empty_like(mean), np.empty_like(mean)
+    for c in range(num_channels):
+        r, m1, m2 = scale[c], moments[0, c], moments[1, c]
+        s1dot[c] = _total(sums, 0, c)
+        s2dot[c] = _total(sums, 1, c) + r * (moments[2, c] - m1 * s1[c] - m2 * s2[c])
+        factor = gamma[c] * r
+        moved = gammadot[c] * r - factor * r * m2
+        k0[c] = -(factor * s1dot[c] + moved * s1[c] - factor * r * m1 * s2[c]) / num
+        k1[c] = -(factor * s2dot[c] + moved * s2[c] - factor * r * m2 * s2[c]) / num
+        k2[c] = -factor * r * s2[c] / num
+        k3[c], k4[c] = factor, moved
+    _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, slope, index, dzdot)

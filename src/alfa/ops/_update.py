@@ -53,8 +53,22 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
         grads: the gradient of each task's support loss there.
         rates: alpha and beta, layer-wise or element-wise.
     """
-    alpha, beta = _element_wise(rates.alpha, params), _element_wise(rates.beta, params)
+    alpha, beta = rates.alpha, rates.beta
+    if isinstance(alpha, Tensor) and isinstance(beta, Tensor) and not _small(params.layers):
+        return params.like(_layer_by_layer(params, grads, alpha, beta))
+    alpha, beta = _element_wise(alpha, params), _element_wise(beta, params)
     return params.like(beta * params.flat - alpha * grads.flat)
+
+
+def _layer_by_layer(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
+    """The same without a rate for each of many parameters, which autograd would have to keep."""
+    num_layers = len(params.layers)
+    alphas, betas = (
+        torch.atleast_2d(rate).expand(-1, num_layers).split(1, dim=1) for rate in (alpha, beta)
+    )
+    thetas, gs = (rows.flat.split(params.layers.sizes, dim=1) for rows in (params, grads))
+    layers = zip(alphas, betas, thetas, gs, strict=True)
+    return torch.cat([b * theta - a * g for a, b, theta, g in layers], dim=1)
 
 
 def _small(layers: Layers) -> bool:

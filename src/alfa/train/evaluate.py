@@ -11,20 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.data import Split, Tasks
 from alfa.errors import DivergedError
 from alfa.inner import Learner
+from alfa.models import BatchNorm, Model
 from alfa.rules import RULES
+from alfa.types import Episode
 
 ADVICE = (
     "a smaller learning rate, inner or outer, usually helps, and outer.max_skipped lets training "
     "pass over a few such iterations."
 )
 
-# Tasks that are adapted at once; more cost memory and save nothing.
-_STACK = 100
+# Tasks that are adapted at once, and how large they may be together; more save nothing.
+_MOST_TASKS = 100
+_MOST_BYTES = 2**27
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Evaluation:
         num_steps: inner steps.
         split: which tasks they were.
         seed: with `split`, decides the tasks.
+        batch_norm: whether queries were normalised by their own statistics (transductive) or by
+            those of the support set (inductive); None for a model without batch norm.
     """
 
     loss: float
@@ -46,6 +52,7 @@ class Evaluation:
     num_steps: int
     split: Split
     seed: int
+    batch_norm: BatchNorm | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,11 +84,13 @@ def evaluate(
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
     """
-    losses = []
-    for first in range(0, num_tasks, _STACK):
-        episode = tasks.episode(
-            first, num_tasks=min(_STACK, num_tasks - first), split=split, seed=seed
-        )
+    losses: list[Tensor] = []
+    first, at_once = 0, 1
+    while first < num_tasks:
+        count = min(at_once, num_tasks - first)
+        episode = tasks.episode(first, num_tasks=count, split=split, seed=seed)
+        # The first task says how large they are.
+        at_once = _tasks_at_once(episode)
         with without_dropout(learner.model):
             outcome = learner(episode.to(device), num_steps=num_steps, order="none")
         check_finite(
@@ -92,6 +101,7 @@ def evaluate(
             first_task=first,
         )
         losses.append(outcome.query_losses)
+        first += count
     values = torch.cat(losses).double().cpu()
     interval = None
     if len(values) > 1:
@@ -103,7 +113,20 @@ def evaluate(
         num_steps=learner.num_steps if num_steps is None else num_steps,
         split=split,
         seed=seed,
+        batch_norm=learner.batch_norm if has_batch_norm(learner.model) else None,
     )
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether what the model says of one example depends on the others."""
+    if isinstance(model, Model):
+        return model.has_batch_norm
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def _tasks_at_once(episode: Episode) -> int:
+    size = (episode.support_x.nbytes + episode.query_x.nbytes) // episode.num_tasks
+    return max(1, min(_MOST_TASKS, _MOST_BYTES // max(size, 1)))
 
 
 @contextlib.contextmanager

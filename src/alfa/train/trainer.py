@@ -16,10 +16,12 @@ import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
 from alfa.errors import CheckpointError, DivergedError
+from alfa.inner import GB, MemoryPlan, plan_memory
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.evaluate import ADVICE, check_finite, evaluate, seeded
 from alfa.train.run import Run
+from alfa.types import Episode
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,13 @@ class Progress:
         iteration: outer iterations done.
         num_iterations: how many there will be.
         record: the newest line of the metrics, if one was written just now.
+        message: something to tell the user.
     """
 
     iteration: int
     num_iterations: int
     record: dict[str, Any] | None = None
+    message: str | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -90,6 +94,7 @@ class _Trainer:
         self.best_iteration = 0
         self.seconds = 0.0
         self.skipped = 0
+        self.memory: MemoryPlan | None = None
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
@@ -127,6 +132,9 @@ class _Trainer:
         num_iterations = outer.num_iterations if self.parameters else 0
         if num_iterations == 0 and not self.run.checkpoint("last").is_file():
             self._validate([])
+        if self.iteration < num_iterations:
+            self.memory = self._plan_memory()
+            self.on_progress(Progress(self.iteration, num_iterations, message=str(self.memory)))
         window: list[float] = []
         while self.iteration < num_iterations:
             began = time.perf_counter()
@@ -148,32 +156,55 @@ class _Trainer:
             raise error
         self.skipped += 1
 
-    def _step(self) -> float:
-        """One outer iteration; returns the mean query loss."""
-        assert self.optimizer is not None
+    def _plan_memory(self) -> MemoryPlan:
+        """Choose how an iteration uses memory, for a batch like the next."""
+        engine = self.experiment.engine
+        budget = None if engine.memory_budget is None else int(engine.memory_budget * GB)
+        plan = plan_memory(
+            self.learner,
+            self._episode(),
+            memory=engine.memory,
+            tasks_at_once=engine.tasks_at_once,
+            budget=budget,
+        )
+        self.learner.memory = plan.mode
+        return plan
+
+    def _episode(self) -> Episode:
+        """The tasks of this iteration."""
         outer = self.experiment.outer
-        episode = self.tasks.episode(
+        return self.tasks.episode(
             self.iteration * outer.num_tasks,
             num_tasks=outer.num_tasks,
             split="train",
             seed=self.experiment.seed,
-        )
-        with seeded(self.learner.model, self.experiment.seed, self.iteration):
-            outcome = self.learner(episode.to(self.device))
-        check_finite(
-            outcome.adapted.support_losses,
-            outcome.query_losses,
-            rule=RULES.name_of(self.learner.rule),
-            where=f"at iteration {self.iteration}",
-            first_task=self.iteration * outer.num_tasks,
-        )
-        # Eqs. 2 and 6, with the mean over tasks in place of the sum
-        loss = outcome.query_losses.mean()
+        ).to(self.device)
+
+    def _step(self) -> float:
+        """One outer iteration; returns the mean query loss."""
+        assert self.optimizer is not None
+        assert self.memory is not None
         self.optimizer.zero_grad()
-        loss.backward()
+        episode = self._episode()
+        total = 0.0
+        with seeded(self.learner.model, self.experiment.seed, self.iteration):
+            for first in range(0, episode.num_tasks, self.memory.tasks_at_once):
+                part = episode[first : first + self.memory.tasks_at_once]
+                outcome = self.learner(part)
+                check_finite(
+                    outcome.adapted.support_losses,
+                    outcome.query_losses,
+                    rule=RULES.name_of(self.learner.rule),
+                    where=f"at iteration {self.iteration}",
+                    first_task=self.iteration * episode.num_tasks + first,
+                )
+                # Eqs. 2 and 6, with the mean over tasks in place of the sum
+                loss = outcome.query_losses.sum() / episode.num_tasks
+                loss.backward()
+                total += float(loss.detach())
         self._check_gradient()
         self.optimizer.step()
-        return float(loss.detach())
+        return total
 
     def _check_gradient(self) -> None:
         """Refuse an outer gradient that is not finite, and shorten one that is too long."""

@@ -1,0 +1,129 @@
+"""The ordinary way to write it, to measure against: plain torch operations and autograd.
+
+Every task after the other, `functional_call`, and `autograd.grad` with a graph. The numbers are
+those of `alfa.Learner`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from alfa.inner import Learner
+from alfa.ops import mse
+from alfa.rules import ALFA
+from alfa.types import Episode
+
+
+class PlainConv4(nn.Module):
+    """4-CONV in plain operations, with the parameters of another one."""
+
+    def __init__(self, like: nn.Module, *, num_blocks: int = 4) -> None:
+        super().__init__()
+        for name, module in like.named_children():
+            self.add_module(name, module)
+        self.num_blocks = num_blocks
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in range(1, self.num_blocks + 1):
+            conv, norm = self.get_submodule(f"conv{block}"), self.get_submodule(f"norm{block}")
+            assert isinstance(conv, nn.Conv2d)
+            assert isinstance(norm, nn.BatchNorm2d)
+            x = F.conv2d(x, conv.weight, conv.bias, padding=1)
+            x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
+            x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
+        linear = self.get_submodule("linear")
+        assert isinstance(linear, nn.Linear)
+        return F.linear(x.flatten(1), linear.weight, linear.bias)
+
+
+class PlainMLP(nn.Module):
+    """Linear layers with ReLU between them, with the parameters of another one."""
+
+    def __init__(self, like: nn.Module) -> None:
+        super().__init__()
+        for name, module in like.named_children():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self.children()
+        for linear in hidden:
+            x = F.relu(linear(x))
+        return last(x)  # type: ignore[no-any-return]
+
+
+class Plain:
+    """One outer iteration, with the parameters of a learner.
+
+    Args:
+        learner: ALFA or SGD, whose model is given again in plain operations.
+        model: that model.
+    """
+
+    def __init__(self, learner: Learner, model: nn.Module) -> None:
+        self.learner, self.model = learner, model
+        self.names = list(learner.init.layers)
+        self.loss = F.mse_loss if learner.loss is mse else F.cross_entropy
+
+    def __call__(self, episode: Episode) -> Tensor:
+        """The mean query loss, its gradient in every meta-parameter left there."""
+        for parameter in self.learner.meta_parameters():
+            parameter.grad = None
+        losses = [self.query_loss(*task) for task in _tasks(episode)]
+        loss = torch.stack(losses).mean()
+        loss.backward()
+        return loss.detach()
+
+    def query_loss(self, x: Tensor, y: Tensor, query_x: Tensor, query_y: Tensor) -> Tensor:
+        params: dict[str, Tensor] = {name: self.model.get_parameter(name) for name in self.names}
+        for step in range(self.learner.num_steps):
+            loss = self.loss(functional_call(self.model, params, (x,)), y)
+            grads = torch.autograd.grad(loss, list(params.values()), create_graph=True)
+            params = dict(zip(self.names, self.updated(step, params.values(), grads), strict=True))
+        return self.loss(functional_call(self.model, params, (query_x,)), query_y)
+
+    def updated(self, step: int, params: Any, grads: Any) -> list[Tensor]:
+        """Eq. 4, with the rates of Eq. 7 or constant ones."""
+        rule = self.learner.rule
+        if not isinstance(rule, ALFA):
+            rate = rule.learning_rate
+            return [p - rate * g for p, g in zip(params, grads, strict=True)]
+        state = [p.mean() for p in params] + [g.detach().mean() for g in grads]
+        alpha1, beta1 = rule.g_phi(torch.stack(state)).chunk(2)
+        alpha = rule.alpha0.values[step] * alpha1
+        beta = 1 - rule.beta0.values[step] * beta1
+        layers = zip(params, grads, alpha, beta, strict=True)
+        return [b * p - a * g for p, g, a, b in layers]
+
+
+class WithHigher(Plain):
+    """The same with the library `higher`, whose modules take new parameters at every step."""
+
+    def query_loss(self, x: Tensor, y: Tensor, query_x: Tensor, query_y: Tensor) -> Tensor:
+        import higher
+
+        if not isinstance(self.learner.rule, ALFA):
+            optimizer = torch.optim.SGD(self.model.parameters(), lr=self.learner.rule.learning_rate)  # type: ignore[arg-type]
+            context = higher.innerloop_ctx(self.model, optimizer, copy_initial_weights=False)
+            with context as (inner, inner_optimizer):
+                for _ in range(self.learner.num_steps):
+                    inner_optimizer.step(self.loss(inner(x), y))
+                return self.loss(inner(query_x), query_y)
+        inner = higher.monkeypatch(self.model, copy_initial_weights=False)
+        adapted = [name in self.names for name, _ in self.model.named_parameters()]
+        for step in range(self.learner.num_steps):
+            loss = self.loss(inner(x), y)
+            fast = list(inner.parameters())
+            own = [p for p, is_adapted in zip(fast, adapted, strict=True) if is_adapted]
+            grads = torch.autograd.grad(loss, own, create_graph=True)
+            new = iter(self.updated(step, own, grads))
+            inner.update_params([next(new) if a else p for p, a in zip(fast, adapted, strict=True)])
+        return self.loss(inner(query_x), query_y)
+
+
+def _tasks(episode: Episode) -> Any:
+    return zip(episode.support_x, episode.support_y, episode.query_x, episode.query_y, strict=True)

@@ -1,0 +1,119 @@
+"""Memory modes: what is kept of an inner step for the outer gradient."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from alfa.types import Params
+
+MemoryMode = Literal["store", "recompute"]
+"""Keep everything that the outer gradient needs of each step, or only the step's weights."""
+
+
+@dataclass(frozen=True)
+class SupportAt:
+    """What a support gradient depends on.
+
+    Attributes:
+        params: the adapted parameters.
+        x: the support sets.
+        y: their targets.
+        shared: the other parameters.
+    """
+
+    params: Params
+    x: Tensor
+    y: Tensor
+    shared: dict[str, Tensor]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.params.flat, self.x, self.y, *self.shared.values()
+
+    def tasks(self) -> Iterator[SupportAt]:
+        """The same for every task alone."""
+        for task in range(len(self.x)):
+            here = slice(task, task + 1)
+            params = self.params.like(self.params.flat[here])
+            yield SupportAt(params, self.x[here], self.y[here], self.shared)
+
+    def like(self, tensors: Sequence[Tensor]) -> SupportAt:
+        """The same with other tensors, in the order of `tensors()`."""
+        flat, x, y, *shared = tensors
+        names = dict(zip(self.shared, shared, strict=True))
+        return SupportAt(self.params.like(flat), x, y, names)
+
+
+class Compute(Protocol):
+    """How the support losses and gradients are computed."""
+
+    def __call__(self, at: SupportAt, *, graph: bool) -> tuple[Tensor, Params]:
+        """Losses, as constants, and gradients, with a graph of them or without."""
+
+
+def recomputed(compute: Compute, at: SupportAt) -> tuple[Tensor, Params]:
+    """Losses and gradients that keep nothing but what they were computed from.
+
+    The outer gradient computes them again, task by task, and differentiates that. Random numbers,
+    such as those of dropout, are the same both times.
+    """
+    losses, rows = [], []
+    for task in at.tasks():
+
+        def of(tensors: Sequence[Tensor], *, graph: bool, task: SupportAt = task) -> Any:
+            losses, grads = compute(task.like(tensors), graph=graph)
+            return losses, grads.flat
+
+        loss, row = _Recomputed.apply(of, *task.tensors())  # type: ignore[no-untyped-call]
+        losses.append(loss)
+        rows.append(row)
+    return torch.cat(losses), at.params.like(torch.cat(rows))
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, compute: Callable[..., tuple[Tensor, Tensor]], *tensors: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.compute, ctx.random = compute, _Random(tensors[0].device)
+        ctx.save_for_backward(*tensors)
+        losses, grads = compute(tensors, graph=False)
+        ctx.mark_non_differentiable(losses)
+        return losses, grads.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor, v: Tensor) -> tuple[Any, ...]:
+        tensors = [
+            tensor.detach().requires_grad_(needed)
+            for tensor, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        ]
+        with torch.enable_grad(), ctx.random.again():
+            _, grads = ctx.compute(tensors, graph=True)
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        found = iter(torch.autograd.grad(grads, wanted, v, allow_unused=True))
+        return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))
+
+
+class _Random:
+    """The state of torch's random numbers, to draw the same ones again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.devices = [device] if device.type == "cuda" else []
+        self.state = torch.get_rng_state()
+        self.device_states = [torch.cuda.get_rng_state(device) for device in self.devices]
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw them again, so that nobody outside notices."""
+        with torch.random.fork_rng(self.devices):
+            torch.set_rng_state(self.state)
+            for device, state in zip(self.devices, self.device_states, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield

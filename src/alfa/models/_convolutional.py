@@ -1,0 +1,85 @@
+"""What the convolutional backbones share: how they run on a stack of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from alfa.models._base import AS_USUAL, How, Model
+from alfa.ops import LOSSES, Loss, Plan, network, network_gradients
+from alfa.ops.stages import Stage
+from alfa.types import Params
+
+# Up to this many values in an image set after the first convolution, tasks lie side by side.
+# Below it the number of operations counts, above it their size; see docs/results/engine.md.
+_LARGEST_SIDE_BY_SIDE = 400_000
+
+
+class Convolutional(Model):
+    """A backbone made of stages.
+
+    Attributes:
+        network: the stages, which name the parameters they use.
+        num_outputs: classes.
+    """
+
+    network: Stage
+    num_outputs: int
+    has_batch_norm = True
+
+    def start(self, generator: torch.Generator | None) -> None:
+        """Xavier-uniform weights and biases of zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(module.weight, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+        w = [params[name] for name in self.network.names]
+        return network(self._plan(x, w, how), x, w)
+
+    def support_gradients(
+        self,
+        params: Params,
+        shared: Mapping[str, Tensor],
+        x: Tensor,
+        targets: Tensor,
+        loss: Loss,
+        how: How = AS_USUAL,
+    ) -> tuple[Tensor, Params] | None:
+        num_tasks = x.shape[0]
+        if _trains(loss, targets, self.num_outputs):
+            return None
+        everything = {**{n: p.expand(num_tasks, *p.shape) for n, p in shared.items()}, **params}
+        w = [everything[name] for name in self.network.names]
+        wanted = [name in params for name in self.network.names]
+        losses, gradients = network_gradients(self._plan(x, w, how), x, targets, w, loss, wanted)
+        named = dict(zip((n for n in self.network.names if n in params), gradients, strict=True))
+        # What the network does not use, a bias before batch norm, has gradient zero.
+        rows = [
+            named[name].flatten(1) if name in named else p.new_zeros(num_tasks, p[0].numel())
+            for name, p in params.items()
+        ]
+        return losses, params.like(torch.cat(rows, dim=1))
+
+    def _plan(self, x: Tensor, w: list[Tensor], how: How) -> Plan:
+        num_tasks, num_examples, _, height, width = x.shape
+        side_by_side = how.over_tasks == "stack"
+        if how.over_tasks == "auto":
+            values = num_examples * height * width * w[0].shape[1]
+            side_by_side = values <= _LARGEST_SIDE_BY_SIDE
+        return Plan(self.network, num_tasks if side_by_side else 1, how.own)
+
+
+def _trains(loss: Loss, targets: Tensor, num_outputs: int) -> bool:
+    """Whether a loss has something to train, or to leave to autograd for another reason."""
+    if loss in LOSSES.values():
+        return False
+    outputs = torch.zeros(*targets.shape[:2], num_outputs, device=targets.device)
+    with torch.enable_grad():
+        constant = loss(outputs, targets).requires_grad
+        depends = loss(outputs.requires_grad_(), targets).requires_grad
+    return constant or not depends

@@ -1,0 +1,102 @@
+"""The products of a convolution, which are each other's derivatives.
+
+Images are ``[example, height, width, task * channel]``: tasks lie side by side as channels, and
+torch takes such an image as channels-last. Weights are ``[task, out, in, side, side]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# With this many columns or fewer, a product with all patches of one-channel images beats torch's
+# kernels for convolutions.
+_MOST_COLUMNS = 36
+
+
+class Kernel(NamedTuple):
+    """The weights of all tasks, laid out as torch's kernels like them.
+
+    Attributes:
+        joined: ``[task * out, in, side, side]``, channels last in memory.
+        shape: ``[task, out, in, side, side]``
+    """
+
+    joined: Tensor
+    shape: torch.Size
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Kernel:
+        joined = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return cls(joined, weight.shape)
+
+    def geometry(self) -> tuple[Any, ...]:
+        """Stride, padding, dilation, not transposed, no output padding, groups."""
+        padding = self.shape[-1] // 2
+        return [1, 1], [padding, padding], [1, 1], False, [0, 0], self.shape[0]
+
+
+def conv(x: Tensor, kernel: Kernel) -> Tensor:
+    """z = x * W, with padding that keeps the size."""
+    return _last(torch.ops.aten.convolution(_first(x), kernel.joined, None, *kernel.geometry()))
+
+
+def conv_backward(
+    dz: Tensor, x: Tensor, kernel: Kernel, *, dx: bool = True, dw: bool = True
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients in x and in W, of those asked for; together they cost less than apart."""
+    in_x, in_w, _ = torch.ops.aten.convolution_backward(
+        _first(dz), _first(x), kernel.joined, None, *kernel.geometry(), [dx, dw, False]
+    )
+    return (
+        _last(in_x) if dx else None,
+        in_w.contiguous().view(kernel.shape) if dw else None,
+    )
+
+
+def _first(images: Tensor) -> Tensor:
+    """Channels first in name, and still last in memory."""
+    return images.permute(0, 3, 1, 2)
+
+
+def _last(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1).contiguous()
+
+
+class Patches:
+    """The same for images of one channel, whose patches are small.
+
+    With the patches in a matrix X, ``[place, task * in * 9]``, and the weights of the tasks as the
+    blocks of a block-diagonal matrix B, z = X B, and dB = X' dz, of which the blocks count.
+    """
+
+    @staticmethod
+    def fit(x: Tensor, weight: Tensor) -> bool:
+        """Whether this is the faster way."""
+        one_channel = weight.shape[2:] == (1, 3, 3)
+        return one_channel and x.shape[3] * 9 <= _MOST_COLUMNS
+
+    @staticmethod
+    def of(x: Tensor) -> Tensor:
+        """X"""
+        num_examples, height, width, num_channels = x.shape
+        padded = F.pad(x, (0, 0, 1, 1, 1, 1))
+        sides: Tensor = padded.unfold(1, 3, 1).unfold(2, 3, 1)  # [example, h, w, channel, 3, 3]
+        return sides.reshape(num_examples * height * width, num_channels * 9)
+
+    @staticmethod
+    def conv(patches: Tensor, weight: Tensor, shape: torch.Size) -> Tensor:
+        """z, from the shape of the images."""
+        blocks: Tensor = torch.block_diag(*weight.flatten(2).transpose(1, 2))
+        return (patches @ blocks).view(*shape[:3], -1)
+
+    @staticmethod
+    def conv_dw(dz: Tensor, patches: Tensor, weight: Tensor) -> Tensor:
+        """The gradient in W."""
+        num_tasks, num_out = weight.shape[:2]
+        product = patches.T @ dz.reshape(-1, num_tasks * num_out)
+        blocks: Tensor = product.view(num_tasks, -1, num_tasks, num_out).diagonal(dim1=0, dim2=2)
+        return blocks.permute(2, 1, 0).reshape(weight.shape)  # from [in * 9, out, task]

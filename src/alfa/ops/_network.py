@@ -1,0 +1,276 @@
+"""Networks of stages under autograd, and the gradient of a loss as one operation.
+
+`network` can be differentiated twice: its backward pass is an operation too, whose own backward
+is the tangent. With v the gradient in (dx, dw), the gradient in dy is the tangent of y in the
+direction v, and that in (x, w) the tangent of (dx, dw) there, at a constant dy.
+
+`network_gradients` goes through the loss as well. The Hessian H of the loss in w is symmetric, so
+the outer gradient v' H is the tangent of the gradient in the direction v, in one pass forwards
+and one back; the derivative of the loss at the outputs, small as they are, is left to autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from alfa.ops._losses import Loss, check_losses
+from alfa.ops.stages import Maybe, Norm, Stage, Tape, enter, leave
+
+
+class Plan(NamedTuple):
+    """How a network meets its tasks.
+
+    Attributes:
+        stage: the network.
+        at_once: how many tasks lie side by side; 1 for one after the other.
+        own: how many examples batch norm takes its statistics of, from the first; None for all.
+    """
+
+    stage: Stage
+    at_once: int = 1
+    own: int | None = None
+
+    def groups(self, num_tasks: int) -> Iterator[slice]:
+        for first in range(0, num_tasks, self.at_once):
+            yield slice(first, min(first + self.at_once, num_tasks))
+
+    def forward(self, x: Tensor, w: Sequence[Tensor]) -> tuple[Tensor, Tape]:
+        """The outputs of a group of tasks."""
+        tape = Tape(w, x.shape[0], self.own)
+        return _left(self.stage.forward(_entered(x), tape), tape), tape
+
+
+def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
+    """The outputs of a network on every task; can be differentiated twice.
+
+    Args:
+        plan: the network, and how it meets the tasks.
+        x: ``[task, example, channel, height, width]``, or ``[task, example, feature]``.
+        w: the parameters that the network names, ``[task, ...]`` each.
+
+    Returns:
+        ``[task, example, ...]``
+    """
+    return _Network.apply(plan, x, *w)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def network_gradients(
+    plan: Plan,
+    x: Tensor,
+    targets: Tensor,
+    w: Sequence[Tensor],
+    loss: Loss,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, list[Tensor]]:
+    """Each task's loss, and its gradients in the wanted parameters.
+
+    Args:
+        plan: the network, and how it meets the tasks.
+        x: the inputs of every task, which need no gradient.
+        targets: ``[task, example, ...]``.
+        w: the parameters that the network names, ``[task, ...]`` each.
+        loss: outputs and targets to ``[task]``; trains nothing itself.
+        wanted: which parameters are adapted.
+
+    Returns:
+        Losses ``[task]``, as constants, and the gradients, which can be differentiated once in
+        every parameter.
+    """
+    results = _Gradients.apply(plan, loss, tuple(wanted), x, targets, *w)  # type: ignore[no-untyped-call]
+    return results[0], list(results[1:])
+
+
+def norm_pool_act(
+    z: Tensor, gamma: Tensor, beta: Tensor, *, size: int = 2, slope: float = 0.01
+) -> Tensor:
+    """Leaky ReLU of the max pool of the batch norm of z; can be differentiated twice.
+
+    Args:
+        z: ``[example, channel, height, width]``.
+        gamma: ``[channel]``.
+        beta: ``[channel]``.
+        size: the side of a pooling window, 2, or 1 for none.
+        slope: of the leaky ReLU from 0 to 1, which is none.
+
+    Returns:
+        ``[example, channel, height // size, width // size]``.
+
+    Raises:
+        ConfigError: there is only one value per channel, or no window to pool.
+    """
+    plan = Plan(Norm("norm", size=size, slope=slope))
+    return network(plan, z.unsqueeze(0), [gamma.unsqueeze(0), beta.unsqueeze(0)]).squeeze(0)
+
+
+class _Network(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, x: Tensor, *w: Tensor) -> Tensor:
+        keep = any(ctx.needs_input_grad)
+        outputs, tapes = [], []
+        for tasks in plan.groups(x.shape[0]):
+            output, tape = plan.forward(x[tasks], [p[tasks] for p in w])
+            outputs.append(output)
+            if keep:
+                tapes.append(tape)
+            del tape  # or it would live on while the next tasks run
+        _save(ctx, tapes, x, *w)
+        ctx.plan = plan
+        return torch.cat(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+        # Where a graph is made of this pass, what the tangents need must be kept.
+        packed = ctx.skeleton, ctx.num_inputs, torch.is_grad_enabled(), ctx.needs_input_grad[1]
+        gradients = _NetworkBackward.apply(ctx.plan, packed, dy, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return (None, *gradients)
+
+
+class _NetworkBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, packed: Any, dy: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
+        skeleton, num_inputs, keep, need_dx = packed
+        x, *w = tensors[:num_inputs]
+        tapes = _unpack(skeleton, tensors[num_inputs:])
+        dx = torch.empty_like(x) if need_dx else None
+        dw = [torch.empty_like(p) for p in w]
+        for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
+            own_dx, own_dw = plan.stage.backward(_entered(dy[tasks]), tape, need_dx=need_dx)
+            for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
+                if all_tasks is not None and own is not None:
+                    all_tasks[tasks] = _left(own, tape) if own is own_dx else own
+        if keep:
+            _save(ctx, tapes, x, *w)
+        ctx.plan, ctx.need_dx, ctx.num_given = plan, need_dx, 3 + len(tensors)
+        return (dx, *dw)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, vx: Maybe, *v: Maybe) -> tuple[Any, ...]:
+        x, *w = ctx.saved_tensors[: ctx.num_inputs]
+        tapes = _unpack(ctx.skeleton, ctx.saved_tensors[ctx.num_inputs :])
+        plan: Plan = ctx.plan
+        ddys = []
+        dx = torch.zeros_like(x) if ctx.need_dx else None
+        dw = [torch.zeros_like(p) for p in w]
+        for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
+            xdot = None if vx is None else _entered(vx[tasks])
+            wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
+            ydot = plan.stage.tangent(xdot, wdot, tape)
+            ddys.append(_left(ydot, tape))
+            own_dx, own_dw = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
+            for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
+                if all_tasks is not None and own is not None:
+                    all_tasks[tasks] = _left(own, tape) if own is own_dx else own
+        saved = (None,) * (ctx.num_given - 4 - len(w))
+        return None, None, torch.cat(ddys), dx, *dw, *saved
+
+
+class _Gradients(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plan: Plan,
+        loss: Loss,
+        wanted: tuple[bool, ...],
+        x: Tensor,
+        targets: Tensor,
+        *w: Tensor,
+    ) -> tuple[Tensor, ...]:
+        keep = any(ctx.needs_input_grad)
+        losses, tapes, ends = [], [], []
+        gradients = [torch.empty_like(p) for p, want in zip(w, wanted, strict=True) if want]
+        for tasks in plan.groups(x.shape[0]):
+            outputs, tape = plan.forward(x[tasks], [p[tasks] for p in w])
+            outputs.requires_grad_()
+            with torch.enable_grad():
+                own_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
+                (dy,) = torch.autograd.grad(own_losses.sum(), outputs, create_graph=keep)
+            losses.append(own_losses.detach())
+            _, dw = plan.stage.backward(_entered(dy.detach()), tape, need_dx=False)
+            own = (p for p, want in zip(dw, wanted, strict=True) if want)
+            for all_tasks, gradient in zip(gradients, own, strict=True):
+                all_tasks[tasks] = gradient
+            if keep:
+                tapes.append(tape)
+                ends.append((outputs, dy))
+            del tape, dw  # or they would live on while the next tasks run
+        _save(ctx, tapes, *w)
+        ctx.plan, ctx.wanted, ctx.ends = plan, wanted, ends
+        joined = torch.cat(losses)
+        ctx.mark_non_differentiable(joined)
+        return joined, *gradients
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor, *v: Tensor) -> tuple[Any, ...]:
+        w = ctx.saved_tensors[: ctx.num_inputs]
+        tapes = _unpack(ctx.skeleton, ctx.saved_tensors[ctx.num_inputs :])
+        plan: Plan = ctx.plan
+        products = [torch.zeros_like(p) for p in w]
+        groups = zip(tapes, plan.groups(len(w[0])), ctx.ends, strict=True)
+        for tape, tasks, (outputs, dy) in groups:
+            given = iter(v)
+            wdot = [next(given)[tasks].contiguous() if want else None for want in ctx.wanted]
+            ydot = _left(plan.stage.tangent(None, wdot, tape), tape)
+            dydot: Maybe = None
+            if dy.requires_grad:
+                (dydot,) = torch.autograd.grad(
+                    dy, outputs, ydot, allow_unused=True, retain_graph=True
+                )
+            entered = None if dydot is None else _entered(dydot)
+            dw = plan.stage.backward_tangent(entered, wdot, tape, need_dx=False)[1]
+            for product, own in zip(products, dw, strict=True):
+                if own is not None:
+                    product[tasks] = own
+        return (None, None, None, None, None, *products)
+
+
+def _entered(x: Tensor) -> Tensor:
+    """The stages' layout of images; vectors stay as they are."""
+    return enter(x) if x.ndim == 5 else x.contiguous()
+
+
+def _left(y: Tensor, tape: Tape) -> Tensor:
+    return leave(y, tape.num_tasks) if y.ndim == 4 else y
+
+
+class _Slot(int):
+    """Stands for a tensor that autograd keeps."""
+
+
+def _save(ctx: Any, tapes: list[Tape], *inputs: Tensor) -> None:
+    """Give all tensors to autograd, which frees them as soon as they have been used."""
+    tensors: list[Tensor] = []
+    ctx.skeleton, ctx.num_inputs = _pack(tapes, tensors), len(inputs)
+    ctx.save_for_backward(*inputs, *tensors)
+
+
+def _pack(node: Any, tensors: list[Tensor]) -> Any:
+    """The same with slots for the tensors, which go to the list."""
+    if isinstance(node, Tensor):
+        tensors.append(node)
+        return _Slot(len(tensors) - 1)
+    if isinstance(node, Tape):
+        return Tape(**{name: _pack(value, tensors) for name, value in vars(node).items()})
+    if isinstance(node, list | tuple) and not isinstance(node, torch.Size):
+        return _rebuilt(node, [_pack(item, tensors) for item in node])
+    return node
+
+
+def _unpack(node: Any, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(node, _Slot):
+        return tensors[node]
+    if isinstance(node, Tape):
+        return Tape(**{name: _unpack(value, tensors) for name, value in vars(node).items()})
+    if isinstance(node, list | tuple) and not isinstance(node, torch.Size):
+        return _rebuilt(node, [_unpack(item, tensors) for item in node])
+    return node
+
+
+def _rebuilt(node: Any, items: list[Any]) -> Any:
+    return type(node)(*items) if hasattr(node, "_fields") else type(node)(items)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.inits import FixedInit, LearnedInit
+from alfa.inits import Attenuated, FixedInit, LearnedInit
 from alfa.inner import Learner
 from alfa.models import Conv4
 from alfa.ops import cross_entropy, per_task
@@ -34,7 +43,7 @@ class Plain(nn.Module):
         return self.linear(x.flatten(1))
 
 
-def make(shape=(2, 21, 16), filters=3, num_blocks=3, ways=3) -> tuple[Conv4, Episode]:
+def make(shape=(2, 21, 16), filters=3, num_blocks=3, ways=3, num_tasks=2) -> tuple[Conv4, Episode]:
     generator = torch.Generator().manual_seed(0)
     model = Conv4(shape, ways, filters=filters, num_blocks=num_blocks, generator=generator)
     model = model.double()
@@ -43,8 +52,8 @@ def make(shape=(2, 21, 16), filters=3, num_blocks=3, ways=3) -> tuple[Conv4, Epi
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(0.3 * noise)
         model.norm1.weight[0] = -0.7
-    x = torch.randn((2, 4 * ways, *shape), generator=generator, dtype=torch.float64)
-    y = torch.arange(ways).repeat(4).expand(2, -1)
+    x = torch.randn((num_tasks, 4 * ways, *shape), generator=generator, dtype=torch.float64)
+    y = torch.arange(ways).repeat(4).expand(num_tasks, -1)
     return model, Episode(x[:, : 2 * ways], y[:, : 2 * ways], x[:, 2 * ways :], y[:, 2 * ways :])
 
 
@@ -58,12 +67,22 @@ RULES = {
         generator=torch.Generator().manual_seed(1),
     ),
 }
+INITS = {
+    "learned": LearnedInit,
+    "fixed": FixedInit,
+    "attenuated": lambda model, **options: Attenuated(
+        LearnedInit(model, **options), generator=torch.Generator().manual_seed(2)
+    ).double(),
+}
 
 
-def meta_gradients(model, episode, rule, init, *, loss=cross_entropy, order="second"):
-    start = init(model)
+def meta_gradients(
+    model, episode, rule="alfa", init="learned", *, adapt=None, **options
+) -> list[Tensor]:
+    start = INITS[init](model, adapt=adapt)
     made = RULES[rule](start.layers).double()
-    learner = Learner(model, init=start, rule=made, loss=loss, num_steps=3, order=order)
+    options = {"loss": cross_entropy, "num_steps": 3, **options}
+    learner = Learner(model, init=start, rule=made, **options)
     outcome = learner(episode)
     parameters = list(learner.meta_parameters())
     loss_value = outcome.query_losses.mean()
@@ -72,37 +91,158 @@ def meta_gradients(model, episode, rule, init, *, loss=cross_entropy, order="sec
         grads = torch.autograd.grad(
             loss_value, parameters, allow_unused=True, materialize_grads=True
         )
-    return [loss_value, outcome.adapted.support_losses, *grads]
+    return [loss_value, outcome.outputs, outcome.adapted.support_losses, *grads]
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("init", [LearnedInit, FixedInit])
-@pytest.mark.parametrize("order", ["second", "first"])
-def test_meta_gradients_equal_those_of_plain_torch(rule, init, order) -> None:
-    model, episode = make()
-    ours = meta_gradients(model, episode, rule, init, order=order)
-    theirs = meta_gradients(Plain(model), episode, rule, init, order=order)
+def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
     assert len(ours) == len(theirs)
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
 
+@functools.cache
+def of_plain_torch(rule: str, init: str, order: str) -> list[Tensor]:
+    model, episode = make()
+    return meta_gradients(Plain(model), episode, rule, init, order=order)
+
+
+def test_the_forward_pass_is_that_of_plain_torch() -> None:
+    model, episode = make()
+    ours, theirs = model(episode.query_x[0]), Plain(model)(episode.query_x[0])
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
+@pytest.mark.parametrize("order", ["second", "first"])
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("rule", RULES)
+def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks) -> None:
+    model, episode = make()
+    ours = meta_gradients(model, episode, rule, init, order=order, over_tasks=over_tasks)
+    assert_equal(ours, of_plain_torch(rule, init, order))
+
+
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("rule", ["sgd", "alfa"])
+def test_recomputing_gives_the_same_numbers(rule, init, over_tasks) -> None:
+    model, episode = make()
+    ours = meta_gradients(model, episode, rule, init, over_tasks=over_tasks, memory="recompute")
+    assert_equal(ours, of_plain_torch(rule, init, "second"))
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 11), (1, 15, 10)], ids=str)
 def test_any_image_size_will_do(shape) -> None:
     model, episode = make(shape, filters=2)
-    ours = meta_gradients(model, episode, "alfa", LearnedInit)
-    theirs = meta_gradients(Plain(model), episode, "alfa", LearnedInit)
-    for left, right in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
+    assert_equal(meta_gradients(model, episode), meta_gradients(Plain(model), episode))
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(4, 13), st.integers(4, 13)),
+    filters=st.integers(1, 4),
+    num_tasks=st.integers(1, 3),
+    over_tasks=st.sampled_from(["loop", "stack"]),
+    memory=st.sampled_from(["store", "recompute"]),
+)
+def test_any_task_at_all_will_do(shape, filters, num_tasks, over_tasks, memory) -> None:
+    model, episode = make(shape, filters, num_blocks=2, num_tasks=num_tasks)
+    ours = meta_gradients(model, episode, over_tasks=over_tasks, memory=memory)
+    assert_equal(ours, meta_gradients(Plain(model), episode))
+
+
+# Losses of one's own
+
+
+WEIGHTS = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+
+
+def huber(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.huber_loss(outputs, F.one_hot(targets, 3).to(outputs.dtype), delta=0.5)
+
+
+def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, weight=WEIGHTS)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "alfa"])
+@pytest.mark.parametrize("loss", [huber, weighted])
+def test_a_loss_of_ones_own_is_that_of_plain_torch(loss, rule) -> None:
+    model, episode = make((2, 9, 8), num_blocks=2)
+    ours = meta_gradients(model, episode, rule, loss=per_task(loss))
+    assert_equal(ours, meta_gradients(Plain(model), episode, rule, loss=per_task(loss)))
 
 
 def test_another_loss_goes_by_autograd_to_the_same_numbers() -> None:
     model, episode = make()
-    same = per_task(F.cross_entropy)
-    ours = meta_gradients(model, episode, "alfa", LearnedInit)
-    theirs = meta_gradients(model, episode, "alfa", LearnedInit, loss=same)
-    for left, right in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
+    ours = meta_gradients(model, episode)
+    assert_equal(ours, meta_gradients(model, episode, loss=per_task(F.cross_entropy)))
+
+
+class Tempered(nn.Module):
+    """Cross-entropy at a temperature that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.3, dtype=torch.float64))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(self.factor * outputs, targets)
+
+
+def by_hand(model: nn.Module, episode: Episode, loss, *, learned: bool) -> Tensor:
+    """The query loss after three steps of gradient descent, task by task."""
+    adapted = list(LearnedInit(model).layers)
+    losses = []
+    for task in range(episode.num_tasks):
+        params = {n: p if learned else p.detach() for n, p in model.named_parameters()}
+        params |= {name: params[name].clone() for name in adapted}
+        for _ in range(3):
+            own = [params[name].requires_grad_() for name in adapted]
+            outputs = functional_call(model, params, (episode.support_x[task],))
+            support_loss = loss(outputs[None], episode.support_y[task][None]).sum()
+            grads = torch.autograd.grad(support_loss, own, create_graph=True)
+            steps = zip(adapted, own, grads, strict=True)
+            params |= {name: value - 0.1 * grad for name, value, grad in steps}
+        outputs = functional_call(model, params, (episode.query_x[task],))
+        losses.append(loss(outputs[None], episode.query_y[task][None]))
+    return torch.cat(losses).mean()
+
+
+@pytest.mark.parametrize("memory", ["store", "recompute"])
+@pytest.mark.parametrize("init", ["learned", "fixed"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["conv4", "plain"])
+def test_a_loss_that_is_trained_gets_its_gradient(compiled, init, memory) -> None:
+    model, episode = make((2, 9, 8), num_blocks=2)
+    plain, loss = Plain(model), Tempered()
+    start = INITS[init](model if compiled else plain)
+    learner = Learner(
+        start.model,
+        init=start,
+        rule=SGD(start.layers, learning_rate=0.1),
+        loss=loss,
+        num_steps=3,
+        memory=memory,
+    )
+    ours = learner(episode).query_losses.mean()
+    theirs = by_hand(plain, episode, loss, learned=init == "learned")
+    trained = [*learner.meta_parameters(), *loss.parameters()]
+    options = {"allow_unused": True, "materialize_grads": True}
+    assert_equal(
+        [ours, *torch.autograd.grad(ours, trained, **options)],
+        [theirs, *torch.autograd.grad(theirs, trained, **options)],
+    )
+
+
+# Choosing what to adapt
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("adapt", ["linear.*", "norm*", "conv2.*", "*"])
+def test_any_choice_of_layers_adapts_like_plain_torch(adapt, init) -> None:
+    model, episode = make((2, 9, 8), num_blocks=2)
+    ours = meta_gradients(model, episode, init=init, adapt=adapt)
+    assert_equal(ours, meta_gradients(Plain(model), episode, init=init, adapt=adapt))
 
 
 def test_it_has_ten_layers_that_are_adapted() -> None:
@@ -112,6 +252,54 @@ def test_it_has_ten_layers_that_are_adapted() -> None:
     assert set(init.shared()) == {
         f"norm{block}.{part}" for block in (1, 2, 3, 4) for part in ("weight", "bias")
     }
+
+
+# Training
+
+
+def losses_of_training(model: nn.Module) -> Tensor:
+    init = LearnedInit(model)
+    rule = ALFA(init.layers, num_steps=2, generator=torch.Generator().manual_seed(1))
+    learner = Learner(model, init=init, rule=rule, loss=cross_entropy, num_steps=2)
+    optimizer = torch.optim.Adam(learner.meta_parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(3)
+    y = torch.arange(3).repeat(8).expand(2, -1)
+    losses = []
+    for _ in range(30):
+        classes = torch.randn(2, 3, 1, 8, 8, generator=generator).repeat(1, 8, 1, 1, 1)
+        x = classes + 0.3 * torch.randn(classes.shape, generator=generator)
+        loss = learner(Episode(x[:, :12], y[:, :12], x[:, 12:], y[:, 12:])).query_losses.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def test_training_follows_the_curve_of_plain_torch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = Conv4((1, 8, 8), 3, filters=4, num_blocks=2, generator=generator)
+    twin = Plain(copy.deepcopy(model))
+    ours, theirs = losses_of_training(model), losses_of_training(twin)
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)
+    assert ours[-5:].mean() < 0.9 * ours[:5].mean()
+
+
+def test_running_it_leaves_the_number_of_threads_alone() -> None:
+    code = (
+        "import torch; from alfa.models import Conv4; torch.set_num_threads(1);"
+        "Conv4((1, 4, 4), 2, filters=2, num_blocks=1)(torch.randn(3, 1, 4, 4));"
+        "print(torch.get_num_threads())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout == "1\n"
 
 
 def test_images_too_small_are_refused() -> None:

@@ -51,6 +51,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
     else:
         kernels = _compiled.norm_kernels()
+        torch.set_num_threads(1)  # numba may set all of them when it starts
         monkeypatch.setattr(_norm.compiled, "norm_kernels", lambda: used.append(1) or kernels)
     yield request.param
     assert bool(used) == (request.param == "compiled")
@@ -112,3 +113,11 @@ def test_an_image_without_a_window_is_refused() -> None:
     z = torch.zeros(4, 2, 1, 4)
     with pytest.raises(ConfigError, match="images of 1 x 4 are too small"):
         norm_pool_act(z, torch.ones(2), torch.zeros(2))
+
+
+def test_a_single_value_per_channel_is_refused() -> None:
+    sentence = (
+        "batch normalisation needs more than one value per channel, but got one example of 1 x 1"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        norm_pool_act(torch.zeros(1, 2, 1, 1), torch.ones(2), torch.zeros(2), size=1)

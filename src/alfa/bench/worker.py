@@ -20,7 +20,7 @@ def serve(work: str, engine: str) -> None:
     from alfa.bench.works import WORKS
     from alfa.ops import set_threads
 
-    if engine == "alfa":
+    if engine in ("alfa", "limit"):
         set_threads(small=WORKS[work].size is None)
     iteration = WORKS[work].iteration(engine)  # type: ignore[arg-type]
     for line in sys.stdin:
@@ -41,7 +41,7 @@ class Worker:
 
     Args:
         work: the name of the work.
-        engine: ``"alfa"``, ``"plain"`` or ``"higher"``.
+        engine: ``"alfa"``, ``"plain"``, ``"higher"`` or ``"limit"``.
         keep_memory: whether the process keeps the memory of large tensors.
     """
 

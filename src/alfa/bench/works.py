@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from alfa.bench.limit import convolutions
 from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
 from alfa.data import Sinusoids
 from alfa.inits import LearnedInit
@@ -17,7 +18,7 @@ from alfa.ops import cross_entropy, mse
 from alfa.rules import ALFA, SGD
 from alfa.types import Episode
 
-Engine = Literal["alfa", "plain", "higher"]
+Engine = Literal["alfa", "plain", "higher", "limit"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Work:
     def iteration(self, engine: Engine) -> Callable[[], float]:
         """One iteration with an engine; returns the mean query loss."""
         learner, episode = self.learner(), self.episode()
+        if engine == "limit":
+            return convolutions(learner, episode, train=self.train)
         if engine != "alfa":
             model = PlainMLP(learner.model) if self.size is None else PlainConv4(learner.model)
             plain = (Plain if engine == "plain" else WithHigher)(learner, model)
@@ -87,9 +90,6 @@ class Work:
             return float(loss.detach())
 
         return iteration
-
-    def resized(self, size: int) -> Work:
-        return replace(self, size=size)
 
 
 WORKS = {

@@ -1,6 +1,7 @@
 """Models, and how any module runs on a stack of tasks."""
 
 from alfa.models._base import (
+    AS_USUAL,
     MODELS,
     BatchNorm,
     How,
@@ -10,14 +11,17 @@ from alfa.models._base import (
     run_stacked,
 )
 from alfa.models._conv4 import Conv4
+from alfa.models._convolutional import Convolutional
 from alfa.models._mlp import MLP
 from alfa.models._resnet12 import ResNet12
 
 __all__ = [
+    "AS_USUAL",
     "MLP",
     "MODELS",
     "BatchNorm",
     "Conv4",
+    "Convolutional",
     "How",
     "Model",
     "OverTasks",

@@ -39,7 +39,7 @@ class Convolutional(Model):
 
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
         w = [params[name] for name in self.network.names]
-        return network(self._plan(x, w, how), x, w)
+        return network(self.plan(x, how), x, w)
 
     def support_gradients(
         self,
@@ -56,7 +56,7 @@ class Convolutional(Model):
         everything = {**{n: p.expand(num_tasks, *p.shape) for n, p in shared.items()}, **params}
         w = [everything[name] for name in self.network.names]
         wanted = [name in params for name in self.network.names]
-        losses, gradients = network_gradients(self._plan(x, w, how), x, targets, w, loss, wanted)
+        losses, gradients = network_gradients(self.plan(x, how), x, targets, w, loss, wanted)
         named = dict(zip((n for n in self.network.names if n in params), gradients, strict=True))
         # What the network does not use, a bias before batch norm, has gradient zero.
         rows = [
@@ -65,11 +65,13 @@ class Convolutional(Model):
         ]
         return losses, params.like(torch.cat(rows, dim=1))
 
-    def _plan(self, x: Tensor, w: list[Tensor], how: How) -> Plan:
+    def plan(self, x: Tensor, how: How) -> Plan:
+        """Whether the tasks lie side by side, or come one after the other."""
         num_tasks, num_examples, _, height, width = x.shape
         side_by_side = how.over_tasks == "stack"
         if how.over_tasks == "auto":
-            values = num_examples * height * width * w[0].shape[1]
+            filters = self.get_parameter(self.network.names[0]).shape[0]
+            values = num_examples * height * width * filters
             side_by_side = values <= _LARGEST_SIDE_BY_SIDE
         return Plan(self.network, num_tasks if side_by_side else 1, how.own)
 

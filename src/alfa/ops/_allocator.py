@@ -2,8 +2,8 @@
 
 glibc gives every large block back to the system when it is freed, and the system hands it out
 again page by page, zeroed. With tensors of tens of megabytes that come and go many times a second
-this costs as much as the arithmetic. Kept blocks cost nothing, and the process never holds more
-than its own peak.
+this costs as much as the arithmetic. Kept blocks cost no time. They cost some memory, as holes
+between them are not always reused.
 """
 
 from __future__ import annotations

@@ -28,8 +28,12 @@ def kernels() -> ModuleType:
 
 def norm_kernels() -> ModuleType:
     """The kernels of batch normalisation, imported on first use too; as many threads as torch."""
+    number = torch.get_num_threads()
     module = _norm_kernels()
-    module.use_threads(torch.get_num_threads())
+    module.use_threads(number)
+    if torch.get_num_threads() != number:
+        # The first use starts numba's threads, which share torch's library and reset its number.
+        torch.set_num_threads(number)
     return module
 
 

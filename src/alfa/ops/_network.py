@@ -56,6 +56,9 @@ def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
     Returns:
         ``[task, example, ...]``
     """
+    if not torch.is_grad_enabled():
+        # Inside the operation nothing tells that no gradient will be asked for.
+        x, w = x.detach(), [p.detach() for p in w]
     return _Network.apply(plan, x, *w)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -81,6 +84,8 @@ def network_gradients(
         Losses ``[task]``, as constants, and the gradients, which can be differentiated once in
         every parameter.
     """
+    if not torch.is_grad_enabled():
+        w = [p.detach() for p in w]
     results = _Gradients.apply(plan, loss, tuple(wanted), x, targets, *w)  # type: ignore[no-untyped-call]
     return results[0], list(results[1:])
 
@@ -161,6 +166,7 @@ class _NetworkBackward(torch.autograd.Function):
             xdot = None if vx is None else _entered(vx[tasks])
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
             ydot = plan.stage.tangent(xdot, wdot, tape)
+            assert ydot is not None, "the network has parameters, and so a tangent"
             ddys.append(_left(ydot, tape))
             own_dx, own_dw = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
             for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
@@ -216,7 +222,9 @@ class _Gradients(torch.autograd.Function):
         for tape, tasks, (outputs, dy) in groups:
             given = iter(v)
             wdot = [next(given)[tasks].contiguous() if want else None for want in ctx.wanted]
-            ydot = _left(plan.stage.tangent(None, wdot, tape), tape)
+            ydot = plan.stage.tangent(None, wdot, tape)
+            assert ydot is not None, "the network has parameters, and so a tangent"
+            ydot = _left(ydot, tape)
             dydot: Maybe = None
             if dy.requires_grad:
                 (dydot,) = torch.autograd.grad(

@@ -48,16 +48,16 @@ class Saved(NamedTuple):
 
     Attributes:
         z: ``[example, height, width, channel]``.
-        a: the output, channels last too.
-        xs: xhat at the selected places, of the shape of `a`.
-        places: the selected one in each window, of the shape of `a`.
+        a: the output, channels last too; where there is no activation, `zs`, as nobody asks.
+        zs: z at the selected places, of the shape of the output; z itself without pooling.
+        places: the selected one in each window, of that shape; empty without pooling.
         mean: mu, ``[channel]``.
         scale: r, ``[channel]``.
     """
 
     z: Tensor
     a: Tensor
-    xs: Tensor
+    zs: Tensor
     places: Tensor
     mean: Tensor
     scale: Tensor
@@ -83,7 +83,11 @@ class NormPoolAct(NamedTuple):
                 f"images of {height} x {width} are too small for another {self.size} x {self.size} "
                 "pooling; use larger images or fewer blocks."
             )
-        if min(num_examples, self.own or num_examples) * height * width < 2:
+        if self.own is not None and not 1 <= self.own <= num_examples:
+            raise ConfigError(
+                f"`own` is {self.own}, but there are {num_examples} examples to take statistics of."
+            )
+        if (self.own or num_examples) * height * width < 2:
             raise ConfigError(
                 "batch normalisation needs more than one value per channel, but got one example "
                 f"of {height} x {width}; give it more examples or larger images."
@@ -93,25 +97,24 @@ class NormPoolAct(NamedTuple):
         """The output, and what the other passes need."""
         self.check(*z.shape[:3])
         if _use_kernels(z):
-            xs, index = _empty_pooled(z, self.size)
-            mean, scale, a = torch.empty_like(gamma), torch.empty_like(gamma), torch.empty_like(xs)
+            zs, places = _empty_pooled(z, self.size)
+            mean, scale, a = torch.empty_like(gamma), torch.empty_like(gamma), torch.empty_like(zs)
             compiled.norm_kernels().forward(
                 *self._given(z, gamma, beta),
                 _number(self.slope, z),
                 EPS,
                 *compiled.arrays(mean, scale),
-                *_rows(xs, index, a),
+                *_rows(zs, places, a),
             )
-            return a, Saved(z, a, xs, index, mean, scale)
+            return a, self._saved(z, a, zs, places, mean, scale)
         sign = torch.where(gamma < 0, -torch.ones_like(gamma), torch.ones_like(gamma))
-        windows = _windows(z, self.size)
-        places = (windows * sign[:, None]).argmax(-1, keepdim=True)
+        places = (_windows(z, self.size) * sign[:, None]).argmax(-1).byte()
+        zs = _selected(z, places, self.size)
         var, mean = torch.var_mean(z[: self.own], (0, 1, 2), correction=0)
         scale = (var + EPS).rsqrt()
-        xs = (windows.gather(-1, places).squeeze(-1) - mean) * scale
-        y = gamma * xs + beta
+        y = gamma * ((zs - mean) * scale) + beta
         a = torch.where(y > 0, y, y * self.slope)
-        return a, Saved(z, a, xs, places.squeeze(-1).byte(), mean, scale)
+        return a, self._saved(z, a, zs, places, mean, scale)
 
     def backward(self, da: Tensor, gamma: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
         """dz, S1 = dbeta and S2 = dgamma, from the gradient in the output."""
@@ -119,7 +122,7 @@ class NormPoolAct(NamedTuple):
             dz, s1, s2 = torch.empty_like(saved.z), torch.empty_like(gamma), torch.empty_like(gamma)
             compiled.norm_kernels().backward(
                 *self._given(saved.z, gamma),
-                *_rows(da, saved.a, saved.xs, saved.places),
+                *_rows(da, saved.a, saved.zs, saved.places),
                 *compiled.arrays(saved.mean, saved.scale),
                 _number(self.slope, da),
                 *compiled.arrays(dz, s1, s2),
@@ -140,24 +143,24 @@ class NormPoolAct(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """adot, and what `backward_tangent` needs: m1, m2 and the sum of u P zdot."""
         if _use_kernels(zdot):
-            adot, moments = torch.empty_like(saved.a), zdot.new_empty(3, len(gamma))
+            adot, moments = torch.empty_like(saved.zs), zdot.new_empty(3, len(gamma))
             compiled.norm_kernels().tangent(
                 *compiled.arrays(saved.z, zdot),
                 *self._given(saved.z, gamma, gammadot, betadot)[1:],
-                *_rows(da, saved.a, saved.xs, saved.places),
+                *_rows(da, saved.a, saved.zs, saved.places),
                 *compiled.arrays(saved.mean, saved.scale),
                 _number(self.slope, zdot),
                 *compiled.arrays(moments),
                 *_rows(adot),
             )
             return adot, moments
-        own, places = self.own, saved.places.long().unsqueeze(-1)
-        selected = _windows(zdot, self.size).gather(-1, places).squeeze(-1)
+        own, xs = self.own, self._xs(saved)
+        selected = _selected(zdot, saved.places, self.size)
         xhat = (saved.z[:own] - saved.mean) * saved.scale
         m1, m2 = zdot[:own].mean((0, 1, 2)), (zdot[:own] * xhat).mean((0, 1, 2))
         s = self._slopes(saved)
-        xsdot = saved.scale * (selected - m1 - saved.xs * m2)
-        adot = s * (gammadot * saved.xs + gamma * xsdot + betadot)
+        xsdot = saved.scale * (selected - m1 - xs * m2)
+        adot = s * (gammadot * xs + gamma * xsdot + betadot)
         return adot, torch.stack([m1, m2, (s * da * selected).sum((0, 1, 2))])
 
     def backward_tangent(
@@ -178,7 +181,7 @@ class NormPoolAct(NamedTuple):
             compiled.norm_kernels().backward_tangent(
                 *compiled.arrays(saved.z, zdot),
                 *self._given(saved.z, gamma, gammadot)[1:],
-                *_rows(da, dadot, saved.a, saved.xs, saved.places),
+                *_rows(da, dadot, saved.a, saved.zs, saved.places),
                 *compiled.arrays(saved.mean, saved.scale),
                 _number(self.slope, zdot),
                 *compiled.arrays(moments, *sums, dzdot, s1dot, s2dot),
@@ -206,6 +209,13 @@ class NormPoolAct(NamedTuple):
         num_examples, height, width, _ = saved.z.shape
         return (self.own or num_examples) * height * width
 
+    def _saved(self, z: Tensor, a: Tensor, zs: Tensor, *rest: Tensor) -> Saved:
+        return Saved(z, zs if self.slope == 1 else a, zs, *rest)
+
+    def _xs(self, saved: Saved) -> Tensor:
+        """xs"""
+        return (saved.zs - saved.mean) * saved.scale
+
     def _slopes(self, saved: Saved) -> Tensor:
         """s"""
         return torch.where(saved.a > 0, saved.a.new_ones(()), saved.a.new_tensor(self.slope))
@@ -213,7 +223,7 @@ class NormPoolAct(NamedTuple):
     def _sums(self, da: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
         """S1 and S2."""
         u = self._slopes(saved) * da
-        return u.sum((0, 1, 2)), (u * saved.xs).sum((0, 1, 2))
+        return u.sum((0, 1, 2)), (u * self._xs(saved)).sum((0, 1, 2))
 
     def _spread(
         self,
@@ -265,9 +275,8 @@ class PoolAct(NamedTuple):
             (image,) = compiled.arrays(y)
             kernels.select(image, self.size, 0, ones, ones, sums, *_rows(selected, index))
         else:
-            windows = _windows(y, self.size)
-            places = windows.argmax(-1, keepdim=True)
-            selected, index = windows.gather(-1, places).squeeze(-1), places.squeeze(-1).byte()
+            index = _windows(y, self.size).argmax(-1).byte()
+            selected = _selected(y, index, self.size)
         a = torch.where(selected > 0, selected, selected * self.slope)
         return a, PoolSaved(a, index, y.shape)
 
@@ -281,8 +290,7 @@ class PoolAct(NamedTuple):
 
     def tangent(self, ydot: Tensor, saved: PoolSaved) -> Tensor:
         """The tangent of the output."""
-        index = saved.places.long().unsqueeze(-1)
-        selected = _windows(self._padded(ydot), self.size).gather(-1, index).squeeze(-1)
+        selected = _selected(self._padded(ydot), saved.places, self.size)
         return torch.where(saved.a > 0, selected, selected * self.slope)
 
     def _padded(self, y: Tensor) -> Tensor:
@@ -295,7 +303,9 @@ def _use_kernels(tensor: Tensor) -> bool:
 
 
 def _empty_pooled(image: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Where the selected values and their places go."""
+    """Where the selected values and their places go; without pooling all are selected."""
+    if size == 1:
+        return image, torch.empty(0, image.shape[-1], dtype=torch.uint8)
     num_examples, height, width, num_channels = image.shape
     shape = (num_examples, height // size, width // size, num_channels)
     return image.new_empty(shape), torch.empty(shape, dtype=torch.uint8)
@@ -322,8 +332,17 @@ def _windows(image: Tensor, size: int) -> Tensor:
     return split.permute(0, 1, 3, 5, 2, 4).flatten(4)
 
 
+def _selected(image: Tensor, places: Tensor, size: int) -> Tensor:
+    """P: the values at the selected places."""
+    if size == 1:
+        return image
+    return _windows(image, size).gather(-1, places.long().unsqueeze(-1)).squeeze(-1)
+
+
 def _put_back(values: Tensor, index: Tensor, shape: torch.Size, size: int) -> Tensor:
-    """An image of zeros with the values at the selected places."""
+    """P': an image of zeros with the values at the selected places."""
+    if size == 1:
+        return values.clone()
     num_examples, height, width, num_channels = shape
     put = values.new_zeros(*values.shape, size * size)
     put.scatter_(-1, index.long().unsqueeze(-1), values.unsqueeze(-1))

@@ -48,7 +48,8 @@ def _place(row, shape, size):
 def select(z, size, own, sign, shift, sums, selected, index):
     """Sums of z - shift and of its square, and the largest sign * z of every window.
 
-    `index` is the place in the window, counted along its rows; of equals the first counts.
+    `index` is the place in the window, counted along its rows; of equals the first counts, and
+    what is not a number counts as the largest. Without windows nothing is selected: z itself is.
     """
     num_examples, height, width, num_channels = z.shape
     num_rows, across = num_examples * (height // size), width // size
@@ -69,25 +70,19 @@ def select(z, size, own, sign, shift, sums, selected, index):
                 for c in range(num_channels):
                     total[0, c] += first[c]
                     total[1, c] += second[c]
-            if size == 1:
-                for j in range(across):
-                    at = row * across + j
-                    for c in range(num_channels):
-                        selected[at, c] = z[example, top, j, c]
-                        index[at, c] = 0
-            else:
+            if size == 2:
                 for j in range(across):
                     at = row * across + j
                     for c in range(num_channels):
                         best, place = z[example, top, 2 * j, c], 0
                         other = z[example, top, 2 * j + 1, c]
-                        if other * sign[c] > best * sign[c]:
+                        if other * sign[c] > best * sign[c] or other != other:
                             best, place = other, 1
                         other = z[example, top + 1, 2 * j, c]
-                        if other * sign[c] > best * sign[c]:
+                        if other * sign[c] > best * sign[c] or other != other:
                             best, place = other, 2
                         other = z[example, top + 1, 2 * j + 1, c]
-                        if other * sign[c] > best * sign[c]:
+                        if other * sign[c] > best * sign[c] or other != other:
                             best, place = other, 3
                         selected[at, c] = best
                         index[at, c] = place
@@ -97,20 +92,18 @@ def select(z, size, own, sign, shift, sums, selected, index):
 
 
 @_jit
-def _finish(selected, mean, scale, gamma, beta, slope, out):
-    """xhat at the selected places, in the place of z there, and the output."""
-    num_rows, num_channels = selected.shape
+def _finish(zs, mean, scale, gamma, beta, slope, out):
+    """The output."""
+    num_rows, num_channels = zs.shape
     for part in numba.prange(PARTS):
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
             for c in range(num_channels):
-                xhat = (selected[row, c] - mean[c]) * scale[c]
-                y = gamma[c] * xhat + beta[c]
-                selected[row, c] = xhat
+                y = gamma[c] * ((zs[row, c] - mean[c]) * scale[c]) + beta[c]
                 out[row, c] = y if y > 0 else y * slope
 
 
 @_jit
-def _sums_of_gradient(da, a, xs, slope, sums):
+def _sums_of_gradient(da, a, zs, mean, scale, slope, sums):
     """Sums of u = s da, and of u xs."""
     num_rows, num_channels = a.shape
     for part in numba.prange(PARTS):
@@ -119,7 +112,7 @@ def _sums_of_gradient(da, a, xs, slope, sums):
             for c in range(num_channels):
                 u = da[row, c] if a[row, c] > 0 else da[row, c] * slope
                 total[0, c] += u
-                total[1, c] += u * xs[row, c]
+                total[1, c] += u * ((zs[row, c] - mean[c]) * scale[c])
         for c in range(num_channels):
             sums[part, 0, c] = total[0, c]
             sums[part, 1, c] = total[1, c]
@@ -147,11 +140,7 @@ def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
                 for c in range(num_channels):
                     total[0, c] += first[c]
                     total[1, c] += second[c]
-            if size == 1:
-                for j in range(across):
-                    for c in range(num_channels):
-                        selected[row * across + j, c] = zdot[example, top, j, c]
-            else:
+            if size == 2:
                 for j in range(across):
                     at = row * across + j
                     for c in range(num_channels):
@@ -169,7 +158,7 @@ def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
 
 
 @_jit
-def _finish_tangent(selected, xs, a, da, k0, k1, k2, slope, sums, out):
+def _finish_tangent(selected, zs, mean, scale, a, da, k0, k1, k2, slope, sums, out):
     """s (k0 + k1 xs + k2 selected), and the sum of u selected."""
     num_rows, num_channels = a.shape
     for part in numba.prange(PARTS):
@@ -178,7 +167,8 @@ def _finish_tangent(selected, xs, a, da, k0, k1, k2, slope, sums, out):
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
             for c in range(num_channels):
                 s = one if a[row, c] > 0 else slope
-                out[row, c] = s * (k0[c] + k1[c] * xs[row, c] + k2[c] * selected[row, c])
+                xs = (zs[row, c] - mean[c]) * scale[c]
+                out[row, c] = s * (k0[c] + k1[c] * xs + k2[c] * selected[row, c])
                 total[c] += s * da[row, c] * selected[row, c]
         for c in range(num_channels):
             sums[part, 0, c] = total[c]
@@ -215,11 +205,15 @@ def _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, s
                     if dadot is not None:
                         value += k3[c] * dadot[at, c]
                     put[c] = value if a[at, c] > 0 else value * slope
-                for place in range(size * size):
-                    h, w = top + place // size, size * j + place % size
+                if size == 1:
                     for c in range(num_channels):
-                        here = index[at, c] == place
-                        out[example, h, w, c] += put[c] if here else nothing
+                        out[example, top, j, c] += put[c]
+                else:
+                    for place in range(4):
+                        h, w = top + place // 2, 2 * j + place % 2
+                        for c in range(num_channels):
+                            here = index[at, c] == place
+                            out[example, h, w, c] += put[c] if here else nothing
 
 
 @_inline
@@ -231,29 +225,29 @@ def _total(sums, which, c):
 
 
 @_inline
-def forward(z, size, own, gamma, beta, slope, eps, mean, scale, xs, index, a):
-    """The output a, and mean, scale, xs and index."""
+def forward(z, size, own, gamma, beta, slope, eps, mean, scale, zs, index, a):
+    """The output a, and mean, scale, zs and index."""
     _, height, width, num_channels = z.shape
     num = own * height * width
     sums = np.empty((PARTS, 2, num_channels))
     sign = np.where(gamma < 0, -1, 1).astype(z.dtype)
     # Sums of squares are taken around a value of the channel, or they would cancel.
     shift = z[0, 0, 0].copy()
-    select(z, size, own, sign, shift, sums, xs, index)
+    select(z, size, own, sign, shift, sums, zs, index)
     for c in range(num_channels):
         first, second = _total(sums, 0, c) / num, _total(sums, 1, c) / num
         mean[c] = first + shift[c]
         scale[c] = 1 / np.sqrt(max(second - first * first, 0.0) + eps)
-    _finish(xs, mean, scale, gamma, beta, slope, a)
+    _finish(zs, mean, scale, gamma, beta, slope, a)
 
 
 @_inline
-def backward(z, size, own, gamma, da, a, xs, index, mean, scale, slope, dz, s1, s2):
+def backward(z, size, own, gamma, da, a, zs, index, mean, scale, slope, dz, s1, s2):
     """dz, S1 and S2."""
     _, height, width, num_channels = z.shape
     num = own * height * width
     sums = np.empty((PARTS, 2, num_channels))
-    _sums_of_gradient(da, a, xs, slope, sums)
+    _sums_of_gradient(da, a, zs, mean, scale, slope, sums)
     k0, k1, k4 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     for c in range(num_channels):
         s1[c], s2[c] = _total(sums, 0, c), _total(sums, 1, c)
@@ -273,7 +267,7 @@ def tangent(
     betadot,
     da,
     a,
-    xs,
+    zs,
     index,
     mean,
     scale,
@@ -284,7 +278,8 @@ def tangent(
     """adot, and as moments m1, m2 and the sum of u P zdot."""
     _, height, width, num_channels = z.shape
     num = own * height * width
-    sums, selected = np.empty((PARTS, 2, num_channels)), np.empty_like(xs)
+    sums = np.empty((PARTS, 2, num_channels))
+    selected = zdot.reshape(zs.shape) if size == 1 else np.empty_like(zs)
     _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected)
     k0, k1, k2 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     for c in range(num_channels):
@@ -292,7 +287,7 @@ def tangent(
         moments[0, c], moments[1, c] = m1, m2
         k2[c] = gamma[c] * scale[c]
         k0[c], k1[c] = betadot[c] - k2[c] * m1, gammadot[c] - k2[c] * m2
-    _finish_tangent(selected, xs, a, da, k0, k1, k2, slope, sums, adot)
+    _finish_tangent(selected, zs, mean, scale, a, da, k0, k1, k2, slope, sums, adot)
     for c in range(num_channels):
         moments[2, c] = _total(sums, 0, c)
 
@@ -308,7 +303,7 @@ def backward_tangent(
     da,
     dadot,
     a,
-    xs,
+    zs,
     index,
     mean,
     scale,
@@ -325,7 +320,7 @@ def backward_tangent(
     num = own * height * width
     sums = np.zeros((PARTS, 2, num_channels))
     if dadot is not None:
-        _sums_of_gradient(dadot, a, xs, slope, sums)
+        _sums_of_gradient(dadot, a, zs, mean, scale, slope, sums)
     k0, k1, k2 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     k3, k4 = np.empty_like(mean), np.empty_like(mean)
     for c in range(num_channels):

@@ -25,6 +25,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from alfa.errors import ConfigError
 from alfa.ops._conv import Kernel, Patches, conv, conv_backward
 from alfa.ops._norm import NormPoolAct, PoolAct
 
@@ -72,7 +73,7 @@ class Stage(abc.ABC):
         """dx if it is needed, and dw."""
 
     @abc.abstractmethod
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
         """ydot"""
 
     @abc.abstractmethod
@@ -160,6 +161,7 @@ class Norm(Stage):
     """
 
     def __init__(self, name: str, *, size: int = 2, slope: float = 0.01) -> None:
+        _check_size(size)
         self.names = (f"{name}.weight", f"{name}.bias")
         self.size, self.slope = size, slope
 
@@ -262,9 +264,8 @@ class _Fixed(Stage):
         return self.back(dy, tape), []
 
     @final
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
-        assert xdot is not None, "every stage with parameters has a tangent"
-        return self.along(xdot, tape)
+    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
+        return None if xdot is None else self.along(xdot, tape)
 
     @final
     def backward_tangent(
@@ -278,6 +279,7 @@ class Pool(_Fixed):
     """ReLU and max pooling."""
 
     def __init__(self, *, size: int = 2, padding: int = 0) -> None:
+        _check_size(size)
         self._op = PoolAct(size, padding)
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
@@ -289,6 +291,11 @@ class Pool(_Fixed):
 
     def back(self, dy: Tensor, tape: Tape) -> Tensor:
         return self._op.backward(dy, tape.saved)
+
+
+def _check_size(size: int) -> None:
+    if size not in (1, 2):
+        raise ConfigError(f"`size` is {size}, but pooling windows have a side of 2, or 1 for none.")
 
 
 @final
@@ -350,11 +357,10 @@ class Chain(Stage):
             dws = dw + dws
         return gradient, dws
 
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
         parts = zip(self.stages, _dealt(wdot, self.stages), tape.parts, strict=True)
         for stage, dots, part in parts:
             xdot = stage.tangent(xdot, dots, part)
-        assert xdot is not None
         return xdot
 
     def backward_tangent(
@@ -383,8 +389,7 @@ class Sum(Stage):
         for stage, w in zip(self.stages, _dealt(tape.w, self.stages), strict=True):
             tape.parts.append(Tape(w, tape.num_tasks, tape.own))
             y = stage.forward(x, tape.parts[-1])
-            # The stages keep their outputs.
-            total = y if total is None else total + y
+            total = _new_sum(total, y)
         assert total is not None
         return total
 
@@ -393,15 +398,14 @@ class Sum(Stage):
         dws: list[Tensor] = []
         for stage, part in zip(self.stages, tape.parts, strict=True):
             dx, dw = stage.backward(dy, part, need_dx=need_dx)
-            total, dws = _sum(total, dx), dws + dw
+            total, dws = _new_sum(total, dx), dws + dw
         return total, dws
 
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
         total: Maybe = None
         parts = zip(self.stages, _dealt(wdot, self.stages), tape.parts, strict=True)
         for stage, dots, part in parts:
-            total = _sum(total, stage.tangent(xdot, dots, part))
-        assert total is not None
+            total = _new_sum(total, stage.tangent(xdot, dots, part))
         return total
 
     def backward_tangent(
@@ -412,7 +416,7 @@ class Sum(Stage):
         parts = zip(self.stages, _dealt(wdot, self.stages), tape.parts, strict=True)
         for stage, dots, part in parts:
             dx, dw = stage.backward_tangent(dydot, dots, part, need_dx=need_dx)
-            total, dws = _sum(total, dx), dws + dw
+            total, dws = _new_sum(total, dx), dws + dw
         return total, dws
 
 
@@ -443,3 +447,10 @@ def _sum(first: Maybe, second: Maybe) -> Maybe:
     if first is None or second is None:
         return second if first is None else first
     return first.add_(second)
+
+
+def _new_sum(first: Maybe, second: Maybe) -> Maybe:
+    """The sum of terms that others may hold, such as an input that is passed on."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second

@@ -1,0 +1,252 @@
+"""What the engine costs: time, memory, and how both grow.
+
+    python benchmarks/engine.py ratios    alfa beside plain torch, `higher` and its own limit
+    python benchmarks/engine.py growth    time and memory against tasks, steps and image area
+    python benchmarks/engine.py profile   where the time of an iteration goes
+    python benchmarks/engine.py resnet    ResNet12: both memory modes, and its peak at 84 x 84
+    python benchmarks/engine.py report    writes docs/results/engine.md and its picture
+
+Each but the last adds what it measured to docs/results/engine.json; run them on an idle machine.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path("docs/results/engine.json")
+PAGE = Path("docs/results/engine.md")
+PICTURE = Path("docs/images/engine-growth.png")
+BEGIN, END = "<!-- written by benchmarks/engine.py report -->", "<!-- end -->"
+
+TASKS, STEPS, SIZES = (1, 2, 4, 6, 8), (1, 2, 4, 6, 8, 10), (28, 42, 56, 70, 84)
+
+
+def known() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+
+
+def add(key: str, content: Any) -> None:
+    RESULTS.write_text(json.dumps({**known(), key: content}, indent=1, sort_keys=True) + "\n")
+
+
+def ratios() -> None:
+    from alfa.bench import WORKS, compare, rivals_of
+
+    found = known().get("ratios", {})
+    for work in WORKS:
+        for rival in rivals_of(work):
+            result = compare(work, rival, rounds=6).as_dict()
+            found.setdefault(work, {})[rival] = result
+            print(work, rival, f"{result['seconds'] * 1e3:.0f} ms, ratio {result['ratio']:.2f}")
+            add("ratios", found)
+
+
+def measured(code: str) -> dict[str, Any]:
+    """What a process of its own prints last, as JSON."""
+    run = subprocess.run(
+        [sys.executable, __file__, "one", code], check=True, capture_output=True, text=True
+    )
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def one(options: dict[str, Any]) -> dict[str, Any]:
+    """Iterations of a work of any size: the best time, and the peak memory of the process."""
+    import torch
+
+    from alfa import ALFA, Conv4, Episode, LearnedInit, Learner, ResNet12, cross_entropy
+
+    size, num_tasks = options["size"], options["tasks"]
+    backbone = ResNet12 if options["model"] == "resnet12" else Conv4
+    model = backbone((3, size, size), 5, generator=torch.Generator().manual_seed(0))
+    init = LearnedInit(model)
+    learner = Learner(
+        model,
+        init=init,
+        rule=ALFA(init.layers, num_steps=options["steps"]),
+        loss=cross_entropy,
+        num_steps=options["steps"],
+        memory=options["memory"],
+    )
+    x = torch.randn((num_tasks, 100, 3, size, size), generator=torch.Generator().manual_seed(1))
+    y = torch.arange(5).repeat(20).expand(num_tasks, -1)
+    episode = Episode(x[:, :25], y[:, :25], x[:, 25:], y[:, 25:])
+    best = float("inf")
+    for _ in range(options["rounds"]):
+        began = time.perf_counter()
+        learner.zero_grad()
+        learner(episode).query_losses.mean().backward()
+        best = min(best, time.perf_counter() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**options, "seconds": best, "peak": peak}
+
+
+def growth() -> None:
+    usual = {"model": "conv4", "size": 42, "tasks": 2, "steps": 5, "memory": "store", "rounds": 6}
+    cases = {
+        "tasks": [{**usual, "tasks": tasks} for tasks in TASKS],
+        "steps": [{**usual, "steps": steps} for steps in STEPS],
+        "size": [{**usual, "size": size} for size in SIZES],
+    }
+    found: dict[str, list[Any]] = {}
+    for name, group in cases.items():
+        found[name] = []
+        for options in group:
+            result = measured(json.dumps(options))
+            found[name].append(result)
+            print(
+                name, options[name], f"{result['seconds']:.2f} s", f"{result['peak'] / 1e9:.2f} GB"
+            )
+    add("growth", found)
+
+
+def profile() -> None:
+    """Time in each kind of stage, of the fastest of several iterations."""
+    from alfa.bench import WORKS
+    from alfa.ops import stages
+
+    spent: dict[str, float] = defaultdict(float)
+
+    def timed(kind: str, function: Any) -> Any:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*args, **options)
+            spent[kind] += time.perf_counter() - began
+            return result
+
+        return wrapped
+
+    kinds = {"convolution": stages.Conv, "norm, pool, activation": stages.Norm}
+    kinds |= {"linear": stages.Linear, "layout": stages.Flatten}
+    for kind, stage in kinds.items():
+        for name in ("forward", "backward", "tangent", "backward_tangent"):
+            if name in vars(stage):
+                setattr(stage, name, timed(kind, getattr(stage, name)))
+    found = {}
+    for name, work in WORKS.items():
+        if work.size is None:
+            continue
+        iteration = work.iteration("alfa")
+        iteration()
+        best: dict[str, float] = {"all": float("inf")}
+        for _ in range(6):
+            spent.clear()
+            began = time.perf_counter()
+            iteration()
+            total = time.perf_counter() - began
+            if total < best["all"]:
+                rest = total - sum(spent.values())
+                best = {"all": total, **spent, "everything else": rest}
+        found[name] = best
+        print(name, {kind: f"{seconds * 1e3:.0f} ms" for kind, seconds in best.items()})
+    add("profile", found)
+
+
+def resnet() -> None:
+    usual = {"model": "resnet12", "size": 42, "tasks": 2, "steps": 5, "rounds": 1}
+    found: dict[str, Any] = {}
+    for _ in range(2):
+        for memory in ("store", "recompute"):
+            result = measured(json.dumps({**usual, "memory": memory, "rounds": 2}))
+            best = found.get(memory, result)
+            found[memory] = min(best, result, key=lambda r: r["seconds"])
+            print(memory, f"{result['seconds']:.1f} s, {result['peak'] / 1e9:.2f} GB")
+    found["84"] = measured(json.dumps({**usual, "size": 84, "memory": "recompute"}))
+    print("84 x 84", f"{found['84']['seconds']:.1f} s, {found['84']['peak'] / 1e9:.2f} GB")
+    add("resnet", found)
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def ratio_table(results: dict[str, Any]) -> list[str]:
+    from alfa.bench import WORKS
+
+    rows = []
+    for name, found in results.items():
+        work = WORKS[name]
+        best = min(result["seconds"] for result in found.values())
+        cells = [
+            f"{found[rival]['ratio']:.2f}x" if rival in found else "-"
+            for rival in ("plain", "higher", "plain_kept", "higher_kept")
+        ]
+        limit = f"{1 / found['limit']['ratio']:.2f}" if "limit" in found else "-"
+        peaks = f"{found['plain']['peak'] / 1e9:.2f} / {found['plain']['rival_peak'] / 1e9:.2f}"
+        wanted = f"{work.required:g}x, {work.aim:g}x"
+        rows.append([work.title, f"{best * 1e3:.4g}", *cells, wanted, limit, peaks])
+    head = ["work", "ms", "plain", "`higher`", "plain, kept", "`higher`, kept"]
+    return table([*head, "required, aim", "limit", "GB, alfa / plain"], rows)
+
+
+def profile_table(results: dict[str, Any]) -> list[str]:
+    kinds = ["convolution", "norm, pool, activation", "linear", "layout", "everything else", "all"]
+    rows = [
+        [name, *(f"{1e3 * found.get(kind, 0):.0f}" for kind in kinds)]
+        for name, found in results.items()
+    ]
+    return table(["ms", *kinds], rows)
+
+
+def resnet_table(results: dict[str, Any]) -> list[str]:
+    store = results["store"]["seconds"]
+    rows = [
+        [
+            f"{r['size']} x {r['size']}, {r['memory']}",
+            f"{r['seconds']:.1f}",
+            f"{r['peak'] / 1e9:.2f}",
+            f"{r['seconds'] / store:.2f}" if r["size"] == 42 else "-",
+        ]
+        for r in (results["store"], results["recompute"], results["84"])
+    ]
+    return table(["ResNet12", "s", "GB", "time of store"], rows)
+
+
+def picture(results: dict[str, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, 3, figsize=(10, 5.2), sharex="col", layout="constrained")
+    labels = {"tasks": "tasks", "steps": "inner steps", "size": "image area, pixels"}
+    for column, (name, label) in enumerate(labels.items()):
+        points = results[name]
+        x = [p[name] ** 2 if name == "size" else p[name] for p in points]
+        for row, (key, unit, scale) in enumerate((("seconds", "s", 1), ("peak", "GB", 1e-9))):
+            y = [p[key] * scale for p in points]
+            axes[row, column].plot(x, y, "o-", color="#2f6f9f")
+            axes[row, column].set_ylim(bottom=0)
+            axes[row, column].set_xlim(left=0)
+            axes[row, column].grid(alpha=0.3)
+            if column == 0:
+                what = "time of an iteration" if row == 0 else "peak memory"
+                axes[row, column].set_ylabel(f"{what}, {unit}")
+        axes[1, column].set_xlabel(label)
+    figure.savefig(PICTURE, dpi=110)
+
+
+def report() -> None:
+    results = known()
+    lines = ["### Side by side", "", *ratio_table(results["ratios"])]
+    lines += ["### Where the time goes", "", *profile_table(results["profile"])]
+    lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
+    picture(results["growth"])
+    text = PAGE.read_text() if PAGE.is_file() else f"{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "one":
+        print(json.dumps(one(json.loads(sys.argv[2]))))
+    else:
+        commands = {f.__name__: f for f in (ratios, growth, profile, resnet, report)}
+        commands[sys.argv[1]]()

@@ -1,0 +1,282 @@
+"""The choice of a memory mode: the fastest that fits, and what it is held against."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from alfa.inits import LearnedInit
+from alfa.inner import GB, Learner, MemoryPlan, budget, plan_memory
+from alfa.models import Conv4
+from alfa.ops import cross_entropy, mse
+from alfa.rules import ALFA, SGD
+from alfa.types import Episode
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def conv4(make_learner, perturb, rng, randn):
+    """A learner of a network whose activations need far more than its weights, and its tasks."""
+    model = perturb(Conv4((1, 16, 16), 3, filters=8, num_blocks=2, generator=rng))
+    y = torch.arange(3).repeat(4).expand(4, -1)
+    episode = Episode(randn(4, 12, 1, 16, 16), y, randn(4, 12, 1, 16, 16), y)
+    return make_learner(model, loss=cross_entropy, num_steps=5), episode
+
+
+@pytest.fixture
+def needed(conv4):
+    """What every combination of mode and tasks needs."""
+
+    def of(memory, tasks_at_once):
+        return plan_memory(*conv4, memory=memory, tasks_at_once=tasks_at_once, budget=GB).needed
+
+    return of
+
+
+def chosen(case, size, **options):
+    plan = plan_memory(*case, budget=size, **options)
+    return plan.mode, plan.tasks_at_once
+
+
+# The choice
+
+
+def test_plenty_is_used_for_speed(conv4):
+    plan = plan_memory(*conv4, budget=GB)
+    assert (plan.mode, plan.tasks_at_once, plan.asked) == ("store", 4, False)
+    assert 0 < plan.needed < plan.budget == GB
+
+
+def test_every_way_needs_less_than_the_one_before(needed):
+    assert needed("store", 4) > needed("store", 1) > needed("recompute", 1) > 0
+
+
+def test_the_first_way_that_fits_is_taken(conv4, needed):
+    all_at_once, one_at_once = needed("store", 4), needed("store", 1)
+    assert chosen(conv4, int(1.01 * all_at_once)) == ("store", 4)
+    assert chosen(conv4, int(0.99 * all_at_once)) == ("store", 1)
+    assert chosen(conv4, int(1.01 * one_at_once)) == ("store", 1)
+    assert chosen(conv4, int(0.99 * one_at_once))[0] == "recompute"
+
+
+def test_where_nothing_fits_that_which_needs_least_is_taken(conv4):
+    plan = plan_memory(*conv4, budget=1)
+    assert (plan.mode, plan.tasks_at_once) == ("recompute", 1)
+    assert plan.needed > plan.budget == 1
+
+
+def test_what_is_asked_for_is_kept_to(conv4):
+    plan = plan_memory(*conv4, memory="store", tasks_at_once=4, budget=1)
+    assert (plan.mode, plan.tasks_at_once, plan.asked) == ("store", 4, True)
+    plan = plan_memory(*conv4, memory="recompute", tasks_at_once=2, budget=GB)
+    assert (plan.mode, plan.tasks_at_once, plan.asked) == ("recompute", 2, True)
+
+
+def test_what_is_not_asked_for_is_still_chosen(conv4, needed):
+    assert chosen(conv4, GB, memory="store") == ("store", 4)
+    assert chosen(conv4, 1, memory="store") == ("store", 1)
+    assert chosen(conv4, GB, memory="recompute")[0] == "recompute"
+    assert chosen(conv4, GB, tasks_at_once=2) == ("store", 2)
+    assert chosen(conv4, needed("store", 2) // 2, tasks_at_once=2) == ("recompute", 2)
+    assert not plan_memory(*conv4, memory="store", budget=1).asked
+
+
+def test_there_are_no_more_tasks_at_once_than_tasks(conv4):
+    assert chosen(conv4, GB, tasks_at_once=9) == ("store", 4)
+
+
+def test_without_a_budget_most_of_what_is_free_serves(conv4, monkeypatch):
+    monkeypatch.setattr(budget, "free_memory", lambda device: 10 * GB)
+    assert 5 * GB < plan_memory(*conv4).budget < 10 * GB
+
+
+# The text
+
+
+def test_a_plan_says_what_was_chosen():
+    plan = MemoryPlan("store", 4, 2_540_000_000, 8 * GB, asked=False)
+    assert str(plan) == (
+        "memory: store, 4 tasks at once (chosen); needs about 2.5 GB of a budget of 8.0 GB"
+    )
+
+
+def test_a_plan_says_what_was_asked_for_and_may_not_fit():
+    plan = MemoryPlan("recompute", 1, 9 * GB, 8 * GB, asked=True)
+    assert str(plan) == (
+        "memory: recompute, 1 task at once (as asked for); needs about 9.0 GB of a budget of "
+        "8.0 GB, which may not be enough"
+    )
+
+
+# The estimate
+
+
+@dataclass(eq=False)
+class Kept:
+    """Lives as long as autograd keeps the tensor."""
+
+    tensor: Tensor
+
+
+def kept_bytes(learner, episode):
+    alive: weakref.WeakSet[Kept] = weakref.WeakSet()
+
+    def pack(tensor):
+        kept = Kept(tensor)
+        alive.add(kept)
+        return kept
+
+    with saved_tensors_hooks(pack, lambda kept: kept.tensor):
+        outcome = learner(episode)
+    storages = [kept.tensor.untyped_storage() for kept in alive]
+    assert outcome.query_losses.requires_grad
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+@pytest.mark.parametrize("order", ["second", "first"])
+@pytest.mark.parametrize("tasks_at_once", [4, 1])
+def test_the_estimate_is_near_what_autograd_keeps(conv4, tasks_at_once, order):
+    learner, episode = conv4
+    learner.order = order
+    plan = plan_memory(learner, episode, memory="store", tasks_at_once=tasks_at_once, budget=GB)
+    real = kept_bytes(learner, episode[:tasks_at_once])
+    assert real / 2 < plan.needed < 2 * real
+
+
+@pytest.fixture
+def module(make_learner, make_episode, perturb):
+    model = perturb(nn.Sequential(nn.Linear(2, 9), nn.Tanh(), nn.Linear(9, 9), nn.Linear(9, 2)))
+    return make_learner(model, num_steps=5), make_episode(num_tasks=4, num_support=50)
+
+
+def test_the_estimate_is_near_for_any_module(module):
+    plan = plan_memory(*module, memory="store", tasks_at_once=4, budget=GB)
+    real = kept_bytes(*module)
+    assert real / 2 < plan.needed < 2 * real
+
+
+def test_first_order_needs_much_less_for_any_module(module):
+    learner, episode = module
+    options = {"memory": "store", "tasks_at_once": 4, "budget": GB}
+    second = plan_memory(learner, episode, **options).needed
+    learner.order = "first"
+    assert plan_memory(learner, episode, **options).needed < second / 10
+
+
+@pytest.mark.parametrize("kind", ["conv4", "mlp"])
+def test_recomputing_keeps_no_more_than_the_estimate(
+    conv4, make_mlp, make_learner, make_episode, kind
+):
+    learner, episode = conv4
+    if kind == "mlp":
+        learner = make_learner(make_mlp(hidden=(30, 30)), num_steps=5)
+        episode = make_episode(num_tasks=4)
+    learner.memory = "recompute"
+    plan = plan_memory(learner, episode, memory="recompute", tasks_at_once=4, budget=GB)
+    assert kept_bytes(learner, episode) <= plan.needed
+
+
+# No traces
+
+
+class Counting(SGD):
+    """Knows how often it was asked."""
+
+    calls = 0
+
+    def rates(self, step, params, grads, memory=()):
+        self.calls += 1
+        return super().rates(step, params, grads, memory)
+
+
+def test_a_rule_that_counts_its_calls_is_not_disturbed(make_mlp, make_episode):
+    model = make_mlp()
+    init = LearnedInit(model)
+    rule = Counting(init.layers)
+    learner = Learner(model, init=init, rule=rule, loss=mse, memory="recompute")
+    plan_memory(learner, make_episode(), budget=GB)
+    assert rule.calls == 0
+    assert learner.memory == "recompute"
+    assert all(parameter.grad is None for parameter in learner.parameters())
+    learner(make_episode(), num_steps=2)
+    assert rule.calls == 2
+
+
+def test_random_numbers_are_not_disturbed(make_learner, make_episode, perturb):
+    model = perturb(nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 2)))
+    before = torch.get_rng_state()
+    plan_memory(make_learner(model), make_episode(), budget=GB)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_rule_for_a_single_step_gives_no_warning(make_mlp, make_episode):
+    model = make_mlp()
+    init = LearnedInit(model)
+    rule = ALFA(init.layers, num_steps=1).double()
+    learner = Learner(model, init=init, rule=rule, loss=mse, num_steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plan_memory(learner, make_episode(), budget=GB).mode == "store"
+
+
+# What is free
+
+
+@pytest.fixture
+def set_files(monkeypatch):
+    """Change what the system says of its memory."""
+
+    def change(meminfo="MemTotal: 9000 kB\nMemAvailable: 1000 kB", limit="", used=""):
+        files = {
+            "/proc/meminfo": meminfo,
+            "/sys/fs/cgroup/memory.max": limit,
+            "/sys/fs/cgroup/memory.current": used,
+        }
+        monkeypatch.setattr(budget, "_lines", lambda path: files[path].splitlines())
+
+    return change
+
+
+def test_what_the_machine_has_available_is_free(set_files):
+    set_files()
+    assert budget.free_memory(CPU) == 1000 * 1024
+
+
+def test_a_container_without_a_limit_changes_nothing(set_files):
+    set_files(limit="max", used="400000")
+    assert budget.free_memory(CPU) == 1000 * 1024
+
+
+def test_a_container_may_use_the_rest_of_its_limit(set_files):
+    set_files(limit="900000", used="300000")
+    assert budget.free_memory(CPU) == 600_000
+
+
+def test_a_limit_beyond_what_is_available_changes_nothing(set_files):
+    set_files(limit="900000000", used="300000")
+    assert budget.free_memory(CPU) == 1000 * 1024
+
+
+def test_a_container_beyond_its_limit_has_nothing_free(set_files):
+    set_files(limit="900000", used="900001")
+    assert budget.free_memory(CPU) == 0
+
+
+def test_a_system_that_says_nothing_has_all_of_its_memory(set_files):
+    set_files(meminfo="")
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert budget.free_memory(CPU) == whole
+
+
+def test_a_file_that_is_missing_has_no_lines(tmp_path):
+    assert budget._lines(str(tmp_path / "missing")) == []
+    (tmp_path / "there").write_text("max\n")
+    assert budget._lines(str(tmp_path / "there")) == ["max"]

@@ -42,7 +42,7 @@ def ratios() -> None:
     found = known().get("ratios", {})
     for work in WORKS:
         for rival in rivals_of(work):
-            result = compare(work, rival, rounds=6).as_dict()
+            result = compare(work, rival, rounds=5).as_dict()
             found.setdefault(work, {})[rival] = result
             print(work, rival, f"{result['seconds'] * 1e3:.0f} ms, ratio {result['ratio']:.2f}")
             add("ratios", found)
@@ -153,7 +153,7 @@ def resnet() -> None:
     found: dict[str, Any] = {}
     for _ in range(2):
         for memory in ("store", "recompute"):
-            result = measured(json.dumps({**usual, "memory": memory, "rounds": 2}))
+            result = measured(json.dumps({**usual, "memory": memory, "rounds": 1}))
             best = found.get(memory, result)
             found[memory] = min(best, result, key=lambda r: r["seconds"])
             print(memory, f"{result['seconds']:.1f} s, {result['peak'] / 1e9:.2f} GB")

@@ -19,6 +19,12 @@ SETTINGS = [
 
 
 @pytest.fixture
+def short(tiny):
+    """A tiny experiment of ten iterations."""
+    return lambda *overrides, **options: tiny("outer.num_iterations=10", *overrides, **options)
+
+
+@pytest.fixture
 def messages():
     """What a run tells the user."""
     told: list[str] = []
@@ -51,54 +57,54 @@ def default(tmp_path_factory):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("base", ["sinusoid-maml", "sinusoid-alfa"])
-def test_no_setting_changes_the_figures(tiny, tmp_path, default, base, setting) -> None:
-    result = train(tiny(setting, base=base), tmp_path / "run")
-    assert_same_figures(result, default(tiny(base=base), base))
+def test_no_setting_changes_the_figures(short, tmp_path, default, base, setting) -> None:
+    result = train(short(setting, base=base), tmp_path / "run")
+    assert_same_figures(result, default(short(base=base), base))
 
 
-def test_all_of_them_together_change_no_figures(tiny, tmp_path, default) -> None:
+def test_all_of_them_together_change_no_figures(short, tmp_path, default) -> None:
     settings = ["engine.memory=recompute", "engine.tasks_at_once=1", "engine.over_tasks=loop"]
-    result = train(tiny(*settings), tmp_path / "run")
-    assert_same_figures(result, default(tiny(), "sinusoid-alfa"))
+    result = train(short(*settings), tmp_path / "run")
+    assert_same_figures(result, default(short(), "sinusoid-alfa"))
     engine = Run(tmp_path / "run").experiment().engine
     assert (engine.memory, engine.tasks_at_once, engine.over_tasks) == ("recompute", 1, "loop")
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_run_resumes_with_other_settings(tiny, tmp_path, default, setting) -> None:
+def test_a_run_resumes_with_other_settings(short, tmp_path, default, setting) -> None:
     path = tmp_path / "run"
-    train(tiny("outer.num_iterations=10"), path)
-    result = train(tiny(setting), path, resume=True)
-    assert_same_figures(result, default(tiny(), "sinusoid-alfa"))
-    assert Run(path).experiment().engine == tiny(setting).engine
+    train(short("outer.num_iterations=5"), path)
+    result = train(short(setting), path, resume=True)
+    assert_same_figures(result, default(short(), "sinusoid-alfa"))
+    assert Run(path).experiment().engine == short(setting).engine
 
 
-def test_a_run_says_once_how_it_uses_memory(tiny, tmp_path, messages) -> None:
+def test_a_run_says_once_how_it_uses_memory(short, tmp_path, messages) -> None:
     told, on_progress = messages
-    train(tiny("engine.memory_budget=2.5"), tmp_path / "run", on_progress=on_progress)
+    train(short("engine.memory_budget=2.5"), tmp_path / "run", on_progress=on_progress)
     assert len(told) == 1
     assert told[0].startswith("memory: store, 4 tasks at once (chosen); needs about 0.0 GB")
     assert told[0].endswith("of a budget of 2.5 GB")
 
 
-def test_a_run_says_that_it_does_as_asked(tiny, tmp_path, messages) -> None:
+def test_a_run_says_that_it_does_as_asked(short, tmp_path, messages) -> None:
     told, on_progress = messages
     settings = ["engine.memory=recompute", "engine.tasks_at_once=2"]
-    train(tiny(*settings), tmp_path / "run", on_progress=on_progress)
+    train(short(*settings), tmp_path / "run", on_progress=on_progress)
     assert told[0].startswith("memory: recompute, 2 tasks at once (as asked for); needs")
 
 
-def test_a_tiny_budget_is_met_by_recomputing_one_task_at_once(tiny, tmp_path, messages) -> None:
+def test_a_tiny_budget_is_met_by_recomputing_one_task_at_once(short, tmp_path, messages) -> None:
     told, on_progress = messages
-    train(tiny("engine.memory_budget=1e-9"), tmp_path / "run", on_progress=on_progress)
+    train(short("engine.memory_budget=1e-9"), tmp_path / "run", on_progress=on_progress)
     assert told[0].startswith("memory: recompute, 1 task at once (chosen); needs")
     assert told[0].endswith("of a budget of 0.0 GB, which may not be enough")
 
 
-def test_a_complete_run_that_is_resumed_says_nothing(tiny, tmp_path, messages) -> None:
+def test_a_complete_run_that_is_resumed_says_nothing(short, tmp_path, messages) -> None:
     told, on_progress = messages
-    train(tiny(), tmp_path / "run")
-    train(tiny(), tmp_path / "run", resume=True, on_progress=on_progress)
+    train(short(), tmp_path / "run")
+    train(short(), tmp_path / "run", resume=True, on_progress=on_progress)
     assert told == []
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import os
+import weakref
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from alfa.errors import check_choice
 from alfa.inner.learner import Learner
 from alfa.inner.memory import MemoryMode
 from alfa.types import Episode
@@ -66,18 +69,22 @@ def plan_memory(
         tasks_at_once: a number of tasks to keep to.
         budget: bytes; by default most of what is free.
     """
+    check_choice("memory", memory, ("auto", "store", "recompute"))
     step, query = _stored(learner, episode)
     available = _SHARE * free_memory(episode.support_x.device) if budget is None else budget
     num_tasks = episode.num_tasks
     modes: tuple[MemoryMode, ...] = ("store", "recompute") if memory == "auto" else (memory,)
     counts = (num_tasks, 1) if tasks_at_once is None else (min(tasks_at_once, num_tasks),)
+    # The weights of a step and their gradient.
+    rows = 2 * sum(learner.init.layers.sizes) * episode.support_x.element_size()
     plans = []
     for mode in modes:
         for count in dict.fromkeys(counts):
+            kept = count * (learner.num_steps * step + query)
+            if mode == "recompute":
+                kept = count * learner.num_steps * rows
             # Beside what is kept there is what the backward pass of one step or query makes.
-            needed = max(step, query) + step
-            if mode == "store":
-                needed += count * (learner.num_steps * step + query)
+            needed = kept + max(step, query) + step
             asked = len(modes) * len(counts) == 1
             plans.append(MemoryPlan(mode, count, needed, int(available), asked))
     fitting = [plan for plan in plans if plan.needed <= available]
@@ -93,29 +100,37 @@ def _stored(learner: Learner, episode: Episode) -> tuple[int, int]:
     known = {p.untyped_storage().data_ptr() for p in learner.parameters()}
     data = (one.support_x, one.support_y, one.query_x, one.query_y)
     known |= {tensor.untyped_storage().data_ptr() for tensor in data}
-    counts = [_kept_bytes(learner, one, num_steps, known) for num_steps in (0, 1, 2)]
+    steps = range(min(learner.num_steps, 2) + 1)
+    counts = [_kept_bytes(learner, one, num_steps, known) for num_steps in steps]
     # The first step needs nothing where nothing before it is trained.
-    return max(counts[2] - counts[1], counts[1] - counts[0]), counts[0]
+    return max((after - before for before, after in pairwise(counts)), default=0), counts[0]
+
+
+class _Kept:
+    """A tensor that autograd holds for as long as this lives."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
 
 
 def _kept_bytes(learner: Learner, episode: Episode, num_steps: int, known: set[int]) -> int:
-    kept: dict[int, int] = {}
+    alive: weakref.WeakSet[_Kept] = weakref.WeakSet()
 
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+    def pack(tensor: Tensor) -> _Kept:
+        kept = _Kept(tensor)
+        alive.add(kept)
+        return kept
 
     with (
         torch.random.fork_rng(),
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor),
     ):
-        # The outcome keeps the graph, and so every storage, alive until all are counted.
+        # The outcome keeps the graph, and so every tensor that it will need, alive.
         outcome: Any = learner(episode, num_steps=num_steps)
-        total = sum(kept.values())
+        storages = [kept.tensor.untyped_storage() for kept in alive]
+        sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
         del outcome
-    return total
+    return sum(size for pointer, size in sizes.items() if pointer not in known)
 
 
 def free_memory(device: torch.device) -> int:

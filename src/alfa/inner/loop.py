@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
@@ -84,7 +86,8 @@ def adapt(
         support_y: ``[task, support, ...]``.
         init: gives theta_{i,0}.
         rule: gives the rates of every step.
-        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
+        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``; one that is
+            trained itself must be a module.
         num_steps: S, may differ from the number in training.
         order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient at all.
         over_tasks: ``"loop"`` for one task after the other, ``"stack"`` for all at once, which
@@ -125,7 +128,7 @@ def adapt(
         return _losses_and_gradients(model, at, loss, How(over_tasks), graph=graph)
 
     def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
-        at = SupportAt(params, support_x, support_y, shared)
+        at = SupportAt(params, support_x, support_y, shared, of_loss)
         # Where nothing before this step is trained, its gradients need no graph either.
         graph = order == "second" and any(tensor.requires_grad for tensor in at.tensors())
         if graph and memory == "recompute":
@@ -136,6 +139,9 @@ def adapt(
         shared = init.shared()
         if order == "none":
             shared = {name: parameter.detach() for name, parameter in shared.items()}
+        of_loss: dict[str, Tensor] = {}
+        if isinstance(loss, nn.Module):
+            of_loss.update(loss.named_parameters())
         params = init.start(num_tasks, lambda at: losses_and_gradients(at)[1])
         losses: list[Tensor] = []
         rates: list[Rates] = []
@@ -178,6 +184,8 @@ def _losses_and_gradients(
 ) -> tuple[Tensor, Params]:
     """Each task's support loss, as a constant, and its gradient."""
     params = at.params if at.params.flat.requires_grad and graph else _leaf(at.params)
+    if at.of_loss:
+        loss = partial(_loss_with, loss, at.of_loss)
     trained_data = at.x.requires_grad or at.y.requires_grad
     if isinstance(model, Model) and not trained_data:
         with torch.set_grad_enabled(graph):
@@ -188,6 +196,13 @@ def _losses_and_gradients(
         outputs = run_stacked(model, params, at.shared, at.x, how)
         losses = check_losses(loss(outputs, at.y), len(at.x))
         return losses.detach(), _gradients(losses, params, graph=graph)
+
+
+def _loss_with(loss: Loss, own: dict[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss that is a module, with these parameters."""
+    assert isinstance(loss, nn.Module)
+    losses: Tensor = functional_call(loss, own, (outputs, targets))
+    return losses
 
 
 def _differentiable_attention(graph: bool) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -26,28 +26,33 @@ class SupportAt:
         x: the support sets.
         y: their targets.
         shared: the other parameters.
+        of_loss: the parameters of the loss, if it is a module that has some.
     """
 
     params: Params
     x: Tensor
     y: Tensor
     shared: dict[str, Tensor]
+    of_loss: dict[str, Tensor]
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.params.flat, self.x, self.y, *self.shared.values()
+        more = (*self.shared.values(), *self.of_loss.values())
+        return self.params.flat, self.x, self.y, *more
 
     def tasks(self) -> Iterator[SupportAt]:
         """The same for every task alone."""
         for task in range(len(self.x)):
             here = slice(task, task + 1)
             params = self.params.like(self.params.flat[here])
-            yield SupportAt(params, self.x[here], self.y[here], self.shared)
+            yield replace(self, params=params, x=self.x[here], y=self.y[here])
 
     def like(self, tensors: Sequence[Tensor]) -> SupportAt:
         """The same with other tensors, in the order of `tensors()`."""
-        flat, x, y, *shared = tensors
-        names = dict(zip(self.shared, shared, strict=True))
-        return SupportAt(self.params.like(flat), x, y, names)
+        flat, x, y, *more = tensors
+        named = iter(more)
+        shared = {name: next(named) for name in self.shared}
+        of_loss = {name: next(named) for name in self.of_loss}
+        return SupportAt(self.params.like(flat), x, y, shared, of_loss)
 
 
 class Compute(Protocol):
@@ -96,6 +101,9 @@ class _Recomputed(torch.autograd.Function):
         ]
         with torch.enable_grad(), ctx.random.again():
             _, grads = ctx.compute(tensors, graph=True)
+        if not grads.requires_grad:
+            # A loss that is linear in the weights has a gradient that nothing changes.
+            return (None,) * len(ctx.needs_input_grad)
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
         found = iter(torch.autograd.grad(grads, wanted, v, allow_unused=True))
         return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))

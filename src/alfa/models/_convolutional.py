@@ -51,7 +51,8 @@ class Convolutional(Model):
         how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
         num_tasks = x.shape[0]
-        if _trains(loss, targets, self.num_outputs):
+        outputs = params.flat.new_zeros(*targets.shape[:2], self.num_outputs)
+        if _trains(loss, outputs, targets):
             return None
         everything = {**{n: p.expand(num_tasks, *p.shape) for n, p in shared.items()}, **params}
         w = [everything[name] for name in self.network.names]
@@ -76,11 +77,10 @@ class Convolutional(Model):
         return Plan(self.network, num_tasks if side_by_side else 1, how.own)
 
 
-def _trains(loss: Loss, targets: Tensor, num_outputs: int) -> bool:
+def _trains(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
     """Whether a loss has something to train, or to leave to autograd for another reason."""
     if loss in LOSSES.values():
         return False
-    outputs = torch.zeros(*targets.shape[:2], num_outputs, device=targets.device)
     with torch.enable_grad():
         constant = loss(outputs, targets).requires_grad
         depends = loss(outputs.requires_grad_(), targets).requires_grad

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from alfa.errors import ConfigError
+from alfa.errors import ConfigError, check_choice
 from alfa.models._base import register_model
 from alfa.models._convolutional import Convolutional
 from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Stage, Sum
@@ -53,6 +53,7 @@ class ResNet12(Convolutional):
     ) -> None:
         super().__init__()
         num_channels, height, width = input_shape
+        check_choice("pooling", pooling, ("four", "three"))
         if len(filters) != 4 or min(filters) < 1:
             raise ConfigError(f"`filters` is {list(filters)}, but must be four numbers, 1 or more.")
         least = 16 if pooling == "four" else 4

@@ -144,6 +144,7 @@ class _NetworkBackward(torch.autograd.Function):
         dx = torch.empty_like(x) if need_dx else None
         dw = [torch.empty_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
+            tape.set_tangents(keep)
             own_dx, own_dw = plan.stage.backward(_entered(dy[tasks]), tape, need_dx=need_dx)
             for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
                 if all_tasks is not None and own is not None:
@@ -197,6 +198,7 @@ class _Gradients(torch.autograd.Function):
                 own_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
                 (dy,) = torch.autograd.grad(own_losses.sum(), outputs, create_graph=keep)
             losses.append(own_losses.detach())
+            tape.set_tangents(keep)
             _, dw = plan.stage.backward(_entered(dy.detach()), tape, need_dx=False)
             own = (p for p, want in zip(dw, wanted, strict=True) if want)
             for all_tasks, gradient in zip(gradients, own, strict=True):

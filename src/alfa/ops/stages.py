@@ -41,9 +41,10 @@ class Tape:
         num_tasks: the tasks that lie side by side.
         own: how many examples batch norm takes its statistics of, from the first; None for all.
         saved: by the forward pass.
-        dy: by the backward pass, where the tangents need it.
+        dy: by the backward pass, where there will be tangents.
         left: by the tangent.
         parts: the tapes of the stages that a stage is made of.
+        tangents: whether there will be any; what they need is kept only then.
     """
 
     w: Sequence[Tensor]
@@ -53,6 +54,17 @@ class Tape:
     dy: Any = None
     left: Any = None
     parts: list[Tape] = field(default_factory=list)
+    tangents: bool = True
+
+    def set_tangents(self, tangents: bool) -> None:
+        """Say whether there will be tangents, before the backward pass."""
+        self.tangents = tangents
+        for part in self.parts:
+            part.set_tangents(tangents)
+
+    def keep_dy(self, dy: Any) -> None:
+        """Keep what the tangents need of the backward pass."""
+        self.dy = dy if self.tangents else None
 
 
 class Stage(abc.ABC):
@@ -105,7 +117,8 @@ class Conv(Stage):
         return conv(x, kernel) if patches is None else Patches.conv(patches, weight, x.shape)
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Tensor]]:
-        tape.dy = dy
+        # Without a gradient in x there is no tangent of x either, and dz has done its work.
+        tape.keep_dy(dy if need_dx else None)
         dx, dw = _back(dy, tape, need_dx=need_dx)
         return dx, [dw]
 
@@ -118,7 +131,10 @@ class Conv(Stage):
             zdot = conv(x, direction) if patches is None else Patches.conv(patches, v, x.shape)
         if xdot is not None:
             zdot = _sum(zdot, conv(xdot, kernel))
-        return torch.zeros_like(tape.dy) if zdot is None else zdot
+        if zdot is None:
+            num_channels = kernel.shape[0] * kernel.shape[1]
+            zdot = x.new_zeros(*x.shape[:3], num_channels)
+        return zdot
 
     def backward_tangent(
         self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
@@ -175,7 +191,7 @@ class Norm(Stage):
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Tensor]]:
         dz, s1, s2 = self._op(tape).backward(dy, tape.w[0].flatten(), tape.saved)
-        tape.dy = dy, (s1, s2)
+        tape.keep_dy((dy, (s1, s2)))
         return dz, [s2.view_as(tape.w[0]), s1.view_as(tape.w[1])]
 
     def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
@@ -218,7 +234,7 @@ class Linear(Stage):
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Tensor]]:
-        tape.dy = dy
+        tape.keep_dy(dy)
         return dy @ tape.w[0] if need_dx else None, [dy.mT @ tape.saved, dy.sum(1)]
 
     def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:

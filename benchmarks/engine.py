@@ -3,10 +3,12 @@
     python benchmarks/engine.py ratios    alfa beside plain torch, `higher` and its own limit
     python benchmarks/engine.py growth    time and memory against tasks, steps and image area
     python benchmarks/engine.py profile   where the time of an iteration goes
+    python benchmarks/engine.py stacking  tasks one after the other and side by side
     python benchmarks/engine.py resnet    ResNet12: both memory modes, and its peak at 84 x 84
     python benchmarks/engine.py report    writes docs/results/engine.md and its picture
 
 Each but the last adds what it measured to docs/results/engine.json; run them on an idle machine.
+What `ratios` finds there already it does not measure again.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ def ratios() -> None:
     found = known().get("ratios", {})
     for work in WORKS:
         for rival in rivals_of(work):
+            if rival in found.get(work, {}):
+                continue
             result = compare(work, rival, rounds=5).as_dict()
             found.setdefault(work, {})[rival] = result
             print(work, rival, f"{result['seconds'] * 1e3:.0f} ms, ratio {result['ratio']:.2f}")
@@ -148,6 +152,27 @@ def profile() -> None:
     add("profile", found)
 
 
+def stacking() -> None:
+    """The same iteration with the tasks one after the other and side by side, in turns."""
+    from alfa.bench import WORKS
+
+    found = {}
+    for name in ("train-28", "train-32"):
+        learner, episode = WORKS[name].learner(), WORKS[name].episode()
+        best: dict[str, float] = {}
+        for turn in range(7):
+            for way in ("loop", "stack", "auto"):
+                learner.over_tasks = way  # type: ignore[assignment]
+                began = time.perf_counter()
+                learner(episode).query_losses.mean().backward()
+                seconds = time.perf_counter() - began
+                if turn > 0:
+                    best[way] = min(best.get(way, seconds), seconds)
+        found[name] = best
+        print(name, {way: f"{seconds * 1e3:.0f} ms" for way, seconds in best.items()})
+    add("stacking", found)
+
+
 def resnet() -> None:
     usual = {"model": "resnet12", "size": 42, "tasks": 2, "steps": 5, "rounds": 1}
     found: dict[str, Any] = {}
@@ -237,6 +262,13 @@ def report() -> None:
     results = known()
     lines = ["### Side by side", "", *ratio_table(results["ratios"])]
     lines += ["### Where the time goes", "", *profile_table(results["profile"])]
+    lines += ["### Tasks one after the other, or side by side", ""]
+    ways = ["loop", "stack", "auto"]
+    rows = [
+        [name, *(f"{1e3 * found[way]:.0f}" for way in ways)]
+        for name, found in results["stacking"].items()
+    ]
+    lines += table(["ms", *ways], rows)
     lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
     picture(results["growth"])
     text = PAGE.read_text() if PAGE.is_file() else f"{BEGIN}\n{END}\n"
@@ -248,5 +280,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "one":
         print(json.dumps(one(json.loads(sys.argv[2]))))
     else:
-        commands = {f.__name__: f for f in (ratios, growth, profile, resnet, report)}
+        commands = {f.__name__: f for f in (ratios, growth, profile, stacking, resnet, report)}
         commands[sys.argv[1]]()

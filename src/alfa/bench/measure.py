@@ -12,7 +12,7 @@ from alfa.bench.worker import Worker
 from alfa.bench.works import WORKS
 
 # A round lasts at least this long, so that small works do not drown in noise.
-_ROUND_SECONDS = 0.5
+_ROUND_SECONDS = 2.0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from alfa.types import Episode
 
 GB = 10**9
 
+# Where the system does not say what it has.
+_WHERE_UNKNOWN = 8 * GB
+
 # Of what is free, the rest is for the data, the optimizer and everybody else.
 _SHARE = 0.7
 
@@ -137,7 +140,9 @@ def free_memory(device: torch.device) -> int:
     """Bytes that this process may still use."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = _WHERE_UNKNOWN
+    if hasattr(os, "sysconf"):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024

@@ -103,6 +103,7 @@ def test_two_processes_take_turns_and_the_best_round_counts(monkeypatch) -> None
             turns.append("closed")
 
     monkeypatch.setattr(measure, "Worker", Fake)
+    monkeypatch.setattr(measure, "_ROUND_SECONDS", 0.5)
     result = compare("train-32", "plain", rounds=3)
     assert turns[4:] == ["alfa 5", "plain 1"] * 3 + ["closed"] * 2
     assert (result.seconds, result.rival_seconds, result.ratio) == (0.2, 0.8, pytest.approx(4))

@@ -46,7 +46,7 @@ class Work:
     aim: float = 0.0
 
     def learner(self, dtype: torch.dtype = torch.float32) -> Learner:
-        """The learner with this engine; always the same."""
+        """Model, init and rule of this work, from the same seed every time."""
         generator = torch.Generator().manual_seed(0)
         model: Model
         if self.size is None:

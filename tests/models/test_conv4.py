@@ -305,3 +305,15 @@ def test_running_it_leaves_the_number_of_threads_alone() -> None:
 def test_images_too_small_are_refused() -> None:
     with pytest.raises(ConfigError, match="images of 12 x 28 are too small for 4 blocks"):
         Conv4((1, 12, 28), 5)
+
+
+def test_inputs_that_are_no_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the shape of one input is \[1\], but this model takes"):
+        Conv4((1,), 5)
+
+
+@pytest.mark.parametrize("shape", [(6, 16, 16), (0, 3, 16, 16)], ids=str)
+def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
+    model = Conv4((3, 16, 16), 5)
+    with pytest.raises(ConfigError, match=r"must be \[task, example, channel, height, width\]"):
+        model(torch.zeros(shape))

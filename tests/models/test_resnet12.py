@@ -223,3 +223,15 @@ def test_wrong_filters_are_refused(filters) -> None:
 def test_a_misspelt_pooling_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"`pooling` is 'thre'.*Did you mean 'three'"):
         ResNet12((3, 16, 16), 5, filters=FILTERS, pooling="thre")
+
+
+def test_inputs_that_are_no_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the shape of one input is \[1\], but this model takes"):
+        ResNet12((1,), 5)
+
+
+@pytest.mark.parametrize("shape", [(6, 16, 16), (0, 3, 16, 16)], ids=str)
+def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
+    model = ResNet12((3, 16, 16), 5)
+    with pytest.raises(ConfigError, match=r"must be \[task, example, channel, height, width\]"):
+        model(torch.zeros(shape))

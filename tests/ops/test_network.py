@@ -13,8 +13,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _compiled, cross_entropy, mse, network, network_gradients, per_task
-from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Pool, Stage, Sum
+from alfa.ops import Plan, _norm, cross_entropy, mse, network, network_gradients, per_task
+from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Pool, Stage, Sum, _leaves
 
 NUM_TASKS, NUM_EXAMPLES = 3, 6
 
@@ -127,16 +127,6 @@ def assert_equal(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
 
-@pytest.fixture(params=["compiled", "torch"])
-def way(request, monkeypatch) -> str:
-    if request.param == "torch":
-        monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
-    else:
-        _compiled.norm_kernels()
-        torch.set_num_threads(1)  # numba may set all of them when it starts
-    return request.param
-
-
 @pytest.mark.parametrize("part", WANTED)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", NETWORKS)
@@ -147,6 +137,39 @@ def test_gradients_and_their_derivative_equal_those_of_plain_torch(way, name, lo
     ours = network_gradients(Plan(stage, 2), x, y, w, LOSSES[loss], wanted)
     assert_equal([ours[0], *ours[1]], [losses, *expected])
     assert_equal(outer(ours[1], w), outer(expected, w))
+
+
+@pytest.fixture
+def products(monkeypatch) -> Callable[[], int]:
+    """How many products of convolutions have been made."""
+    made = []
+    conv, conv_backward = _leaves.conv, _leaves.conv_backward
+
+    def back(*given, dx: bool = True, dw: bool = True):
+        made.extend([1] * (dx + dw))
+        return conv_backward(*given, dx=dx, dw=dw)
+
+    monkeypatch.setattr(_leaves, "conv", lambda *given: made.append(1) or conv(*given))
+    monkeypatch.setattr(_leaves, "conv_backward", back)
+    monkeypatch.setattr(_leaves.Patches, "fit", lambda x, weight: False)
+    return lambda: len(made)
+
+
+def test_no_product_is_made_for_layers_that_are_not_adapted(products) -> None:
+    (x, w), stage = draw("blocks"), NETWORKS["blocks"][0]
+    wanted = [name.startswith("linear") for name in stage.names]
+    _, gradients = network_gradients(Plan(stage, NUM_TASKS), x, targets_for("mse"), w, mse, wanted)
+    assert products() == 2  # forwards through two convolutions
+    outer(gradients, w)
+    assert products() == 2 + 3  # back through both, whose weights are learned outside
+
+
+def test_a_pass_without_a_gradient_keeps_no_layer(alive_at_norms, monkeypatch) -> None:
+    x, w = draw("blocks")
+    with torch.no_grad():
+        network(Plan(NETWORKS["blocks"][0], NUM_TASKS), x, w)
+    # The image of the first norm is gone when the second one begins.
+    assert alive_at_norms == [1, 1]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -274,6 +297,17 @@ def alive(monkeypatch) -> Iterator[Callable[[], int]]:
     gc.disable()
     yield lambda: sum(not storage.expired() for storage in seen)
     gc.enable()
+
+
+@pytest.fixture
+def alive_at_norms(alive, monkeypatch) -> list[int]:
+    """How many of those images are in memory while each norm runs."""
+    counts: list[int] = []
+    real = _norm.NormPoolAct.forward
+    monkeypatch.setattr(
+        _norm.NormPoolAct, "forward", lambda *given: counts.append(alive()) or real(*given)
+    )
+    return counts
 
 
 def as_outputs(x: Tensor, w: Sequence[Tensor]) -> list[Tensor]:

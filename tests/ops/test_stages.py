@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from alfa.errors import ConfigError
 from alfa.ops import Plan, _compiled, _norm, network
 from alfa.ops._conv import Patches
 from alfa.ops.stages import Chain, Conv, Flatten, GlobalPool, Linear, Norm, Pool, Stage, Sum, enter
@@ -143,16 +144,6 @@ def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
 
-@pytest.fixture(params=["compiled", "torch"])
-def way(request, monkeypatch) -> str:
-    if request.param == "torch":
-        monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
-    else:
-        _compiled.norm_kernels()
-        torch.set_num_threads(1)  # numba may set all of them when it starts
-    return request.param
-
-
 def uses_kernels(stage: Stage) -> bool:
     return isinstance(stage, Norm | Pool) or any(map(uses_kernels, getattr(stage, "stages", ())))
 
@@ -246,6 +237,11 @@ def test_of_equal_places_in_a_window_the_first_counts(way, name, sign) -> None:
     inputs = [sign * x, *w]
     expected = derivatives(case.plain, inputs)
     assert_equal(derivatives(case.ours(at_once=3), inputs), expected)
+
+
+def test_a_pool_of_an_image_that_is_smaller_than_a_window_is_refused(way) -> None:
+    with pytest.raises(ConfigError, match="images of 1 x 4 are too small for another 2 x 2 pool"):
+        network(Plan(Pool()), torch.zeros(3, 4, 2, 1, 4), [])
 
 
 @pytest.mark.parametrize("place", range(4))

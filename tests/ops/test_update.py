@@ -8,11 +8,13 @@ SHAPES = {"a.weight": (3, 2), "a.bias": (3,), "scale": (1,), "kernel": (2, 1, 2,
 NUM_TASKS, NUM_LAYERS = 3, len(SHAPES)
 
 
-@pytest.fixture(params=["by a matrix", "layer by layer"])
+@pytest.fixture(params=["by a matrix", "compiled", "layer by layer"])
 def way(request, monkeypatch):
-    """Both ways in which layers are gathered and spread."""
+    """The ways in which layers are gathered and spread."""
     largest = 10**9 if request.param == "by a matrix" else 0
     monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
+    if request.param == "layer by layer":
+        monkeypatch.setattr(_update.compiled, "_have_numba", lambda: False)
     return request.param
 
 

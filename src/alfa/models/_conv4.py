@@ -9,7 +9,7 @@ from torch import nn
 
 from alfa.errors import ConfigError
 from alfa.models._base import register_model
-from alfa.models._convolutional import Convolutional
+from alfa.models._convolutional import Convolutional, image_shape
 from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Stage
 from alfa.types import Count
 
@@ -46,7 +46,7 @@ class Conv4(Convolutional):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_channels, height, width = input_shape
+        num_channels, height, width = image_shape(input_shape)
         if min(height, width) < 2**num_blocks:
             raise ConfigError(
                 f"images of {height} x {width} are too small for {num_blocks} blocks, which need "

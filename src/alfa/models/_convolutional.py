@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from alfa.errors import ConfigError
 from alfa.models._base import AS_USUAL, How, Model
 from alfa.ops import LOSSES, Loss, Plan, network, network_gradients
 from alfa.ops.stages import Stage
@@ -68,6 +69,11 @@ class Convolutional(Model):
 
     def plan(self, x: Tensor, how: How) -> Plan:
         """Whether the tasks lie side by side, or come one after the other."""
+        if x.ndim != 5 or 0 in x.shape:
+            raise ConfigError(
+                f"the images of a stack of tasks have the shape {list(x.shape)}, but must be "
+                "[task, example, channel, height, width], with at least one of each."
+            )
         num_tasks, num_examples, _, height, width = x.shape
         side_by_side = how.over_tasks == "stack"
         if how.over_tasks == "auto":
@@ -75,6 +81,17 @@ class Convolutional(Model):
             values = num_examples * height * width * filters
             side_by_side = values <= _LARGEST_SIDE_BY_SIDE
         return Plan(self.network, num_tasks if side_by_side else 1, how.own)
+
+
+def image_shape(input_shape: Sequence[int]) -> tuple[int, int, int]:
+    """Channels, height and width, or a clear error."""
+    if len(input_shape) != 3:
+        raise ConfigError(
+            f"the shape of one input is {list(input_shape)}, but this model takes images: "
+            "channels, height and width; use the model 'mlp' for vectors."
+        )
+    num_channels, height, width = input_shape
+    return num_channels, height, width
 
 
 def _trains(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch import nn
 
 from alfa.errors import ConfigError, check_choice
 from alfa.models._base import register_model
-from alfa.models._convolutional import Convolutional
+from alfa.models._convolutional import Convolutional, image_shape
 from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Stage, Sum
 from alfa.types import Count
 
@@ -52,7 +52,7 @@ class ResNet12(Convolutional):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_channels, height, width = input_shape
+        num_channels, height, width = image_shape(input_shape)
         check_choice("pooling", pooling, ("four", "three"))
         if len(filters) != 4 or min(filters) < 1:
             raise ConfigError(f"`filters` is {list(filters)}, but must be four numbers, 1 or more.")

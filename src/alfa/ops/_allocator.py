@@ -32,5 +32,6 @@ def keep_memory() -> bool:
     if os.environ.get(SWITCH) == "0" or platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 64 << 20}
+    # A threshold of -1 is none: nothing is given back, however much lies free.
+    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1, _M_TOP_PAD: 64 << 20}
     return all(mallopt(key, value) == 1 for key, value in settings.items())

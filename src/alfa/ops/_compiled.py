@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
+import threading
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -14,26 +15,53 @@ from torch import Tensor
 # Beyond this many multiplications torch's own threads and blocked products win.
 _MOST_WORK = 2_000_000
 
+_DTYPES = (torch.float32, torch.float64)
+
+_of_thread = threading.local()
+
 
 @functools.cache
 def _have_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    """Whether numba can be used; it takes longer to import than all of alfa."""
+    try:
+        importlib.import_module("numba")
+        kernels()
+    except ModuleNotFoundError:
+        return False
+    except Exception as error:  # whatever is wrong with an installation, torch serves
+        warnings.warn(
+            f"numba is installed but cannot be used, so plain torch serves, which is slower: "
+            f"{type(error).__name__}: {error}",
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 @functools.cache
 def kernels() -> ModuleType:
-    """The kernels, imported on first use: numba takes longer to import than all of alfa."""
+    """The kernels of small perceptrons, imported on first use."""
     return importlib.import_module("alfa.ops._kernels")
 
 
+@functools.cache
+def update_kernels() -> ModuleType:
+    """The kernels of the inner update."""
+    return importlib.import_module("alfa.ops._update_kernels")
+
+
 def norm_kernels() -> ModuleType:
-    """The kernels of batch normalisation, imported on first use too; as many threads as torch."""
+    """The kernels of batch normalisation, which use as many threads as torch does."""
     number = torch.get_num_threads()
     module = _norm_kernels()
-    module.use_threads(number)
-    if torch.get_num_threads() != number:
-        # The first use starts numba's threads, which share torch's library and reset its number.
-        torch.set_num_threads(number)
+    # numba keeps a number for each thread, and looking it up costs more than a small kernel.
+    if getattr(_of_thread, "number", None) != number:
+        module.use_threads(number)
+        _of_thread.number = number
+        if torch.get_num_threads() != number:
+            # The first use starts numba's threads, which share torch's library and reset its
+            # number.
+            torch.set_num_threads(number)
     return module
 
 
@@ -44,20 +72,21 @@ def _norm_kernels() -> ModuleType:
 
 def worth_it(*tensors: Tensor, work: int) -> bool:
     """Whether the compiled kernels can take these tensors, and would be faster."""
-    first = tensors[0]
+    dtype = tensors[0].dtype
     return (
         work <= _MOST_WORK
-        and first.dtype in (torch.float32, torch.float64)
-        and all(t.device.type == "cpu" and t.dtype == first.dtype for t in tensors)
+        and dtype in _DTYPES
+        and all(t.is_cpu and t.dtype == dtype for t in tensors)
         and _have_numba()
     )
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
     """Contiguous arrays; those to be written to must come from contiguous tensors."""
-    return [
-        None
-        if tensor is None
-        else (tensor if tensor.is_contiguous() else tensor.contiguous()).detach().numpy()
-        for tensor in tensors
-    ]
+    return [None if tensor is None else array(tensor) for tensor in tensors]
+
+
+def array(tensor: Tensor) -> Any:
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return (tensor if tensor.is_contiguous() else tensor.contiguous()).numpy()

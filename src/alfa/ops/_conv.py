@@ -53,7 +53,7 @@ def conv_backward(
     )
     return (
         _last(in_x) if dx else None,
-        in_w.contiguous().view(kernel.shape) if dw else None,
+        in_w.unflatten(0, kernel.shape[:2]) if dw else None,
     )
 
 

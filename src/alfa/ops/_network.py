@@ -2,7 +2,8 @@
 
 `network` can be differentiated twice: its backward pass is an operation too, whose own backward
 is the tangent. With v the gradient in (dx, dw), the gradient in dy is the tangent of y in the
-direction v, and that in (x, w) the tangent of (dx, dw) there, at a constant dy.
+direction v, and that in (x, w) the tangent of (dx, dw) there, at a constant dy, as the Hessian of
+dy' f in (x, w) is symmetric.
 
 `network_gradients` goes through the loss as well. The Hessian H of the loss in w is symmetric, so
 the outer gradient v' H is the tangent of the gradient in the direction v, in one pass forwards
@@ -11,7 +12,8 @@ and one back; the derivative of the loss at the outputs, small as they are, is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -39,9 +41,17 @@ class Plan(NamedTuple):
         for first in range(0, num_tasks, self.at_once):
             yield slice(first, min(first + self.at_once, num_tasks))
 
-    def forward(self, x: Tensor, w: Sequence[Tensor]) -> tuple[Tensor, Tape]:
+    def forward(
+        self,
+        x: Tensor,
+        w: Sequence[Tensor],
+        *,
+        wanted: Sequence[bool] | None = None,
+        keeps: bool = True,
+        tangents: bool = True,
+    ) -> tuple[Tensor, Tape]:
         """The outputs of a group of tasks."""
-        tape = Tape(w, x.shape[0], self.own)
+        tape = Tape(w, x.shape[0], self.own, wanted=wanted, keeps=keeps, tangents=tangents)
         return _left(self.stage.forward(_entered(x), tape), tape), tape
 
 
@@ -118,7 +128,7 @@ class _Network(torch.autograd.Function):
         keep = any(ctx.needs_input_grad)
         outputs, tapes = [], []
         for tasks in plan.groups(x.shape[0]):
-            output, tape = plan.forward(x[tasks], [p[tasks] for p in w])
+            output, tape = plan.forward(x[tasks], [p[tasks] for p in w], keeps=keep)
             outputs.append(output)
             if keep:
                 tapes.append(tape)
@@ -140,25 +150,24 @@ class _NetworkBackward(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, packed: Any, dy: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
         skeleton, num_inputs, keep, need_dx = packed
         x, *w = tensors[:num_inputs]
-        tapes = _unpack(skeleton, tensors[num_inputs:])
+        tapes = [_unpacked(tape, tensors[num_inputs:]) for tape in skeleton]
         dx = torch.empty_like(x) if need_dx else None
         dw = [torch.empty_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
             tape.set_tangents(keep)
-            own_dx, own_dw = plan.stage.backward(_entered(dy[tasks]), tape, need_dx=need_dx)
-            for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
-                if all_tasks is not None and own is not None:
-                    all_tasks[tasks] = _left(own, tape) if own is own_dx else own
+            own = plan.stage.backward(_entered(dy[tasks]), tape, need_dx=need_dx)
+            _put(dx, dw, tasks, own, tape)
         if keep:
             _save(ctx, tapes, x, *w)
+        # A direction that nothing depends on is None then, and costs nothing.
+        ctx.set_materialize_grads(False)
         ctx.plan, ctx.need_dx, ctx.num_given = plan, need_dx, 3 + len(tensors)
         return (dx, *dw)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, vx: Maybe, *v: Maybe) -> tuple[Any, ...]:
-        x, *w = ctx.saved_tensors[: ctx.num_inputs]
-        tapes = _unpack(ctx.skeleton, ctx.saved_tensors[ctx.num_inputs :])
+        (x, *w), tapes = _restored(ctx)
         plan: Plan = ctx.plan
         ddys = []
         dx = torch.zeros_like(x) if ctx.need_dx else None
@@ -167,14 +176,13 @@ class _NetworkBackward(torch.autograd.Function):
             xdot = None if vx is None else _entered(vx[tasks])
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
             ydot = plan.stage.tangent(xdot, wdot, tape)
-            assert ydot is not None, "the network has parameters, and so a tangent"
-            ddys.append(_left(ydot, tape))
-            own_dx, own_dw = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
-            for all_tasks, own in zip((dx, *dw), (own_dx, *own_dw), strict=True):
-                if all_tasks is not None and own is not None:
-                    all_tasks[tasks] = _left(own, tape) if own is own_dx else own
+            ddys.append(None if ydot is None else _left(ydot, tape))
+            own = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
+            _put(dx, dw, tasks, own, tape)
         saved = (None,) * (ctx.num_given - 4 - len(w))
-        return None, None, torch.cat(ddys), dx, *dw, *saved
+        # Either every task has a tangent or none has.
+        ddy = None if ddys[0] is None else torch.cat([d for d in ddys if d is not None])
+        return None, None, ddy, dx, *dw, *saved
 
 
 class _Gradients(torch.autograd.Function):
@@ -192,17 +200,17 @@ class _Gradients(torch.autograd.Function):
         losses, tapes, ends = [], [], []
         gradients = [torch.empty_like(p) for p, want in zip(w, wanted, strict=True) if want]
         for tasks in plan.groups(x.shape[0]):
-            outputs, tape = plan.forward(x[tasks], [p[tasks] for p in w])
+            outputs, tape = plan.forward(
+                x[tasks], [p[tasks] for p in w], wanted=wanted, tangents=keep
+            )
             outputs.requires_grad_()
             with torch.enable_grad():
                 own_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
                 (dy,) = torch.autograd.grad(own_losses.sum(), outputs, create_graph=keep)
             losses.append(own_losses.detach())
-            tape.set_tangents(keep)
             _, dw = plan.stage.backward(_entered(dy.detach()), tape, need_dx=False)
-            own = (p for p, want in zip(dw, wanted, strict=True) if want)
-            for all_tasks, gradient in zip(gradients, own, strict=True):
-                all_tasks[tasks] = gradient
+            own = [p for p, want in zip(dw, wanted, strict=True) if want]
+            _put(None, gradients, tasks, (None, own), tape)
             if keep:
                 tapes.append(tape)
                 ends.append((outputs, dy))
@@ -211,33 +219,42 @@ class _Gradients(torch.autograd.Function):
         ctx.plan, ctx.wanted, ctx.ends = plan, wanted, ends
         joined = torch.cat(losses)
         ctx.mark_non_differentiable(joined)
+        ctx.set_materialize_grads(False)
         return joined, *gradients
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor, *v: Tensor) -> tuple[Any, ...]:
-        w = ctx.saved_tensors[: ctx.num_inputs]
-        tapes = _unpack(ctx.skeleton, ctx.saved_tensors[ctx.num_inputs :])
+    def backward(ctx: Any, _: Maybe, *v: Maybe) -> tuple[Any, ...]:
+        w, tapes = _restored(ctx)
         plan: Plan = ctx.plan
         products = [torch.zeros_like(p) for p in w]
         groups = zip(tapes, plan.groups(len(w[0])), ctx.ends, strict=True)
         for tape, tasks, (outputs, dy) in groups:
             given = iter(v)
-            wdot = [next(given)[tasks].contiguous() if want else None for want in ctx.wanted]
+            dots = [next(given) if want else None for want in ctx.wanted]
+            wdot = [None if dot is None else dot[tasks].contiguous() for dot in dots]
             ydot = plan.stage.tangent(None, wdot, tape)
-            assert ydot is not None, "the network has parameters, and so a tangent"
-            ydot = _left(ydot, tape)
             dydot: Maybe = None
-            if dy.requires_grad:
+            if ydot is not None and dy.requires_grad:
                 (dydot,) = torch.autograd.grad(
-                    dy, outputs, ydot, allow_unused=True, retain_graph=True
+                    dy, outputs, _left(ydot, tape), allow_unused=True, retain_graph=True
                 )
             entered = None if dydot is None else _entered(dydot)
             dw = plan.stage.backward_tangent(entered, wdot, tape, need_dx=False)[1]
-            for product, own in zip(products, dw, strict=True):
-                if own is not None:
-                    product[tasks] = own
+            _put(None, products, tasks, (None, dw), tape)
         return (None, None, None, None, None, *products)
+
+
+def _put(
+    dx: Maybe, dw: list[Tensor], tasks: slice, own: tuple[Maybe, list[Maybe]], tape: Tape
+) -> None:
+    """Write the gradients of a group of tasks to their place among all."""
+    own_dx, own_dw = own
+    if dx is not None and own_dx is not None:
+        dx[tasks] = _left(own_dx, tape)
+    for all_tasks, gradient in zip(dw, own_dw, strict=True):
+        if gradient is not None:
+            all_tasks[tasks] = gradient
 
 
 def _entered(x: Tensor) -> Tensor:
@@ -256,31 +273,39 @@ class _Slot(int):
 def _save(ctx: Any, tapes: list[Tape], *inputs: Tensor) -> None:
     """Give all tensors to autograd, which frees them as soon as they have been used."""
     tensors: list[Tensor] = []
-    ctx.skeleton, ctx.num_inputs = _pack(tapes, tensors), len(inputs)
+    ctx.skeleton, ctx.num_inputs = [_packed(tape, tensors) for tape in tapes], len(inputs)
     ctx.save_for_backward(*inputs, *tensors)
 
 
-def _pack(node: Any, tensors: list[Tensor]) -> Any:
+def _restored(ctx: Any) -> tuple[Sequence[Tensor], list[Tape]]:
+    """The inputs and the tapes."""
+    # Every look at them calls the hooks that a user may have set.
+    tensors = ctx.saved_tensors
+    inputs, rest = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+    return inputs, [_unpacked(tape, rest) for tape in ctx.skeleton]
+
+
+def _packed(tape: Tape, tensors: list[Tensor]) -> Tape:
     """The same with slots for the tensors, which go to the list."""
-    if isinstance(node, Tensor):
-        tensors.append(node)
-        return _Slot(len(tensors) - 1)
-    if isinstance(node, Tape):
-        return Tape(**{name: _pack(value, tensors) for name, value in vars(node).items()})
-    if isinstance(node, list | tuple) and not isinstance(node, torch.Size):
-        return _rebuilt(node, [_pack(item, tensors) for item in node])
-    return node
+
+    def slots(items: Sequence[Any]) -> Sequence[Any]:
+        packed = []
+        for item in items:
+            is_tensor = isinstance(item, Tensor)
+            packed.append(_Slot(len(tensors)) if is_tensor else item)
+            if is_tensor:
+                tensors.append(item)
+        return packed
+
+    return _with(tape, slots, [_packed(part, tensors) for part in tape.parts])
 
 
-def _unpack(node: Any, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(node, _Slot):
-        return tensors[node]
-    if isinstance(node, Tape):
-        return Tape(**{name: _unpack(value, tensors) for name, value in vars(node).items()})
-    if isinstance(node, list | tuple) and not isinstance(node, torch.Size):
-        return _rebuilt(node, [_unpack(item, tensors) for item in node])
-    return node
+def _unpacked(tape: Tape, tensors: Sequence[Tensor]) -> Tape:
+    def filled(items: Sequence[Any]) -> Sequence[Any]:
+        return [tensors[item] if type(item) is _Slot else item for item in items]
+
+    return _with(tape, filled, [_unpacked(part, tensors) for part in tape.parts])
 
 
-def _rebuilt(node: Any, items: list[Any]) -> Any:
-    return type(node)(*items) if hasattr(node, "_fields") else type(node)(items)
+def _with(tape: Tape, new: Callable[[Sequence[Any]], Sequence[Any]], parts: list[Tape]) -> Tape:
+    return replace(tape, w=new(tape.w), saved=new(tape.saved), dy=new(tape.dy), parts=parts)

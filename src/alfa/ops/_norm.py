@@ -31,6 +31,7 @@ and zdot xhat over the own examples:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,11 +79,7 @@ class NormPoolAct(NamedTuple):
 
     def check(self, num_examples: int, height: int, width: int) -> None:
         """Refuse what cannot be pooled or normalised."""
-        if height < self.size or width < self.size:
-            raise ConfigError(
-                f"images of {height} x {width} are too small for another {self.size} x {self.size} "
-                "pooling; use larger images or fewer blocks."
-            )
+        _check_windows(height, width, self.size)
         if self.own is not None and not 1 <= self.own <= num_examples:
             raise ConfigError(
                 f"`own` is {self.own}, but there are {num_examples} examples to take statistics of."
@@ -107,9 +104,8 @@ class NormPoolAct(NamedTuple):
                 *_rows(zs, places, a),
             )
             return a, self._saved(z, a, zs, places, mean, scale)
-        sign = torch.where(gamma < 0, -torch.ones_like(gamma), torch.ones_like(gamma))
-        places = (_windows(z, self.size) * sign[:, None]).argmax(-1).byte()
-        zs = _selected(z, places, self.size)
+        # Where gamma is 0 all values of a window are equal, and the first counts.
+        zs, places = _pooled(z, self.size, gamma.sign())
         var, mean = torch.var_mean(z[: self.own], (0, 1, 2), correction=0)
         scale = (var + EPS).rsqrt()
         y = gamma * ((zs - mean) * scale) + beta
@@ -171,7 +167,7 @@ class NormPoolAct(NamedTuple):
         gammadot: Tensor,
         gamma: Tensor,
         saved: Saved,
-        sums: tuple[Tensor, Tensor],
+        sums: Sequence[Tensor],
         moments: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The derivatives of dz, S1 and S2 in the direction of the tangent."""
@@ -253,49 +249,53 @@ class PoolSaved(NamedTuple):
 
 
 class PoolAct(NamedTuple):
-    """Max pooling and leaky ReLU alone; away from ties both are linear, so two passes are enough.
+    """ReLU and max pooling alone; away from ties both are linear, so two passes are enough.
 
     Attributes:
         size: the side of a window.
-        padding: of zeros around the image, for a slope of 0.
-        slope: of the leaky ReLU.
+        padding: of zeros around the image, which change nothing but the number of windows.
     """
 
     size: int = 2
     padding: int = 0
-    slope: float = 0.0
 
     def forward(self, y: Tensor) -> tuple[Tensor, PoolSaved]:
         """The output, and what the other passes need."""
         y = self._padded(y)
+        _check_windows(y.shape[1], y.shape[2], self.size)
         if _use_kernels(y):
-            selected, index = _empty_pooled(y, self.size)
+            selected, places = _empty_pooled(y, self.size)
             kernels, ones = compiled.norm_kernels(), y.new_ones(y.shape[-1]).numpy()
             sums = np.empty((kernels.PARTS, 2, len(ones)))
-            (image,) = compiled.arrays(y)
-            kernels.select(image, self.size, 0, ones, ones, sums, *_rows(selected, index))
+            image = compiled.array(y)
+            kernels.select(image, self.size, 0, ones, ones, sums, *_rows(selected, places))
         else:
-            index = _windows(y, self.size).argmax(-1).byte()
-            selected = _selected(y, index, self.size)
-        a = torch.where(selected > 0, selected, selected * self.slope)
-        return a, PoolSaved(a, index, y.shape)
+            selected, places = _pooled(y, self.size)
+        a = selected.relu()
+        return a, PoolSaved(a, places, y.shape)
 
     def backward(self, da: Tensor, saved: PoolSaved) -> Tensor:
         """The gradient in the input; of the tangent of the output gradient, its tangent."""
-        u = torch.where(saved.a > 0, da, da * self.slope)
-        image = _put_back(u, saved.places, saved.shape, self.size)
+        image = _put_back(da * (saved.a > 0), saved.places, saved.shape, self.size)
         _, height, width, _ = saved.shape
         p = self.padding
         return image[:, p : height - p, p : width - p].contiguous()
 
     def tangent(self, ydot: Tensor, saved: PoolSaved) -> Tensor:
         """The tangent of the output."""
-        selected = _selected(self._padded(ydot), saved.places, self.size)
-        return torch.where(saved.a > 0, selected, selected * self.slope)
+        return _selected(self._padded(ydot), saved.places, self.size) * (saved.a > 0)
 
     def _padded(self, y: Tensor) -> Tensor:
         p = self.padding
         return torch.nn.functional.pad(y, (0, 0, p, p, p, p)) if p else y
+
+
+def _check_windows(height: int, width: int, size: int) -> None:
+    if height < size or width < size:
+        raise ConfigError(
+            f"images of {height} x {width} are too small for another {size} x {size} "
+            "pooling; use larger images or fewer blocks."
+        )
 
 
 def _use_kernels(tensor: Tensor) -> bool:
@@ -305,10 +305,10 @@ def _use_kernels(tensor: Tensor) -> bool:
 def _empty_pooled(image: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Where the selected values and their places go; without pooling all are selected."""
     if size == 1:
-        return image, torch.empty(0, image.shape[-1], dtype=torch.uint8)
+        return image, image.new_empty(0, image.shape[-1], dtype=torch.uint8)
     num_examples, height, width, num_channels = image.shape
     shape = (num_examples, height // size, width // size, num_channels)
-    return image.new_empty(shape), torch.empty(shape, dtype=torch.uint8)
+    return image.new_empty(shape), image.new_empty(shape, dtype=torch.uint8)
 
 
 def _number(value: float, like: Tensor) -> Any:
@@ -319,9 +319,18 @@ def _number(value: float, like: Tensor) -> Any:
 def _rows(*tensors: Tensor | None) -> list[Any]:
     """``[row, channel]``, the arrays to read from or to write to."""
     return [
-        None if tensor is None else tensor.detach().numpy().reshape(-1, tensor.shape[-1])
+        None if tensor is None else compiled.array(tensor).reshape(-1, tensor.shape[-1])
         for tensor in tensors
     ]
+
+
+def _pooled(image: Tensor, size: int, sign: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The largest sign * value of every window and its place, by torch."""
+    if size == 1:
+        return _empty_pooled(image, size)
+    windows = _windows(image, size)
+    places = (windows if sign is None else windows * sign[:, None]).argmax(-1).byte()
+    return _selected(image, places, size), places
 
 
 def _windows(image: Tensor, size: int) -> Tensor:

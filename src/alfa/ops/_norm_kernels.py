@@ -36,12 +36,12 @@ def use_threads(number):
 
 @_inline
 def _place(row, shape, size):
-    """Of a row of windows: its example, its own number there, and its first and last line."""
+    """Of a row of windows: its example, and its first and last line there."""
     _, height, _, _ = shape
     num_rows = height // size
     example, i = row // num_rows, row % num_rows
     end = height if i == num_rows - 1 else (i + 1) * size
-    return example, i, size * i, end
+    return example, size * i, end
 
 
 @_jit
@@ -57,7 +57,7 @@ def select(z, size, own, sign, shift, sums, selected, index):
         first, second = np.zeros(num_channels, z.dtype), np.zeros(num_channels, z.dtype)
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
-            example, _, top, end = _place(row, z.shape, size)
+            example, top, end = _place(row, z.shape, size)
             if example < own:
                 first[:] = 0
                 second[:] = 0
@@ -127,7 +127,7 @@ def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
         first, second = np.zeros(num_channels, z.dtype), np.zeros(num_channels, z.dtype)
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
-            example, _, top, end = _place(row, z.shape, size)
+            example, top, end = _place(row, z.shape, size)
             if example < own:
                 first[:] = 0
                 second[:] = 0
@@ -186,7 +186,7 @@ def _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, s
         put = np.zeros(num_channels, z.dtype)
         nothing = z.dtype.type(0)
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
-            example, _, top, end = _place(row, z.shape, size)
+            example, top, end = _place(row, z.shape, size)
             if example < own:
                 for h in range(top, end):
                     for w in range(width):
@@ -230,7 +230,8 @@ def forward(z, size, own, gamma, beta, slope, eps, mean, scale, zs, index, a):
     _, height, width, num_channels = z.shape
     num = own * height * width
     sums = np.empty((PARTS, 2, num_channels))
-    sign = np.where(gamma < 0, -1, 1).astype(z.dtype)
+    # Where gamma is 0 all values of a window are equal, and the first counts.
+    sign = np.sign(gamma)
     # Sums of squares are taken around a value of the channel, or they would cancel.
     shift = z[0, 0, 0].copy()
     select(z, size, own, sign, shift, sums, zs, index)

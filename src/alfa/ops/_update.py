@@ -1,20 +1,24 @@
 """The inner update (Eq. 4) and the learning state, over all layers at once.
 
-With small networks the number of operations, not the arithmetic, is what an inner step costs.
-There, one product with a matrix of zeros and ones gathers or spreads the values of all layers.
+The number of operations, not the arithmetic, is what these cost beside an inner step. With small
+networks, one product with a matrix of zeros and ones gathers or spreads the values of all layers;
+with larger ones a compiled loop does, or, where there is none, torch layer by layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from alfa.ops import _compiled as compiled
 from alfa.types import Layers, Params, Rates
 
-# Entries of that matrix beyond which working layer by layer is faster.
-_LARGEST_MATRIX = 1_000_000
+# Entries of that matrix beyond which the other ways are faster.
+_LARGEST_MATRIX = 200_000
 
 
 def layer_means(params: Params) -> Tensor:
@@ -25,6 +29,8 @@ def layer_means(params: Params) -> Tensor:
     flat, layers = params.flat, params.layers
     if _small(layers):
         return flat @ layers.averages(flat.device, flat.dtype)
+    if compiled.worth_it(flat, work=0):
+        return _Means.apply(flat, layers)  # type: ignore[no-any-return, no-untyped-call]
     return torch.stack([part.mean(1) for part in flat.split(layers.sizes, dim=1)], dim=1)
 
 
@@ -55,20 +61,76 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
     """
     alpha, beta = rates.alpha, rates.beta
     if isinstance(alpha, Tensor) and isinstance(beta, Tensor) and not _small(params.layers):
-        return params.like(_layer_by_layer(params, grads, alpha, beta))
+        return params.like(_by_layers(params, grads, alpha, beta))
     alpha, beta = _element_wise(alpha, params), _element_wise(beta, params)
     return params.like(beta * params.flat - alpha * grads.flat)
 
 
-def _layer_by_layer(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
+def _by_layers(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
     """The same without a rate for each of many parameters, which autograd would have to keep."""
-    num_layers = len(params.layers)
-    alphas, betas = (
-        torch.atleast_2d(rate).expand(-1, num_layers).split(1, dim=1) for rate in (alpha, beta)
-    )
-    thetas, gs = (rows.flat.split(params.layers.sizes, dim=1) for rows in (params, grads))
-    layers = zip(alphas, betas, thetas, gs, strict=True)
-    return torch.cat([b * theta - a * g for a, b, theta, g in layers], dim=1)
+    layers = params.layers
+    alpha, beta = (torch.atleast_2d(rate).expand(-1, len(layers)) for rate in (alpha, beta))
+    if compiled.worth_it(params.flat, grads.flat, alpha, beta, work=0):
+        alpha, beta = (rate.expand(params.num_tasks, -1) for rate in (alpha, beta))
+        return _Update.apply(params.flat, grads.flat, alpha, beta, layers)  # type: ignore[no-any-return, no-untyped-call]
+    thetas, gs = (rows.flat.split(layers.sizes, dim=1) for rows in (params, grads))
+    parts = zip(alpha.split(1, dim=1), beta.split(1, dim=1), thetas, gs, strict=True)
+    return torch.cat([b * theta - a * g for a, b, theta, g in parts], dim=1)
+
+
+class _Means(torch.autograd.Function):
+    """A linear map, so its derivative is its transpose, and that one's derivative the map again."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, layers: Layers) -> Tensor:
+        ctx.layers = layers
+        means = flat.new_empty(len(flat), len(layers))
+        compiled.update_kernels().means(*_with_bounds(layers, flat), *compiled.arrays(means))
+        return means
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+        return _MeansTransposed.apply(d, ctx.layers), None  # type: ignore[no-untyped-call]
+
+
+class _MeansTransposed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, layers: Layers) -> Tensor:
+        ctx.layers = layers
+        rows = d.new_empty(len(d), int(layers.bounds[-1]))
+        kernels = compiled.update_kernels()
+        kernels.means_transposed(*_with_bounds(layers, d), *compiled.arrays(rows))
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> tuple[Any, ...]:
+        return _Means.apply(v, ctx.layers), None  # type: ignore[no-untyped-call]
+
+
+class _Update(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, grads: Tensor, alpha: Tensor, beta: Tensor, layers: Layers
+    ) -> Tensor:
+        updated = torch.empty_like(theta, memory_format=torch.contiguous_format)
+        given = _with_bounds(layers, theta, grads, alpha, beta)
+        compiled.update_kernels().update(*given, *compiled.arrays(updated))
+        ctx.save_for_backward(theta, grads, alpha, beta)
+        ctx.layers = layers
+        return updated
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        found = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in saved]
+        given = _with_bounds(ctx.layers, d, *saved)
+        compiled.update_kernels().update_backward(*given, *compiled.arrays(*found))
+        return *found, None
+
+
+def _with_bounds(layers: Layers, *tensors: Tensor) -> list[Any]:
+    return [*compiled.arrays(*tensors), layers.bounds]
 
 
 def _small(layers: Layers) -> bool:

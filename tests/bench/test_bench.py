@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+from collections import Counter
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from alfa.bench import WORKS, Work, compare, measure, rivals_of
+from alfa.bench import WORKS, Work, WorkerError, compare, measure, rivals_of, worker
 from alfa.bench.limit import convolutions
 from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
 from alfa.bench.worker import Worker
-from alfa.ops.stages import Conv
+from alfa.errors import AlfaError
+from alfa.models import Conv4
 
+aten = torch.ops.aten
 SMALL = Work("small", 16, 1, 1, 2)
 SINUSOID = WORKS["sinusoid"]
 
@@ -23,7 +30,6 @@ def gradients(learner):
 @pytest.mark.parametrize("work", [SMALL, SINUSOID], ids=["images", "sinusoid"])
 def test_every_engine_computes_the_same(engine, work) -> None:
     learner, episode = work.learner(torch.float64), work.episode(torch.float64)
-    episode = episode.to("cpu", torch.float64)
     loss = learner(episode).query_losses.mean()
     loss.backward()
     ours = [loss.detach(), *gradients(learner)]
@@ -33,46 +39,95 @@ def test_every_engine_computes_the_same(engine, work) -> None:
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
 
-def count_products(monkeypatch, run):
-    """How many products of convolutions a run makes: for each layer, by its input's channels."""
-    products: dict[int, int] = {}
+@pytest.mark.parametrize("work", [SMALL, SINUSOID], ids=["images", "sinusoid"])
+def test_an_episode_has_the_type_asked_for(work) -> None:
+    episode = work.episode(torch.float64)
+    assert episode.support_x.dtype == episode.query_x.dtype == torch.float64
+    assert SINUSOID.episode(torch.float64).query_y.dtype == torch.float64
 
-    def counted(name, of):
-        original = getattr(Conv, name)
 
-        def wrapped(self, *args, **options):
-            tape = args[-1]
-            channels = tape.w[0].shape[2]
-            products[channels] = products.get(channels, 0) + of(options)
-            return original(self, *args, **options)
+@pytest.mark.parametrize("num_blocks", [1, 3])
+def test_the_plain_model_has_as_many_blocks_as_its_model(num_blocks) -> None:
+    model = Conv4((1, 16, 16), 5, filters=4, num_blocks=num_blocks)
+    x = torch.randn(3, 1, 16, 16)
+    torch.testing.assert_close(PlainConv4(model)(x), model(x))
 
-        monkeypatch.setattr(Conv, name, wrapped)
 
-    counted("forward", lambda options: 1)
-    counted("backward", lambda options: 1 + options["need_dx"])
-    counted("tangent", lambda options: 0)
-    counted("backward_tangent", lambda options: 2 + 4 * options["need_dx"])
-    run()
+class Products(TorchDispatchMode):
+    """Sees the operations of a run.
+
+    Attributes:
+        found: how many products of convolutions there are, by the shapes of their operands.
+        by_channels: the same by the channels of a layer's input.
+        others: all other operations that compute or copy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[object] = Counter()
+        self.by_channels: Counter[int] = Counter()
+        self.others: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        number, channels = self.products(function, args)
+        if number:
+            shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor))
+            self.found[function, shapes] += number
+            self.by_channels[channels] += number
+        elif not function.is_view:
+            self.others.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+    @staticmethod
+    def products(function, args) -> tuple[int, int]:
+        """How many an operation makes, and the channels of their input."""
+        if function is aten.convolution.default:
+            return 1, args[1].shape[1]
+        if function is aten.convolution_backward.default:
+            return sum(args[-1]), args[2].shape[1]
+        # The patches of one or of two tasks.
+        is_product = function is aten.mm.default and {9, 18} & set(args[0].shape)
+        return (1, 1) if is_product else (0, 0)
+
+
+def products_of(run) -> Products:
+    with Products() as products:
+        run()
     return products
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_the_limit_makes_the_products_of_an_iteration(monkeypatch, train) -> None:
+def test_the_limit_makes_the_products_of_an_iteration(train) -> None:
     learner, episode = SMALL.learner(), SMALL.episode()
-    products = count_products(monkeypatch, convolutions(learner, episode, train=train))
+    products = products_of(convolutions(learner, episode, train=train))
     # The support sets lie side by side; the query sets of the two tasks are too large for that.
     per_step, query = ((4, 9), (2, 3)) if train else ((2, 3), (1, 1))
     first, other = (5 * per_step[layer] + 2 * query[layer] for layer in (0, 1))
-    assert products == {1: first, 48: 3 * other}
+    assert products.by_channels == {1: first, 48: 3 * other}
+
+    def iteration() -> None:
+        if train:
+            learner(episode).query_losses.mean().backward()
+        else:
+            learner(episode, order="none")
+
+    assert products_of(iteration).found == products.found
 
 
-def test_an_iteration_makes_no_more_products_than_the_limit(monkeypatch) -> None:
-    learner, episode = SMALL.learner(), SMALL.episode()
+def test_three_channels_make_the_same_products() -> None:
+    work = Work("small, in colour", 16, 3, 1, 2)
+    learner, episode = work.learner(), work.episode()
+    products = products_of(convolutions(learner, episode, train=True))
+    iteration = products_of(lambda: learner(episode).query_losses.mean().backward())
+    assert products.found == iteration.found
 
-    def run():
-        learner(episode).query_losses.mean().backward()
 
-    assert count_products(monkeypatch, run) == {1: 5 * 4 + 2 * 2, 48: 3 * (5 * 9 + 2 * 3)}
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_limit_makes_nothing_but_products(channels) -> None:
+    work = Work("small", 16, channels, 1, 2)
+    products = products_of(convolutions(work.learner(), work.episode(), train=True))
+    # What is left is the layout of weights, which the products do themselves.
+    assert products.others <= {"block_diag", "clone"}
 
 
 @pytest.mark.parametrize("work", WORKS)
@@ -86,27 +141,57 @@ def test_higher_is_left_out_where_it_is_not_installed(monkeypatch) -> None:
     assert rivals_of("sinusoid") == ["plain"]
 
 
-def test_two_processes_take_turns_and_the_best_round_counts(monkeypatch) -> None:
-    turns: list[str] = []
-    times = {"alfa": iter([9, 0.1, 0.3, 0.2, 0.25]), "plain": iter([9, 1.0, 0.9, 0.8, 1.1])}
+def fake_workers(monkeypatch, times) -> list[str]:
+    """Workers that take the given times; returns the list of what they do."""
+    done: list[str] = []
 
     class Fake:
         def __init__(self, work, engine, *, keep_memory):
-            self.engine, self.keep_memory = engine, keep_memory
+            self.engine = engine
             assert keep_memory == (engine == "alfa")
+            done.append(f"{engine} starts")
 
         def run(self, iterations):
-            turns.append(f"{self.engine} {iterations}")
-            return {"seconds": next(times[self.engine]), "peak": 7, "loss": 0.0}
+            done.append(f"{self.engine} {iterations}")
+            return {"seconds": next(times[self.engine]), "peak": None, "loss": 0.0}
 
         def close(self):
-            turns.append("closed")
+            done.append("closed")
 
     monkeypatch.setattr(measure, "Worker", Fake)
     monkeypatch.setattr(measure, "_ROUND_SECONDS", 0.5)
+    return done
+
+
+def test_two_processes_take_turns_and_the_best_round_counts(monkeypatch) -> None:
+    times = {"alfa": iter([9, 0.1, 0.3, 0.2, 0.25]), "plain": iter([9, 1.0, 0.9, 0.8, 1.1])}
+    done = fake_workers(monkeypatch, times)
     result = compare("train-32", "plain", rounds=3)
-    assert turns[4:] == ["alfa 5", "plain 1"] * 3 + ["closed"] * 2
+    assert done[6:] == ["alfa 5", "plain 1"] * 3 + ["closed"] * 2
     assert (result.seconds, result.rival_seconds, result.ratio) == (0.2, 0.8, pytest.approx(4))
+    assert result.as_dict()["peak"] is None
+
+
+def test_the_second_process_starts_when_the_first_is_idle(monkeypatch) -> None:
+    times = {"alfa": iter([9, 0.1, 0.1]), "plain": iter([9, 1.0, 1.0])}
+    done = fake_workers(monkeypatch, times)
+    compare("train-32", "plain", rounds=1)
+    assert done[:6] == ["alfa starts", *["alfa 1"] * 2, "plain starts", *["plain 1"] * 2]
+
+
+def test_a_round_is_never_too_short(monkeypatch) -> None:
+    # 1.25 and 2.1 iterations of these times are half a second.
+    times = {"alfa": iter([9, 0.4, 0.4]), "plain": iter([9, 0.5 / 2.1, 0.2])}
+    done = fake_workers(monkeypatch, times)
+    compare("train-32", "plain", rounds=1)
+    assert done[6:8] == ["alfa 2", "plain 3"]
+
+
+def test_both_processes_are_closed_where_one_fails(monkeypatch) -> None:
+    done = fake_workers(monkeypatch, {"alfa": iter([9, 0.1]), "plain": iter([])})
+    with pytest.raises(StopIteration):
+        compare("train-32", "plain", rounds=1)
+    assert done[-2:] == ["closed"] * 2
 
 
 def test_a_worker_answers_and_ends() -> None:
@@ -119,3 +204,29 @@ def test_a_worker_answers_and_ends() -> None:
         assert answer["loss"] == pytest.approx(expected, rel=1e-6)
     finally:
         worker.close()
+
+
+def test_a_worker_that_was_killed_says_so() -> None:
+    worker = Worker("train-84", "plain", keep_memory=False)
+    worker._process.kill()
+    worker._process.wait()  # from now on the pipe to it is broken
+    try:
+        with pytest.raises(AlfaError, match=r"'train-84' with 'plain' .* exit code -9, .* memory"):
+            worker.run(1)
+    finally:
+        worker.close()
+
+
+def test_a_worker_that_fails_names_its_work_and_its_exit_code(capfd) -> None:
+    worker = Worker("nothing", "limit", keep_memory=True)
+    try:
+        with pytest.raises(WorkerError, match=r"'nothing' with 'limit' .* exit code 1, .* above"):
+            worker.run(1)
+        assert "KeyError: 'nothing'" in capfd.readouterr().err
+    finally:
+        worker.close()
+
+
+def test_without_the_module_resource_there_is_no_peak(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert runpy.run_path(worker.__file__)["_peak"]() is None

@@ -1,15 +1,20 @@
-"""The arithmetic limit: the convolutions of an iteration, and nothing else."""
+"""The arithmetic limit: the products of an iteration's convolutions, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from alfa.inner import Learner
 from alfa.models import AS_USUAL, Convolutional
-from alfa.ops.stages import Conv, Norm, Tape
+from alfa.ops._conv import Kernel, Patches, conv, conv_backward
+from alfa.ops.stages import Chain, Conv, Norm
 from alfa.types import Episode
+
+Product = Callable[[], object]
 
 
 def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable[[], float]:
@@ -17,7 +22,8 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
 
     Nine for every layer and step, four for the first, whose input has neither gradient nor
     tangent; for the queries three, and two for the first. Without an outer gradient three and two
-    for every step, and one for the queries.
+    for every step, and one for the queries. Kernels and patches are laid out beforehand, and
+    nothing is summed.
 
     Args:
         learner: whose model is a chain of convolutions and norms, such as `alfa.Conv4`.
@@ -26,48 +32,87 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
     """
     model = learner.model
     assert isinstance(model, Convolutional)
-    support = _passes(model, episode.support_x, tangents=train)
-    query = _passes(model, episode.query_x, tangents=False, backward=train)
+    step = _products(model, episode.support_x, backward=True, tangents=train)
+    query = _products(model, episode.query_x, backward=train, tangents=False)
 
     def run() -> float:
         with torch.no_grad():
-            for _ in range(learner.num_steps):
-                support()
-            query()
+            for product in step * learner.num_steps + query:
+                product()
         return 0.0
 
     return run
 
 
-def _passes(
-    model: Convolutional, x: torch.Tensor, *, tangents: bool, backward: bool = True
-) -> Callable[[], None]:
-    plan = model.plan(x, AS_USUAL)
+def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool) -> list[Product]:
+    """Those of one pass over all tasks."""
+    assert isinstance(model.network, Chain)
     num_tasks, num_examples, num_channels, height, width = x.shape
+    plan = model.plan(x, AS_USUAL)
     at_once = min(plan.at_once, num_tasks)
-    layers = []
-    for stage in model.network.stages:  # type: ignore[attr-defined]
+    of_group: list[Product] = []
+    for stage in model.network.stages:
         if isinstance(stage, Norm):
             height, width = height // stage.size, width // stage.size
         if not isinstance(stage, Conv):
             continue
-        shape = (num_examples, height, width)
         outputs, _, *side = model.get_parameter(stage.names[0]).shape
-        weight = torch.randn(at_once, outputs, num_channels, *side)
-        inputs = torch.randn(*shape, at_once * num_channels)
-        gradient = torch.randn(*shape, at_once * outputs)
-        layers.append((stage, inputs, weight, gradient))
+        of_layer = _of_layer if of_group else _of_first_layer
+        of_group += of_layer(
+            (num_examples, height, width),
+            (at_once, outputs, num_channels, *side),
+            backward=backward,
+            tangents=tangents,
+        )
         num_channels = outputs
+    return of_group * len(list(plan.groups(num_tasks)))
 
-    def run() -> None:
-        for _ in range(0, num_tasks, at_once):
-            for number, (conv, inputs, weight, gradient) in enumerate(layers):
-                tape = Tape([weight], at_once)
-                conv.forward(inputs, tape)
-                if backward:
-                    conv.backward(gradient, tape, need_dx=number > 0)
-                if tangents:
-                    conv.tangent(inputs if number > 0 else None, [weight], tape)
-                    conv.backward_tangent(gradient, [weight], tape, need_dx=number > 0)
 
-    return run
+def _of_layer(
+    images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
+) -> list[Product]:
+    w, v = (Kernel.of(torch.randn(weights)) for _ in range(2))
+    x, xdot = _random_inputs(images, weights)
+    dz, dzdot = _random_outputs(images, weights)
+    products: list[Product] = [partial(conv, x, w)]
+    if backward:
+        products += [partial(conv_backward, dz, x, w)]
+    if tangents:
+        products += [
+            partial(conv, x, v),
+            partial(conv, xdot, w),
+            partial(conv_backward, dzdot, x, w),
+            partial(conv_backward, dz, xdot, v),
+        ]
+    return products
+
+
+def _of_first_layer(
+    images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
+) -> list[Product]:
+    w, v = (torch.randn(weights) for _ in range(2))
+    x, _ = _random_inputs(images, weights)
+    dz, dzdot = _random_outputs(images, weights)
+    products: list[Product]
+    if Patches.fit(x, w):
+        patches = Patches.of(x)
+        products = [partial(Patches.conv, patches, weight, x.shape) for weight in (w, v)]
+        products += [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
+    else:
+        kernel = Kernel.of(w)
+        products = [partial(conv, x, weight) for weight in (kernel, Kernel.of(v))]
+        products += [partial(conv_backward, g, x, kernel, dx=False) for g in (dz, dzdot)]
+    z, zdot, dw, dwdot = products
+    return [z, *([dw] if backward else []), *([zdot, dwdot] if tangents else [])]
+
+
+def _random_inputs(images: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """x and xdot"""
+    shape = (*images, weights[0] * weights[2])
+    return torch.randn(shape), torch.randn(shape)
+
+
+def _random_outputs(images: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """dz and dzdot"""
+    shape = (*images, weights[0] * weights[1])
+    return torch.randn(shape), torch.randn(shape)

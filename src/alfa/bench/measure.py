@@ -45,7 +45,8 @@ class Comparison:
         work: its name.
         rival: the other engine.
         seconds: an iteration took with alfa.
-        peak: bytes of memory that the process with alfa reached.
+        peak: bytes of memory that the process with alfa reached; None where the system does not
+            tell.
         rival_seconds: an iteration took with the other.
         rival_peak: bytes that its process reached.
         rounds: of each, taking turns.
@@ -54,9 +55,9 @@ class Comparison:
     work: str
     rival: str
     seconds: float
-    peak: int
+    peak: int | None
     rival_seconds: float
-    rival_peak: int
+    rival_peak: int | None
     rounds: int
 
     @property
@@ -92,20 +93,20 @@ def compare(
         rival: the name of the other.
         rounds: how many turns each takes.
         on_round: called after each of them.
+
+    Raises:
+        WorkerError: one of the processes has ended before its time.
     """
     other = RIVALS[rival]
-    workers = [
-        Worker(work, "alfa", keep_memory=True),
-        Worker(work, other.engine, keep_memory=other.keep_memory),
-    ]
+    workers: list[Worker] = []
+    counts: list[int] = []
     best = [math.inf, math.inf]
-    peaks = [0, 0]
+    peaks: list[int | None] = [None, None]
     try:
-        # The first iteration compiles and allocates; the second says how many make a round.
-        counts = []
-        for worker in workers:
-            worker.run(1)
-            counts.append(max(1, round(_ROUND_SECONDS / worker.run(1)["seconds"])))
+        # The second starts when the first is idle, or its start would be in the first one's times.
+        for engine, keep_memory in (("alfa", True), (other.engine, other.keep_memory)):
+            workers.append(Worker(work, engine, keep_memory=keep_memory))
+            counts.append(_iterations_of_a_round(workers[-1]))
         for _ in range(rounds):
             for number, worker in enumerate(workers):
                 answer = worker.run(counts[number])
@@ -116,3 +117,9 @@ def compare(
         for worker in workers:
             worker.close()
     return Comparison(work, rival, best[0], peaks[0], best[1], peaks[1], rounds)
+
+
+def _iterations_of_a_round(worker: Worker) -> int:
+    worker.run(1)  # compiles and allocates
+    seconds: float = worker.run(1)["seconds"]
+    return math.ceil(_ROUND_SECONDS / seconds)

@@ -22,21 +22,19 @@ from alfa.types import Episode
 class PlainConv4(nn.Module):
     """4-CONV in plain operations, with the parameters of another one."""
 
-    def __init__(self, like: nn.Module, *, num_blocks: int = 4) -> None:
+    def __init__(self, like: nn.Module) -> None:
         super().__init__()
         for name, module in like.named_children():
             self.add_module(name, module)
-        self.num_blocks = num_blocks
 
     def forward(self, x: Tensor) -> Tensor:
-        for block in range(1, self.num_blocks + 1):
-            conv, norm = self.get_submodule(f"conv{block}"), self.get_submodule(f"norm{block}")
+        *blocks, linear = self.children()
+        for conv, norm in zip(blocks[::2], blocks[1::2], strict=True):
             assert isinstance(conv, nn.Conv2d)
             assert isinstance(norm, nn.BatchNorm2d)
             x = F.conv2d(x, conv.weight, conv.bias, padding=1)
             x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
             x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
-        linear = self.get_submodule("linear")
         assert isinstance(linear, nn.Linear)
         return F.linear(x.flatten(1), linear.weight, linear.bias)
 

@@ -61,7 +61,8 @@ class Work:
     def episode(self, dtype: torch.dtype = torch.float32) -> Episode:
         """Random images, 5 classes and 15 queries of each; or sinusoids."""
         if self.size is None:
-            return Sinusoids(num_support=self.shots).episode(0, num_tasks=self.num_tasks)
+            sinusoids = Sinusoids(num_support=self.shots)
+            return sinusoids.episode(0, num_tasks=self.num_tasks).to("cpu", dtype)
         generator = torch.Generator().manual_seed(1)
         support, query = 5 * self.shots, 75
         shape = (self.num_tasks, support + query, self.channels, self.size, self.size)

@@ -10,7 +10,17 @@ import typer
 from alfa.cli.train import Json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from alfa.bench import Comparison
+
+_LABELS = {
+    "plain": "plain",
+    "higher": "higher",
+    "plain_kept": "plain, kept",
+    "higher_kept": "higher, kept",
+    "limit": "convolutions alone",
+}
 
 
 def bench(
@@ -23,8 +33,8 @@ def bench(
 ) -> None:
     """Measure the engine on this machine, beside the plain way and, where installed, `higher`.
 
-    Two processes take turns, never at once; the best round of each counts. The limit is the time
-    of the convolutions alone.
+    Two processes take turns, never at once; the best round of each counts. The last row of a work
+    is the limit: its convolutions alone.
 
     Examples:
 
@@ -63,26 +73,40 @@ def bench(
 
 def _print(results: dict[str, dict[str, Comparison]]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("work", no_wrap=True)
-    for header in ("it/s", "GB", "plain", "higher", "plain*", "higher*", "limit"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for name, found in results.items():
-        seconds = min(comparison.seconds for comparison in found.values())
-        peak = max(comparison.peak for comparison in found.values())
-        ratios = [
-            f"{found[rival].ratio:.2f}x" if rival in found else "-"
-            for rival in ("plain", "higher", "plain_kept", "higher_kept")
-        ]
-        limit = f"{1 / found['limit'].ratio:.2f}" if "limit" in found else "-"
-        table.add_row(name, f"{1 / seconds:.2f}", f"{peak / 1e9:.2f}", *ratios, limit)
+    from alfa.bench import WORKS
+
     console = Console()
-    console.print(table)
+    for name, found in results.items():
+        console.print(f"{name}: {WORKS[name].title}", style="bold", highlight=False, soft_wrap=True)
+        console.print(_table(found))
+        console.print()
     console.print(
-        "\nplain, higher: how many times alfa's time an iteration takes there; with * where that "
-        "process keeps its memory, too.\nlimit: alfa's time over that of its convolutions alone.",
+        "ratio: alfa's speed over that of the row, from the rounds in which these two took turns.\n"
+        "alfa: the best of all its rounds, and the most memory.\n"
+        "kept: the process keeps the memory of large tensors, as alfa's does.",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _table(found: dict[str, Comparison]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    # The same widths for every work, so that one can be read below the other.
+    table.add_column("engine", no_wrap=True, min_width=max(map(len, _LABELS.values())))
+    for header, width in (("it/s", 9), ("ms", 9), ("GB", 6), ("ratio", 7)):
+        table.add_column(header, justify="right", no_wrap=True, min_width=width)
+    seconds = min(comparison.seconds for comparison in found.values())
+    peaks = [comparison.peak for comparison in found.values() if comparison.peak is not None]
+    table.add_row("alfa", *_cells(seconds, max(peaks, default=None), 1.0))
+    for rival, comparison in found.items():
+        cells = _cells(comparison.rival_seconds, comparison.rival_peak, comparison.ratio)
+        table.add_row(_LABELS[rival], *cells)
+    return table
+
+
+def _cells(seconds: float, peak: int | None, ratio: float) -> tuple[str, ...]:
+    memory = "-" if peak is None else f"{peak / 1e9:.2f}"
+    return f"{1 / seconds:.2f}", f"{1e3 * seconds:.1f}", memory, f"{ratio:.2f}x"

@@ -13,6 +13,7 @@ What `ratios` finds there already it does not measure again.
 
 from __future__ import annotations
 
+import inspect
 import json
 import resource
 import subprocess
@@ -55,7 +56,7 @@ def ratios() -> None:
 def measured(code: str) -> dict[str, Any]:
     """What a process of its own prints last, as JSON."""
     run = subprocess.run(
-        [sys.executable, __file__, "one", code], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "one", code], check=True, stdout=subprocess.PIPE, text=True
     )
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -110,45 +111,99 @@ def growth() -> None:
     add("growth", found)
 
 
-def profile() -> None:
-    """Time in each kind of stage, of the fastest of several iterations."""
-    from alfa.bench import WORKS
-    from alfa.ops import stages
+class Clock:
+    """The time in each kind of work, without that of the kinds which it calls."""
 
-    spent: dict[str, float] = defaultdict(float)
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._inside = [0.0]
 
-    def timed(kind: str, function: Any) -> Any:
+    def timed(self, kind: str, function: Any) -> Any:
         def wrapped(*args: Any, **options: Any) -> Any:
+            self._inside.append(0.0)
             began = time.perf_counter()
             result = function(*args, **options)
-            spent[kind] += time.perf_counter() - began
+            seconds = time.perf_counter() - began
+            self.spent[kind] += seconds - self._inside.pop()
+            self._inside[-1] += seconds
             return result
 
         return wrapped
 
-    kinds = {"convolution": stages.Conv, "norm, pool, activation": stages.Norm}
-    kinds |= {"linear": stages.Linear, "layout": stages.Flatten}
-    for kind, stage in kinds.items():
-        for name in ("forward", "backward", "tangent", "backward_tangent"):
-            if name in vars(stage):
-                setattr(stage, name, timed(kind, getattr(stage, name)))
-    found = {}
+    def watch(self, kind: str, owner: Any, *names: str) -> None:
+        for name in names:
+            found = inspect.getattr_static(owner, name)
+            static = isinstance(found, staticmethod)
+            wrapped = self.timed(kind, getattr(owner, name))
+            setattr(owner, name, staticmethod(wrapped) if static else wrapped)
+
+
+PASSES = ("forward", "backward", "tangent", "backward_tangent")
+
+
+def watched() -> Clock:
+    """A clock on everything that an iteration does."""
+    import torch
+
+    from alfa.inner import loop
+    from alfa.ops import _compiled, _conv, _network, stages
+    from alfa.rules import ALFA
+
+    clock = Clock()
+    clock.watch("products", _conv.torch.ops.aten, "convolution", "convolution_backward")
+    clock.watch("products", _conv.Patches, "of", "conv", "conv_dw")
+    clock.watch("around products", stages.Conv, *PASSES)
+    clock.watch("norm kernels", _compiled.norm_kernels(), *PASSES)
+    clock.watch("around kernels", stages.Norm, *PASSES)
+    clock.watch("linear", stages.Linear, *PASSES)
+    clock.watch("layout", stages.Flatten, *PASSES)
+    clock.watch("layout", _network, "_entered", "_left")
+    clock.watch("keeping", _network, "_save", "_restored", "_put")
+    clock.watch("passes", stages.Chain, *PASSES)
+    clock.watch("loss", torch.autograd, "grad")
+    clock.watch("loss", _network, "check_losses")
+    clock.watch("rates", ALFA, "rates")
+    clock.watch("update", loop, "apply_rates")
+    return clock
+
+
+KINDS = {
+    "products": "the products of convolutions",
+    "around products": "sums of two products, weights laid out for them, Python",
+    "norm kernels": "batch norm, pooling and activation",
+    "around kernels": "memory for their results, tensors as arrays, Python",
+    "linear": "the linear layer",
+    "layout": "images from and to torch's order",
+    "loss": "the loss and its derivatives",
+    "keeping": "what autograd keeps for the way back, and gradients put in their place",
+    "rates": "the learning state and g_phi",
+    "update": "Eq. 4",
+    "passes": "from stage to stage",
+    "autograd": "the way back through the rates and the update, autograd and the loop",
+}
+
+
+def profile() -> None:
+    """Time in each kind of work, of the fastest of several iterations."""
+    from alfa.bench import WORKS
+
+    clock, found = watched(), {}
     for name, work in WORKS.items():
         if work.size is None:
             continue
         iteration = work.iteration("alfa")
         iteration()
         best: dict[str, float] = {"all": float("inf")}
-        for _ in range(6):
-            spent.clear()
+        for _ in range(8):
+            clock.spent.clear()
             began = time.perf_counter()
             iteration()
             total = time.perf_counter() - began
             if total < best["all"]:
-                rest = total - sum(spent.values())
-                best = {"all": total, **spent, "everything else": rest}
+                rest = total - sum(clock.spent.values())
+                best = {"all": total, **clock.spent, "autograd": rest}
         found[name] = best
-        print(name, {kind: f"{seconds * 1e3:.0f} ms" for kind, seconds in best.items()})
+        print(name, {kind: f"{seconds * 1e3:.1f} ms" for kind, seconds in best.items()})
     add("profile", found)
 
 
@@ -178,7 +233,7 @@ def resnet() -> None:
     found: dict[str, Any] = {}
     for _ in range(2):
         for memory in ("store", "recompute"):
-            result = measured(json.dumps({**usual, "memory": memory, "rounds": 1}))
+            result = measured(json.dumps({**usual, "memory": memory}))
             best = found.get(memory, result)
             found[memory] = min(best, result, key=lambda r: r["seconds"])
             print(memory, f"{result['seconds']:.1f} s, {result['peak'] / 1e9:.2f} GB")
@@ -212,12 +267,12 @@ def ratio_table(results: dict[str, Any]) -> list[str]:
 
 
 def profile_table(results: dict[str, Any]) -> list[str]:
-    kinds = ["convolution", "norm, pool, activation", "linear", "layout", "everything else", "all"]
+    works = list(results)
     rows = [
-        [name, *(f"{1e3 * found.get(kind, 0):.0f}" for kind in kinds)]
-        for name, found in results.items()
+        [what, *(f"{1e3 * results[work].get(kind, 0):.1f}" for work in works)]
+        for kind, what in {**KINDS, "all": "all"}.items()
     ]
-    return table(["ms", *kinds], rows)
+    return table(["ms", *works], rows)
 
 
 def resnet_table(results: dict[str, Any]) -> list[str]:
@@ -277,8 +332,12 @@ def report() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     if sys.argv[1] == "one":
         print(json.dumps(one(json.loads(sys.argv[2]))))
     else:
         commands = {f.__name__: f for f in (ratios, growth, profile, stacking, resnet, report)}
+        if sys.argv[1] not in commands:
+            sys.exit(f"{sys.argv[1]!r} is not one of {', '.join(commands)}.")
         commands[sys.argv[1]]()

@@ -345,6 +345,15 @@ def test_the_fingerprint_ignores_how_long_one_trains_and_tests(override: str) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "fingerprint"),
+    [("sinusoid-alfa", "acfb295e5edc32aa"), ("sinusoid-maml", "9f1c62c87aac7667")],
+)
+def test_the_fingerprints_of_older_runs_still_hold(name: str, fingerprint: str) -> None:
+    """As they were before there was a choice of batch norm."""
+    assert load_experiment(name).fingerprint() == fingerprint
+
+
+@pytest.mark.parametrize(
     "override",
     [
         "outer.learning_rate=0.5",
@@ -354,6 +363,7 @@ def test_the_fingerprint_ignores_how_long_one_trains_and_tests(override: str) ->
         "seed=1",
         "inner.num_steps=4",
         "inner.order=first",
+        "inner.batch_norm=inductive",
         "tasks.num_support=5",
         "model.hidden=[40]",
         "init.name=fixed",

@@ -59,12 +59,16 @@ class Inner(_Section):
 
 
 class Engine(_Section):
-    """How the same figures are computed; nothing here changes them beyond rounding.
+    """How the same figures are computed.
+
+    Nothing here changes them beyond rounding, except for a model that draws random numbers, as
+    dropout does: which task gets which of them depends on it.
 
     Tasks run one after the other or all at once (`over_tasks`). `memory` says what is kept of
     every step for the outer gradient, everything or only its weights; the outer gradients of
     `tasks_at_once` tasks are computed together. Where either is not given, it is chosen so that
-    `memory_budget`, in GB and by default most of what is free, is enough.
+    `memory_budget`, in GB and by default most of what is free, is enough. A run that is resumed
+    keeps to what was chosen when it began.
     """
 
     over_tasks: OverTasks = "auto"
@@ -118,6 +122,9 @@ class Experiment(_Section):
             content["outer"].pop(key)
         content["test"].pop("num_tasks")
         content.pop("engine")
+        if self.inner.batch_norm == "transductive":
+            # Runs from before there was a choice have the same fingerprint.
+            content["inner"].pop("batch_norm")
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

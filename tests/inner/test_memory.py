@@ -12,7 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from alfa.errors import ConfigError
 from alfa.inits import INITS, LearnedInit
-from alfa.inner import Learner, adapt
+from alfa.inner import Learner, adapt, loop
+from alfa.inner.memory import RandomState
 from alfa.models import Conv4
 from alfa.ops import cross_entropy, mse
 from alfa.rules import RULES, SGD
@@ -110,6 +111,23 @@ def test_it_does_so_where_no_gradient_is_wanted(make_case, kind):
         close(outcome.adapted.params.flat, stored.adapted.params.flat)
         assert not outcome.query_losses.requires_grad
         assert not outcome.adapted.params.flat.requires_grad
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_recomputed_where_no_gradient_is_wanted(make_case, monkeypatch, kind):
+    learner, episode = make_case(kind, rule="alfa")
+    stored = learner(episode, order="none")
+    learner.memory = "recompute"
+
+    def refuse(*args, **options):
+        raise AssertionError("computed again")
+
+    for name in ("checkpoint", "recomputed"):
+        monkeypatch.setattr(loop, name, refuse)
+    outcome = learner(episode, order="none")
+    assert torch.equal(outcome.outputs, stored.outputs)
+    assert torch.equal(outcome.query_losses, stored.query_losses)
+    assert not outcome.outputs.requires_grad
 
 
 def _without_gradients(learner, episode):
@@ -224,6 +242,36 @@ def test_drawing_them_again_disturbs_nobody(make_learner, make_episode, with_dro
         assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.fixture
+def mps(monkeypatch):
+    """Stands for the random numbers of a device that this machine does not have."""
+    states = {"now": torch.tensor([1])}
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states["now"].clone())
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: states.update(now=state))
+    return states
+
+
+def test_numbers_drawn_on_mps_are_drawn_again(mps):
+    random = RandomState(torch.device("mps"))
+    mps["now"] = torch.tensor([2])
+    with torch.random.fork_rng():
+        torch.rand(1)
+        outside = torch.get_rng_state()
+        with random.again():
+            assert mps["now"] == 1
+            assert not torch.equal(torch.get_rng_state(), outside)
+            mps["now"] = torch.tensor([3])
+        assert mps["now"] == 2
+        assert torch.equal(torch.get_rng_state(), outside)
+
+
+def test_numbers_of_other_devices_are_left_alone(mps):
+    random = RandomState(torch.device("cpu"))
+    mps["now"] = torch.tensor([2])
+    with random.again():
+        assert mps["now"] == 2
+
+
 # What is kept
 
 
@@ -238,7 +286,7 @@ def kept_bytes(learner, episode, memory, num_steps):
     alive: weakref.WeakSet[Kept] = weakref.WeakSet()
 
     def pack(tensor):
-        kept = Kept(tensor)
+        kept = Kept(tensor.detach())
         alive.add(kept)
         return kept
 

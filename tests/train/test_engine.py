@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from torch import nn
 
 from alfa.errors import ConfigError
+from alfa.inner import budget
+from alfa.models import MODELS, register_model
 from alfa.train import Progress, Run, train
 
 SETTINGS = [
@@ -91,7 +96,13 @@ def test_a_run_says_that_it_does_as_asked(short, tmp_path, messages) -> None:
     told, on_progress = messages
     settings = ["engine.memory=recompute", "engine.tasks_at_once=2"]
     train(short(*settings), tmp_path / "run", on_progress=on_progress)
-    assert told[0].startswith("memory: recompute, 2 tasks at once (as asked for); needs")
+    assert told == ["memory: recompute, 2 tasks at once (as asked for)"]
+
+
+def test_a_run_says_which_part_it_chose(short, tmp_path, messages) -> None:
+    told, on_progress = messages
+    train(short("engine.memory=store"), tmp_path / "run", on_progress=on_progress)
+    assert told[0].startswith("memory: store (as asked for), 4 tasks at once (chosen); needs")
 
 
 def test_a_tiny_budget_is_met_by_recomputing_one_task_at_once(short, tmp_path, messages) -> None:
@@ -99,6 +110,113 @@ def test_a_tiny_budget_is_met_by_recomputing_one_task_at_once(short, tmp_path, m
     train(short("engine.memory_budget=1e-9"), tmp_path / "run", on_progress=on_progress)
     assert told[0].startswith("memory: recompute, 1 task at once (chosen); needs")
     assert told[0].endswith("of a budget of 0.0 GB, which may not be enough")
+
+
+# The plan of a run that is resumed
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Leaves the machine with nothing free."""
+    return lambda: monkeypatch.setattr(budget, "free_memory", lambda device: 0)
+
+
+@pytest.fixture
+def used():
+    """Mode and number of tasks, as a result says them."""
+    return lambda result: (result["engine"]["memory"], result["engine"]["tasks_at_once"])
+
+
+@pytest.fixture
+def dropping(monkeypatch):
+    """A model that draws random numbers, in an order that depends on the tasks at once."""
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+
+    @register_model("dropping")
+    class Dropping(nn.Module):
+        def __init__(self, input_shape, num_outputs):
+            super().__init__()
+            self.net = nn.Sequential(
+                nn.Linear(1, 8), nn.Tanh(), nn.Dropout(), nn.Linear(8, num_outputs)
+            )
+
+        def forward(self, x):
+            return self.net(x)
+
+    return "model={name='dropping'}"
+
+
+def test_a_busier_machine_resumes_to_the_same_numbers(
+    short, tmp_path, dropping, busy, used, messages
+) -> None:
+    told, on_progress = messages
+    whole = train(short(dropping), tmp_path / "whole")
+    train(short(dropping, "outer.num_iterations=5"), tmp_path / "run")
+    busy()
+    result = train(short(dropping), tmp_path / "run", resume=True, on_progress=on_progress)
+    for name in ("metrics.jsonl", "config.toml"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert result["test"] == whole["test"]
+    assert used(result) == used(whole) == ("store", 4)
+    assert told[0].startswith("memory: store, 4 tasks at once (as before); needs about 0.0 GB")
+    assert told[0].endswith("which may not be enough")
+
+
+def test_a_new_run_on_a_busy_machine_uses_less(short, tmp_path, busy, used) -> None:
+    busy()
+    result = train(short(), tmp_path / "run")
+    assert used(result) == ("recompute", 1)
+    assert used(Run(tmp_path / "run").read_result()) == ("recompute", 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("engine.memory=recompute", ("recompute", 4)),
+        ("engine.tasks_at_once=2", ("store", 2)),
+        ("engine.memory_budget=1e-9", ("recompute", 1)),
+    ],
+)
+def test_what_a_resumed_run_asks_for_holds(short, tmp_path, used, setting, expected) -> None:
+    path = tmp_path / "run"
+    train(short("outer.num_iterations=5"), path)
+    with pytest.raises(KeyboardInterrupt):
+        train(short(setting), path, resume=True, on_progress=_stop_at(7))
+    assert used(train(short(setting), path, resume=True)) == expected
+
+
+def test_a_run_keeps_to_its_plan_after_its_last_iteration(short, tmp_path, used) -> None:
+    path = tmp_path / "run"
+    train(short("engine.tasks_at_once=2"), path)
+    assert used(train(short("engine.tasks_at_once=3"), path, resume=True)) == ("store", 2)
+
+
+def test_a_checkpoint_without_a_plan_is_resumed(short, tmp_path, used, default, busy) -> None:
+    path = tmp_path / "run"
+    experiment = short("outer.num_iterations=5")
+    train(experiment, path)
+    saved = Run(path).load_checkpoint("last", experiment)
+    progress = {k: v for k, v in saved.progress.items() if not k.startswith("memory")}
+    dataclasses.replace(saved, progress=progress).save(Run(path).checkpoint("last"))
+    busy()
+    result = train(short(), path, resume=True)
+    assert used(result) == ("recompute", 1)
+    assert_same_figures(result, default(short(), "sinusoid-alfa"))
+
+
+def test_where_nothing_is_trained_nothing_is_planned(short, tmp_path, used, messages) -> None:
+    told, on_progress = messages
+    experiment = short("init.name=fixed", base="sinusoid-maml")
+    assert used(train(experiment, tmp_path / "run", on_progress=on_progress)) == (None, None)
+    assert told == []
+
+
+def _stop_at(iteration: int):
+    def on_progress(progress: Progress) -> None:
+        if progress.iteration == iteration:
+            raise KeyboardInterrupt
+
+    return on_progress
 
 
 def test_a_complete_run_that_is_resumed_says_nothing(short, tmp_path, messages) -> None:

@@ -14,6 +14,10 @@ import torch
 from alfa.build import build_learner, build_tasks
 from alfa.data import Sinusoids
 from alfa.errors import AlfaWarning, DivergedError
+from alfa.inits import LearnedInit
+from alfa.inner import Learner
+from alfa.ops import mse
+from alfa.rules import SGD
 from alfa.train import evaluate
 
 
@@ -86,6 +90,62 @@ def test_as_many_steps_as_in_training_do_not_warn(learner_and_tasks) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert evaluate(*learner_and_tasks, num_tasks=2).num_steps == 5
+
+
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch):
+    """How many tasks are adapted at once, every time."""
+    sizes: list[int] = []
+    real = Learner.forward
+
+    def forward(self, episode, **options):
+        sizes.append(episode.num_tasks)
+        return real(self, episode, **options)
+
+    monkeypatch.setattr(Learner, "forward", forward)
+    return sizes
+
+
+def test_small_tasks_are_adapted_a_hundred_at_once(tiny, stacks) -> None:
+    experiment = tiny("model.hidden=[40, 40]", "tasks.num_query=100")
+    tasks = build_tasks(experiment)
+    evaluate(build_learner(experiment, tasks), tasks, num_tasks=202)
+    assert stacks == [1, 1, 100, 100]
+
+
+class _Wide(torch.nn.Module):
+    """Makes a million values, 4 MB, of every point."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.linear(x).expand(-1, 10**6).tanh().mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
+def test_tasks_that_take_much_memory_are_few_at_once(stacks, over_tasks: str) -> None:
+    model = _Wide()
+    init = LearnedInit(model)
+    learner = Learner(
+        model, init=init, rule=SGD(init.layers), loss=mse, num_steps=1, over_tasks=over_tasks
+    )
+    evaluate(learner, Sinusoids(num_support=3, num_query=5), num_tasks=30)
+    # Of one task, at least the 20 MB of the query set are there at some time.
+    assert stacks[:2] == [1, 1]
+    assert 2 <= max(stacks) <= 2**29 // 20_000_000
+
+
+def test_how_many_tasks_are_adapted_at_once_is_always_the_same(tiny, stacks, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.import_module("alfa.train.evaluate"), "_MOST_BYTES", 500_000)
+    for _ in range(2):
+        experiment = tiny("model.hidden=[40, 40]")
+        tasks = build_tasks(experiment)
+        evaluate(build_learner(experiment, tasks), tasks, num_tasks=100)
+    first, second = stacks[: len(stacks) // 2], stacks[len(stacks) // 2 :]
+    assert first == second
+    assert 1 < max(first) < 98
 
 
 class _OneBadTask(Sinusoids):

@@ -6,16 +6,17 @@ import copy
 import os
 import weakref
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from alfa.errors import check_choice
 from alfa.inner.learner import Learner
-from alfa.inner.memory import MemoryMode
+from alfa.inner.memory import MemoryMode, RandomState
 from alfa.types import Episode
 
 GB = 10**9
@@ -27,6 +28,10 @@ _WHERE_UNKNOWN = 8 * GB
 _SHARE = 0.7
 
 
+Why = Literal["as asked for", "as before", "chosen"]
+"""Whether a part of a plan was asked for, taken over from an earlier plan, or chosen."""
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """How an outer iteration uses memory.
@@ -34,23 +39,29 @@ class MemoryPlan:
     Attributes:
         mode: what is kept of every step.
         tasks_at_once: how many tasks' outer gradients are computed together.
-        needed: bytes that this takes, estimated.
+        needed: bytes that this takes, estimated; None where there was nothing to choose, and so
+            no reason to estimate it.
         budget: bytes that there are.
-        asked: whether mode and number were asked for, not chosen.
+        why_mode: where the mode comes from.
+        why_tasks: where the number of tasks comes from.
     """
 
     mode: MemoryMode
     tasks_at_once: int
-    needed: int
+    needed: int | None
     budget: int
-    asked: bool
+    why_mode: Why
+    why_tasks: Why
 
     def __str__(self) -> str:
         tasks = "1 task" if self.tasks_at_once == 1 else f"{self.tasks_at_once} tasks"
-        how = "as asked for" if self.asked else "chosen"
+        why_mode = "" if self.why_mode == self.why_tasks else f" ({self.why_mode})"
+        text = f"memory: {self.mode}{why_mode}, {tasks} at once ({self.why_tasks})"
+        if self.needed is None:
+            return text
         fits = "" if self.needed <= self.budget else ", which may not be enough"
         return (
-            f"memory: {self.mode}, {tasks} at once ({how}); needs about {self.needed / GB:.1f} GB "
+            f"{text}; needs about {self.needed / GB:.1f} GB "
             f"of a budget of {self.budget / GB:.1f} GB{fits}"
         )
 
@@ -62,6 +73,7 @@ def plan_memory(
     memory: Literal["auto", "store", "recompute"] = "auto",
     tasks_at_once: int | None = None,
     budget: int | None = None,
+    before: MemoryPlan | None = None,
 ) -> MemoryPlan:
     """Choose the fastest mode that fits a budget.
 
@@ -71,52 +83,82 @@ def plan_memory(
         memory: a mode to keep to, or ``"auto"``.
         tasks_at_once: a number of tasks to keep to.
         budget: bytes; by default most of what is free.
+        before: an earlier plan, to keep to in what is not asked for.
     """
     check_choice("memory", memory, ("auto", "store", "recompute"))
-    step, query = _stored(learner, episode)
-    available = _SHARE * free_memory(episode.support_x.device) if budget is None else budget
-    num_tasks = episode.num_tasks
-    modes: tuple[MemoryMode, ...] = ("store", "recompute") if memory == "auto" else (memory,)
-    counts = (num_tasks, 1) if tasks_at_once is None else (min(tasks_at_once, num_tasks),)
+    # The probe may leave the process with memory that then no longer counts as free.
+    available = int(_SHARE * free_memory(episode.support_x.device)) if budget is None else budget
+    modes: tuple[MemoryMode, ...] = ("store", "recompute")
+    counts: tuple[int, ...] = (episode.num_tasks, 1)
+    why_mode: Why = "chosen"
+    why_tasks: Why = "chosen"
+    if before is not None:
+        modes, why_mode = (before.mode,), "as before"
+        counts, why_tasks = (before.tasks_at_once,), "as before"
+    if memory != "auto":
+        modes, why_mode = (memory,), "as asked for"
+    if tasks_at_once is not None:
+        counts, why_tasks = (min(tasks_at_once, episode.num_tasks),), "as asked for"
+    ways = list(product(modes, dict.fromkeys(counts)))
+
+    def plan(way: tuple[MemoryMode, int], needed: int | None) -> MemoryPlan:
+        mode, count = way
+        return MemoryPlan(mode, count, needed, available, why_mode, why_tasks)
+
+    if len(ways) == 1:
+        # Nothing is left to choose, and a probe could only fail.
+        known = {} if before is None else {(before.mode, before.tasks_at_once): before.needed}
+        return plan(ways[0], known.get(ways[0]))
+    needed = _needed(learner, episode, ways)
+    fitting = [way for way in ways if needed[way] <= available]
+    way = fitting[0] if fitting else min(ways, key=needed.__getitem__)
+    return plan(way, needed[way])
+
+
+def _needed(
+    learner: Learner, episode: Episode, ways: list[tuple[MemoryMode, int]]
+) -> dict[tuple[MemoryMode, int], int]:
+    """Bytes that each way of computing an outer gradient takes."""
+    step, query = _stored(learner, episode[:1])
     # The weights of a step and their gradient.
     rows = 2 * sum(learner.init.layers.sizes) * episode.support_x.element_size()
-    plans = []
-    for mode in modes:
-        for count in dict.fromkeys(counts):
-            kept = count * (learner.num_steps * step + query)
-            if mode == "recompute":
-                kept = count * learner.num_steps * rows
-            # Beside what is kept there is what the backward pass of one step or query makes.
-            needed = kept + max(step, query) + step
-            asked = len(modes) * len(counts) == 1
-            plans.append(MemoryPlan(mode, count, needed, int(available), asked))
-    fitting = [plan for plan in plans if plan.needed <= available]
-    return fitting[0] if fitting else min(plans, key=lambda plan: plan.needed)
+    needed = {}
+    for mode, count in ways:
+        kept = learner.num_steps * step + query if mode == "store" else learner.num_steps * rows
+        # Beside what is kept there is what the backward pass of one step or query makes.
+        needed[mode, count] = count * kept + max(step, query) + step
+    return needed
 
 
 def _stored(learner: Learner, episode: Episode) -> tuple[int, int]:
-    """Bytes that autograd keeps of one task, for each step and for the query."""
-    one = episode[:1]
+    """Bytes that autograd keeps of the tasks, for each step and for the query.
+
+    Only one step is kept at a time, as in a run that recomputes, so that this needs no more
+    memory than such a run.
+    """
     # A user's rule may count its calls; these are none.
     learner = copy.deepcopy(learner)
     learner.memory = "store"
-    known = {p.untyped_storage().data_ptr() for p in learner.parameters()}
-    data = (one.support_x, one.support_y, one.query_x, one.query_y)
-    known |= {tensor.untyped_storage().data_ptr() for tensor in data}
-    steps = range(min(learner.num_steps, 2) + 1)
-    counts = [_kept_bytes(learner, one, num_steps, known) for num_steps in steps]
-    # The first step needs nothing where nothing before it is trained.
-    return max((after - before for before, after in pairwise(counts)), default=0), counts[0]
+    first = 0
+    query = _kept_bytes(learner, episode, first)
+    if query == 0 and learner.num_steps > 0:
+        # The start is not trained: the first step keeps nothing, and only what follows it does.
+        first = 1
+        query = _kept_bytes(learner, episode, first)
+    if first == learner.num_steps:
+        return 0, query
+    return max(_kept_bytes(learner, episode, first + 1) - query, 0), query
 
 
 class _Kept:
     """A tensor that autograd holds for as long as this lives."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        # An operation that keeps its own output would keep itself with it, for good.
+        self.tensor = tensor.detach()
 
 
-def _kept_bytes(learner: Learner, episode: Episode, num_steps: int, known: set[int]) -> int:
+def _kept_bytes(learner: Learner, episode: Episode, num_steps: int) -> int:
     alive: weakref.WeakSet[_Kept] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> _Kept:
@@ -125,15 +167,20 @@ def _kept_bytes(learner: Learner, episode: Episode, num_steps: int, known: set[i
         return kept
 
     with (
-        torch.random.fork_rng(),
+        RandomState(episode.support_x.device).again(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor),
     ):
         # The outcome keeps the graph, and so every tensor that it will need, alive.
         outcome: Any = learner(episode, num_steps=num_steps)
-        storages = [kept.tensor.untyped_storage() for kept in alive]
-        sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        sizes = dict(_size(kept.tensor) for kept in alive)
         del outcome
-    return sum(size for pointer, size in sizes.items() if pointer not in known)
+    # What is still there, as parameters and data are, was not kept for the graph.
+    return sum(size for storage, size in sizes.items() if storage.expired())
+
+
+def _size(tensor: Tensor) -> tuple[StorageWeakRef, int]:
+    storage = tensor.untyped_storage()
+    return StorageWeakRef(storage), storage.nbytes()
 
 
 def free_memory(device: torch.device) -> int:

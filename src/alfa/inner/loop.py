@@ -123,6 +123,9 @@ def adapt(
     num_tasks = support_x.shape[0]
     if not torch.is_grad_enabled():
         order = "none"
+    if order == "none":
+        # Without a gradient there is nothing to compute again.
+        memory = "store"
 
     def compute(at: SupportAt, *, graph: bool) -> tuple[Tensor, Params]:
         return _losses_and_gradients(model, at, loss, How(over_tasks), graph=graph)

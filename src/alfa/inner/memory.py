@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -86,7 +87,7 @@ class _Recomputed(torch.autograd.Function):
     def forward(
         ctx: Any, compute: Callable[..., tuple[Tensor, Tensor]], *tensors: Tensor
     ) -> tuple[Tensor, Tensor]:
-        ctx.compute, ctx.random = compute, _Random(tensors[0].device)
+        ctx.compute, ctx.random = compute, RandomState(tensors[0].device)
         ctx.save_for_backward(*tensors)
         losses, grads = compute(tensors, graph=False)
         ctx.mark_non_differentiable(losses)
@@ -109,19 +110,38 @@ class _Recomputed(torch.autograd.Function):
         return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))
 
 
-class _Random:
-    """The state of torch's random numbers, to draw the same ones again."""
+class RandomState:
+    """The state of torch's random numbers, to draw the same ones again.
+
+    Args:
+        device: where they are drawn, beside the CPU.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self.devices = [device] if device.type == "cuda" else []
-        self.state = torch.get_rng_state()
-        self.device_states = [torch.cuda.get_rng_state(device) for device in self.devices]
+        self._get: list[Callable[[], Tensor]] = [torch.get_rng_state]
+        self._set: list[Callable[[Tensor], None]] = [torch.set_rng_state]
+        if device.type == "cuda":
+            self._get.append(partial(torch.cuda.get_rng_state, device))
+            self._set.append(partial(torch.cuda.set_rng_state, device=device))
+        elif device.type == "mps":
+            # There is one such device, and torch.random.fork_rng does not know it.
+            self._get.append(torch.mps.get_rng_state)
+            self._set.append(torch.mps.set_rng_state)
+        self._states = self._read()
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Draw them again, so that nobody outside notices."""
-        with torch.random.fork_rng(self.devices):
-            torch.set_rng_state(self.state)
-            for device, state in zip(self.devices, self.device_states, strict=True):
-                torch.cuda.set_rng_state(state, device)
+        outside = self._read()
+        self._write(self._states)
+        try:
             yield
+        finally:
+            self._write(outside)
+
+    def _read(self) -> list[Tensor]:
+        return [get() for get in self._get]
+
+    def _write(self, states: list[Tensor]) -> None:
+        for put, state in zip(self._set, states, strict=True):
+            put(state)

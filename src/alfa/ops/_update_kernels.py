@@ -14,15 +14,19 @@ _jit = numba.njit(
 )
 
 
+# Loops run over slices: numba compiles faster code where an index cannot be negative.
+
+
 @_jit
 def means(rows, bounds, out):
     """The mean of every layer."""
     for task in range(rows.shape[0]):
         for layer in range(len(bounds) - 1):
+            part = rows[task, bounds[layer] : bounds[layer + 1]]
             total = 0.0
-            for i in range(bounds[layer], bounds[layer + 1]):
-                total += rows[task, i]
-            out[task, layer] = total / (bounds[layer + 1] - bounds[layer])
+            for i in range(len(part)):
+                total += part[i]
+            out[task, layer] = total / len(part)
 
 
 @_jit
@@ -30,9 +34,8 @@ def means_transposed(d, bounds, out):
     """Every value has the same part in the mean of its layer."""
     for task in range(out.shape[0]):
         for layer in range(len(bounds) - 1):
-            out[task, bounds[layer] : bounds[layer + 1]] = d[task, layer] / (
-                bounds[layer + 1] - bounds[layer]
-            )
+            part = out[task, bounds[layer] : bounds[layer + 1]]
+            part[:] = d[task, layer] / len(part)
 
 
 @_jit
@@ -41,8 +44,10 @@ def update(theta, grads, alpha, beta, bounds, out):
     for task in range(theta.shape[0]):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]
-            for i in range(bounds[layer], bounds[layer + 1]):
-                out[task, i] = b * theta[task, i] - a * grads[task, i]
+            first, last = bounds[layer], bounds[layer + 1]
+            thetas, gs, new = theta[task, first:last], grads[task, first:last], out[task, first:last]
+            for i in range(len(new)):
+                new[i] = b * thetas[i] - a * gs[i]
 
 
 @_jit
@@ -51,10 +56,14 @@ def update_backward(d, theta, grads, alpha, beta, bounds, dtheta, dgrads, dalpha
     for task in range(theta.shape[0]):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]
+            first, last = bounds[layer], bounds[layer + 1]
+            ds, thetas, gs = d[task, first:last], theta[task, first:last], grads[task, first:last]
+            in_theta, in_g = dtheta[task, first:last], dgrads[task, first:last]
+            for i in range(len(ds)):
+                in_theta[i] = b * ds[i]
+                in_g[i] = -a * ds[i]
             in_alpha, in_beta = 0.0, 0.0
-            for i in range(bounds[layer], bounds[layer + 1]):
-                dtheta[task, i] = b * d[task, i]
-                dgrads[task, i] = -a * d[task, i]
-                in_alpha -= d[task, i] * grads[task, i]
-                in_beta += d[task, i] * theta[task, i]
+            for i in range(len(ds)):
+                in_alpha -= ds[i] * gs[i]
+                in_beta += ds[i] * thetas[i]
             dalpha[task, layer], dbeta[task, layer] = in_alpha, in_beta

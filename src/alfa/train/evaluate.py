@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,18 +18,19 @@ from torch.nn.modules.dropout import _DropoutNd
 from alfa.data import Split, Tasks
 from alfa.errors import DivergedError
 from alfa.inner import Learner
+from alfa.inner.memory import RandomState
 from alfa.models import BatchNorm, Model
 from alfa.rules import RULES
-from alfa.types import Episode
+from alfa.train.peak import PeakMemory
 
 ADVICE = (
     "a smaller learning rate, inner or outer, usually helps, and outer.max_skipped lets training "
     "pass over a few such iterations."
 )
 
-# Tasks that are adapted at once, and how large they may be together; more save nothing.
+# Tasks that are adapted at once, and the memory they may take together; more save nothing.
 _MOST_TASKS = 100
-_MOST_BYTES = 2**27
+_MOST_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ def evaluate(
     while first < num_tasks:
         count = min(at_once, num_tasks - first)
         episode = tasks.episode(first, num_tasks=count, split=split, seed=seed)
-        # The first task says how large they are.
-        at_once = _tasks_at_once(episode)
-        with without_dropout(learner.model):
+        # The first task makes what is made only once; the second says how much every other takes.
+        peak = PeakMemory() if first == 1 else None
+        with without_dropout(learner.model), peak or nullcontext():
             outcome = learner(episode.to(device), num_steps=num_steps, order="none")
+        if peak is not None:
+            at_once = max(1, min(_MOST_TASKS, _MOST_BYTES // max(peak.bytes, 1)))
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
@@ -124,11 +128,6 @@ def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
-def _tasks_at_once(episode: Episode) -> int:
-    size = (episode.support_x.nbytes + episode.query_x.nbytes) // episode.num_tasks
-    return max(1, min(_MOST_TASKS, _MOST_BYTES // max(size, 1)))
-
-
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Dropout off, and all else as in training: normalisation keeps using the set at hand."""
@@ -148,7 +147,7 @@ def seeded(model: nn.Module, seed: int, iteration: int) -> Iterator[None]:
     if not any(isinstance(module, _DropoutNd) for module in model.modules()):
         yield
         return
-    with torch.random.fork_rng():
+    with RandomState(next(model.parameters()).device).again():
         torch.manual_seed(int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0]))
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,8 @@ class _Trainer:
         self.seconds = 0.0
         self.skipped = 0
         self.memory: MemoryPlan | None = None
+        # What the experiment said when the plan was made, in GB.
+        self.memory_budget: float | None = None
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
@@ -123,6 +125,10 @@ class _Trainer:
         self.best_iteration = checkpoint.progress["best_iteration"]
         self.seconds = checkpoint.progress["seconds"]
         self.skipped = checkpoint.progress.get("skipped", 0)
+        # Older checkpoints have no plan.
+        if (plan := checkpoint.progress.get("memory")) is not None:
+            self.memory = MemoryPlan(**plan)
+            self.memory_budget = checkpoint.progress["memory_budget"]
         self.run.rewind_metrics(self.iteration)
         self.run.write_config(self.experiment)
 
@@ -159,6 +165,9 @@ class _Trainer:
     def _plan_memory(self) -> MemoryPlan:
         """Choose how an iteration uses memory, for a batch like the next."""
         engine = self.experiment.engine
+        # What is free now may be less than when the run began, but another choice would round
+        # differently, and draw other numbers for dropout.
+        before = self.memory if engine.memory_budget == self.memory_budget else None
         budget = None if engine.memory_budget is None else int(engine.memory_budget * GB)
         plan = plan_memory(
             self.learner,
@@ -166,8 +175,9 @@ class _Trainer:
             memory=engine.memory,
             tasks_at_once=engine.tasks_at_once,
             budget=budget,
+            before=before,
         )
-        self.learner.memory = plan.mode
+        self.learner.memory, self.memory_budget = plan.mode, engine.memory_budget
         return plan
 
     def _episode(self) -> Episode:
@@ -260,6 +270,8 @@ class _Trainer:
                 "best_iteration": self.best_iteration,
                 "seconds": self.seconds,
                 "skipped": self.skipped,
+                "memory": None if self.memory is None else asdict(self.memory),
+                "memory_budget": self.memory_budget,
             },
         )
 
@@ -287,6 +299,10 @@ class _Trainer:
             "skipped": self.skipped,
             "num_meta_parameters": sum(p.numel() for p in self.parameters),
             "seconds": round(self.seconds, 2),
+            "engine": {
+                "memory": None if self.memory is None else self.memory.mode,
+                "tasks_at_once": None if self.memory is None else self.memory.tasks_at_once,
+            },
             "versions": {
                 "alfa": alfa.__version__,
                 "torch": torch.__version__,

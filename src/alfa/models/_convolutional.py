@@ -15,7 +15,7 @@ from alfa.types import Params
 
 # Up to this many values in an image set after the first convolution, tasks lie side by side.
 # Below it the number of operations counts, above it their size; see docs/results/engine.md.
-_LARGEST_SIDE_BY_SIDE = 400_000
+_LARGEST_SIDE_BY_SIDE = 2_000_000
 
 
 class Convolutional(Model):

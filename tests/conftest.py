@@ -1,11 +1,15 @@
 """Builders that the tests share; everything is random, seeded and in float64."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from alfa.data._open import store_path
+from alfa.data._store import Index, StoredClass, checksum
 from alfa.inits import INITS, Init, LearnedInit
 from alfa.inner import Learner
 from alfa.models import MLP
@@ -157,3 +161,39 @@ def meta_gradients() -> Callable[..., tuple[Tensor, list[Tensor]]]:
         return loss.detach(), list(grads)
 
     return take
+
+
+def _spots(split: str, num_classes: int, num_images: int = 9) -> np.ndarray:
+    """Noise with a bright spot, whose place and colour tell the classes apart."""
+    rng = np.random.default_rng([len(split), num_classes])
+    images = rng.integers(0, 120, (num_classes, num_images, 3, 8, 8), np.uint8)
+    for number in range(num_classes):
+        down, right = rng.integers(0, 6, 2)
+        images[number, :, number % 3, down : down + 3, right : right + 3] += 130
+    return images
+
+
+@pytest.fixture(scope="session")
+def spots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of datasets with one prepared, `spots`: 8 x 8 x 3, 6, 4 and 4 classes of 9."""
+    root = tmp_path_factory.mktemp("data")
+    parts, entries, first = [], [], 0
+    for split, num_classes in (("train", 6), ("val", 4), ("test", 4)):
+        for number, images in enumerate(_spots(split, num_classes)):
+            name = f"{split}-{number}"
+            entries.append(StoredClass(split, name, first, len(images), checksum(images)))
+            parts.append(images)
+            first += len(images)
+    index = Index("spots", 8, 3, (0.5,) * 3, (0.25,) * 3, tuple(entries))
+    path = store_path("spots", 8, root=root)
+    path.mkdir(parents=True)
+    np.save(path / "images.npy", np.concatenate(parts))
+    (path / "index.json").write_text(index.to_json())
+    return root
+
+
+@pytest.fixture
+def spots(spots_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, where alfa looks for datasets."""
+    monkeypatch.setenv("ALFA_DATA", str(spots_folder))
+    return spots_folder

@@ -44,16 +44,34 @@ def _faults(content: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_the_builtin_experiments_are_those_of_the_paper() -> None:
-    assert builtin_experiments() == ["sinusoid-alfa", "sinusoid-maml"]
+def test_every_builtin_experiment_comes_with_both_methods() -> None:
+    tasks = ["cifar-fs", "miniimagenet", "sinusoid", "strokes"]
+    assert builtin_experiments() == [f"{task}-{m}" for task in tasks for m in ("alfa", "maml")]
 
 
 @pytest.mark.parametrize("name", builtin_experiments())
-def test_builtin_experiments_load_and_build(name: str) -> None:
-    experiment = load_experiment(name, ["model.hidden=[8]"])
+def test_builtin_experiments_load_and_build(name: str, spots) -> None:
+    if name.startswith("sinusoid"):
+        changes = ["model.hidden=[8]"]
+    else:
+        # The dataset need not be there; the classes of this one have nine images.
+        changes = ["tasks.dataset=spots", "tasks.size=none", "tasks.way=3", "tasks.num_query=2"]
+        changes += ["model.num_blocks=2", "model.filters=4"]
+    experiment = load_experiment(name, changes)
     learner = build_learner(experiment, build_tasks(experiment))
     assert learner.num_steps == experiment.inner.num_steps == 5
-    assert experiment.rule.name == {"sinusoid-alfa": "alfa", "sinusoid-maml": "sgd"}[name]
+    assert experiment.rule.name == ("alfa" if name.endswith("alfa") else "sgd")
+
+
+@pytest.mark.parametrize("name", ["cifar-fs-alfa", "miniimagenet-maml"])
+def test_image_experiments_follow_the_papers_protocol(name: str) -> None:
+    experiment = load_experiment(name)
+    outer, test = experiment.outer, experiment.test
+    assert (outer.num_iterations, outer.validate_every) == (100 * 500, 500)
+    assert (outer.num_tasks, outer.num_val_tasks, outer.learning_rate) == (2, 600, 0.001)
+    assert (test.num_tasks, test.ensemble) == (600, 5)
+    options = {"way": 5, "shot": 5, "num_query": 15, "augment": False}
+    assert options.items() <= experiment.tasks.options.items()
 
 
 def test_a_file_is_read_and_what_it_leaves_out_is_filled_in(write) -> None:
@@ -126,7 +144,7 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(lines) == 9
     assert all(line.startswith("  - ") and line.endswith(("?", ".")) for line in lines)
     for fault in (
-        "tasks.name is 'sinusoids', but must be one of sinusoid. Did you mean 'sinusoid'?",
+        "tasks.name is 'sinusoids', but must be one of images, sinusoid. Did you mean 'sinusoid'?",
         "model.hiden is not a known key; known: hidden. Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned. "
         "Did you mean 'learned'?",

@@ -80,24 +80,31 @@ class Engine(_Section):
 class Outer(_Section):
     """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
 
+    An epoch is `validate_every` iterations; after each one the same `num_val_tasks` tasks are
+    used to compare it with the others, by accuracy where the tasks are classification.
+
     An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
     A loss or gradient that is not finite stops the run; up to `max_skipped` iterations or
     validations with one are passed over instead, and counted.
     """
 
-    num_iterations: Count = 30_000
+    num_iterations: Count = 50_000
     num_tasks: Count = 4
     learning_rate: PositiveFloat = 0.001
     max_gradient_norm: PositiveFloat | None = None
     max_skipped: int = Field(default=0, ge=0)
     validate_every: Count = 500
-    num_val_tasks: Count = 200
+    num_val_tasks: Count = 600
 
 
 class Test(_Section):
-    """The final test, on tasks that training and validation never see."""
+    """The final test, on tasks that training and validation never see.
+
+    The model of the best epoch is tested, and the mean of the outputs of the `ensemble` best ones.
+    """
 
     num_tasks: Count = 600
+    ensemble: Count = 5
 
 
 class Experiment(_Section):
@@ -120,7 +127,7 @@ class Experiment(_Section):
         content = to_dict(self)
         for key in ("num_iterations", "max_skipped"):
             content["outer"].pop(key)
-        content["test"].pop("num_tasks")
+        content["test"] = {}
         content.pop("engine")
         if self.inner.batch_norm == "transductive":
             # Runs from before there was a choice have the same fingerprint.

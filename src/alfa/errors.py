@@ -24,6 +24,10 @@ class ConfigError(AlfaError, ValueError):
     """An option or a configuration is wrong."""
 
 
+class DataError(AlfaError):
+    """A dataset is missing, incomplete or damaged."""
+
+
 class CheckpointError(AlfaError):
     """A run folder or checkpoint cannot be used."""
 

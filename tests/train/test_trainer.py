@@ -96,6 +96,21 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(
     assert_same(path, unbroken(tiny()))
 
 
+@pytest.mark.parametrize("iteration", [3, 7, 12])
+def test_a_run_is_kept_between_validations_too(
+    tiny, unbroken, tmp_path, assert_same, monkeypatch, iteration: int
+) -> None:
+    monkeypatch.setattr("alfa.train.trainer._SECONDS_PER_CHECKPOINT", 0.0)
+    path = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), path, on_progress=_stop_at(iteration))
+    assert Run(path).load_checkpoint("last", tiny()).progress["iteration"] == iteration
+
+    train(tiny(), path, resume=True)
+
+    assert_same(path, unbroken(tiny()))
+
+
 def test_a_run_interrupted_twice_resumes_to_the_same_numbers(
     tiny, unbroken, tmp_path, assert_same
 ) -> None:
@@ -369,7 +384,7 @@ def test_max_gradient_norm_limits_the_gradient(tiny, tmp_path) -> None:
 def test_on_progress_sees_every_iteration_and_every_record(tiny, tmp_path) -> None:
     seen: list[Progress] = []
     train(tiny("outer.num_iterations=7"), tmp_path / "run", on_progress=seen.append)
-    first, *rest = seen
+    first, *rest = [progress for progress in seen if progress.work is None]
     assert first.message.startswith("memory: store, 4 tasks at once (chosen); needs about 0.0 GB")
     assert [progress.iteration for progress in rest] == [1, 2, 3, 4, 5, 6, 7]
     assert {progress.message for progress in rest} == {None}

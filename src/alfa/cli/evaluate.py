@@ -20,7 +20,19 @@ def evaluate(
         int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
     ] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            help="best, last, or ensemble: the mean of the outputs of the best epochs' models."
+        ),
+    ] = "best",
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Another dataset of images; they are brought to the model's size."),
+    ] = None,
+    way: Annotated[int | None, typer.Option(min=1, help="Classes of a task.")] = None,
+    shot: Annotated[int | None, typer.Option(min=1, help="Support images of a class.")] = None,
+    num_query: Annotated[int | None, typer.Option(min=1, help="Queries of a class.")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
     ] = None,
@@ -40,59 +52,69 @@ def evaluate(
         alfa evaluate runs/alfa
 
         alfa evaluate runs/alfa --num-steps 10 --set tasks.num_support=5 --json
+
+        alfa evaluate runs/cifar --dataset cub --checkpoint ensemble
     """
     from rich.console import Console
 
     from alfa.build import build_learner, build_tasks
-    from alfa.cli.show import interval_text
+    from alfa.cli.show import figure_text, show_work
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
     from alfa.data import SPLITS
     from alfa.errors import ConfigError, check_choice
     from alfa.inner import check_batch_norm
-    from alfa.train import Run
+    from alfa.train import Run, judged_tasks
     from alfa.train import evaluate as run_evaluation
 
     check_choice("--split", split, SPLITS)
-    check_choice("--checkpoint", checkpoint, ("best", "last"))
+    check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
     for setting in settings or []:
         if not setting.strip().startswith("tasks."):
             raise ConfigError(
                 f"--set {setting}: an evaluation can change the tasks only, such as "
                 "tasks.num_support=5; the rest is as it was trained."
             )
+    options = {"dataset": dataset, "way": way, "shot": shot, "num_query": num_query}
+    changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
+    if dataset is not None:
+        # The size of the images trained on says nothing about those of another dataset.
+        changes.append("tasks.size=none")
     trained = Run(run).experiment()
-    changed = load_experiment(Run(run).config, settings or [])
+    changed = load_experiment(Run(run).config, [*changes, *(settings or [])])
     set_up(trained, device=device, threads=threads)
-    tasks, own_tasks = build_tasks(changed), build_tasks(trained)
-    if (tasks.input_shape, tasks.num_outputs) != (own_tasks.input_shape, own_tasks.num_outputs):
-        raise ConfigError(
-            f"the run was trained on inputs of shape {tuple(own_tasks.input_shape)} with "
-            f"{own_tasks.num_outputs} outputs, but these tasks have {tuple(tasks.input_shape)} "
-            f"with {tasks.num_outputs}."
-        )
+    own_tasks = build_tasks(trained)
+    tasks = judged_tasks(build_tasks(changed), own_tasks)
     learner = build_learner(trained, own_tasks)
     if batch_norm is not None:
-        check_batch_norm(learner.model, batch_norm, name="--batch-norm")
-        learner.batch_norm = batch_norm  # type: ignore[assignment]
-    Run(run).load_checkpoint(checkpoint, trained).restore(learner)
-    evaluation = run_evaluation(
-        learner.to(device),
-        tasks,
-        num_tasks=trained.test.num_tasks if num_tasks is None else num_tasks,
-        num_steps=num_steps,
-        split=split,  # type: ignore[arg-type]
-        seed=trained.seed if seed is None else seed,
-        device=device,
-    )
-    if as_json:
-        typer.echo(json.dumps(evaluation.as_dict(), indent=2))
-    else:
-        norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""
-        Console().print(
-            f"{run}: loss {evaluation.loss:.4f} {interval_text(evaluation.interval)} "
-            f"(95 % interval over {evaluation.num_tasks} {split} tasks, "
-            f"{evaluation.num_steps} steps{norm})",
-            highlight=False,
-            soft_wrap=True,
+        learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
+    members = Run(run).load_for(checkpoint, trained)
+    count = trained.test.num_tasks if num_tasks is None else num_tasks
+    with show_work(f"{run.name}", total=count * len(members), quiet=as_json) as on_tasks:
+        evaluation = run_evaluation(
+            learner.to(device),
+            tasks,
+            members=members,
+            num_tasks=count,
+            num_steps=num_steps,
+            split=split,  # type: ignore[arg-type]
+            seed=trained.seed if seed is None else seed,
+            device=device,
+            on_tasks=on_tasks,
         )
+    content = {
+        **evaluation.as_dict(),
+        "checkpoint": checkpoint,
+        "tasks": changed.tasks.model_dump(),
+    }
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+        return
+    norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""
+    models = f", {evaluation.num_models} models" if evaluation.num_models > 1 else ""
+    Console().print(
+        f"{run}: {figure_text(evaluation)} (95 % interval over {evaluation.num_tasks} {split} "
+        f"tasks, {evaluation.num_steps} steps{norm}{models})",
+        highlight=False,
+        soft_wrap=True,
+    )

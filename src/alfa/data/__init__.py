@@ -1,15 +1,34 @@
 """Sources of few-shot tasks."""
 
 from alfa.data._base import SPLITS, TASKS, Split, Tasks, register_tasks, task_rng
+from alfa.data._few_shot import FewShot, Images
+from alfa.data._image_set import Classes, ImageSet
+from alfa.data._open import data_folder, open_images, open_store, store_path
 from alfa.data._sinusoids import Sine, Sinusoids
+from alfa.data._store import Store
+from alfa.data._strokes import Strokes
+from alfa.data.sources import SOURCES, Source, register_source
 
 __all__ = [
+    "SOURCES",
     "SPLITS",
     "TASKS",
+    "Classes",
+    "FewShot",
+    "ImageSet",
+    "Images",
     "Sine",
     "Sinusoids",
+    "Source",
     "Split",
+    "Store",
+    "Strokes",
     "Tasks",
+    "data_folder",
+    "open_images",
+    "open_store",
+    "register_source",
     "register_tasks",
+    "store_path",
     "task_rng",
 ]

@@ -40,6 +40,13 @@ class Tasks(abc.ABC):
     ) -> Episode:
         """Tasks `first`, `first` + 1, ... of a split, as one stack."""
 
+    def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
+        """Make sure that tasks of these splits can be drawn, before hours of training.
+
+        Raises:
+            DataError: they cannot; says everything that is missing.
+        """
+
 
 TASKS: Registry[Tasks] = Registry("task")
 register_tasks = TASKS.register

@@ -168,8 +168,8 @@ def adapt(
     )
 
 
-def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_norm") -> None:
-    """Refuse a choice that the model cannot follow.
+def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_norm") -> BatchNorm:
+    """The choice, unless the model cannot follow it.
 
     Raises:
         ConfigError: it is none, or the model has no batch norm that heeds it.
@@ -180,6 +180,7 @@ def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_no
             f"`{name}` is 'inductive', but {type(model).__name__} has no batch norm that could be "
             "told to use the support set; leave it out, or use one of alfa's backbones."
         )
+    return "inductive" if batch_norm == "inductive" else "transductive"
 
 
 def _losses_and_gradients(

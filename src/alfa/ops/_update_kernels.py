@@ -45,7 +45,11 @@ def update(theta, grads, alpha, beta, bounds, out):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]
             first, last = bounds[layer], bounds[layer + 1]
-            thetas, gs, new = theta[task, first:last], grads[task, first:last], out[task, first:last]
+            thetas, gs, new = (
+                theta[task, first:last],
+                grads[task, first:last],
+                out[task, first:last],
+            )
             for i in range(len(new)):
                 new[i] = b * thetas[i] - a * gs[i]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from alfa.data import Split, Tasks
-from alfa.errors import DivergedError
+from alfa.data import FewShot, Split, Tasks
+from alfa.errors import ConfigError, DivergedError
 from alfa.inner import Learner
 from alfa.inner.memory import RandomState
 from alfa.models import BatchNorm, Model
 from alfa.rules import RULES
+from alfa.train.checkpoint import Checkpoint
 from alfa.train.peak import PeakMemory
 
 ADVICE = (
@@ -40,85 +41,199 @@ class Evaluation:
     Attributes:
         loss: the mean query loss over tasks.
         interval: half the width of the 95 % confidence interval of that mean; None for one task.
+        accuracy: the mean over tasks of the part of the queries that are classified right; None
+            for regression.
+        accuracy_interval: half the width of its 95 % confidence interval.
         num_tasks: how many tasks it was taken over.
         num_steps: inner steps.
         split: which tasks they were.
         seed: with `split`, decides the tasks.
         batch_norm: whether queries were normalised by their own statistics (transductive) or by
             those of the support set (inductive); None for a model without batch norm.
+        num_models: models whose outputs were averaged.
     """
 
     loss: float
     interval: float | None
+    accuracy: float | None
+    accuracy_interval: float | None
     num_tasks: int
     num_steps: int
     split: Split
     seed: int
     batch_norm: BatchNorm | None
+    num_models: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def score(self) -> float:
+        """What validation compares, the larger the better."""
+        return -self.loss if self.accuracy is None else self.accuracy
+
+
+OnTasks = Callable[[int], None]
 
 
 def evaluate(
     learner: Learner,
     tasks: Tasks,
     *,
+    members: Sequence[Checkpoint] = (),
     num_tasks: int = 600,
     num_steps: int | None = None,
     split: Split = "test",
     seed: int = 0,
     device: torch.device | str = "cpu",
     where: str | None = None,
+    on_tasks: OnTasks = lambda done: None,
 ) -> Evaluation:
-    """Adapt to every task and average the query losses.
+    """Adapt to every task, and judge the adapted models on its queries.
 
     Args:
-        learner: what to evaluate.
+        learner: what to evaluate; with `members`, it ends as the last of them.
         tasks: where the tasks come from.
+        members: checkpoints of the learner, the mean of whose outputs is judged.
         num_tasks: how many.
         num_steps: inner steps; by default the learner's.
         split: of which part of the tasks.
         seed: with `split`, decides the tasks.
         device: where to compute.
         where: what an error calls this evaluation.
+        on_tasks: called with the number of tasks done so far, over all members.
 
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
     """
+    total: Judged | None = None
+    for number, member in enumerate(members or (None,)):
+        if member is not None:
+            member.restore(learner)
+        done = number * num_tasks
+        judged = _judged(
+            learner,
+            tasks,
+            num_tasks=num_tasks,
+            num_steps=num_steps,
+            split=split,
+            seed=seed,
+            device=device,
+            where=where or f"in the evaluation on {split} tasks",
+            on_tasks=lambda count, done=done: on_tasks(done + count),  # type: ignore[misc]
+        )
+        total = judged if total is None else total.plus(judged)
+    assert total is not None
+    num_models = max(1, len(members))
+    outputs = total.outputs / num_models
+    losses = learner.loss(outputs, total.targets) if num_models > 1 else total.losses
+    loss, interval = _mean_and_interval(losses)
+    accuracy, accuracy_interval = None, None
+    if tasks.loss == "cross_entropy":
+        hits = (outputs.argmax(2) == total.targets).double()
+        accuracy, accuracy_interval = _mean_and_interval(hits.mean(1))
+    return Evaluation(
+        loss=loss,
+        interval=interval,
+        accuracy=accuracy,
+        accuracy_interval=accuracy_interval,
+        num_tasks=num_tasks,
+        num_steps=learner.num_steps if num_steps is None else num_steps,
+        split=split,
+        seed=seed,
+        batch_norm=learner.batch_norm if has_batch_norm(learner.model) else None,
+        num_models=num_models,
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Outputs on the queries of every task with their targets, and losses ``[task]``."""
+
+    outputs: Tensor
+    targets: Tensor
+    losses: Tensor
+
+    def plus(self, other: Judged) -> Judged:
+        """The sum of the outputs of two models on the same tasks."""
+        return Judged(self.outputs + other.outputs, self.targets, self.losses)
+
+
+def _judged(
+    learner: Learner,
+    tasks: Tasks,
+    *,
+    num_tasks: int,
+    num_steps: int | None,
+    split: Split,
+    seed: int,
+    device: torch.device | str,
+    where: str,
+    on_tasks: OnTasks,
+) -> Judged:
+    """Adapt to every task without any graph."""
+    outputs: list[Tensor] = []
+    targets: list[Tensor] = []
     losses: list[Tensor] = []
     first, at_once = 0, 1
     while first < num_tasks:
         count = min(at_once, num_tasks - first)
-        episode = tasks.episode(first, num_tasks=count, split=split, seed=seed)
+        episode = tasks.episode(first, num_tasks=count, split=split, seed=seed).to(device)
         # The first task makes what is made only once; the second says how much every other takes.
         peak = PeakMemory() if first == 1 else None
         with without_dropout(learner.model), peak or nullcontext():
-            outcome = learner(episode.to(device), num_steps=num_steps, order="none")
+            outcome = learner(episode, num_steps=num_steps, order="none")
         if peak is not None:
             at_once = max(1, min(_MOST_TASKS, _MOST_BYTES // max(peak.bytes, 1)))
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
             rule=RULES.name_of(learner.rule),
-            where=where or f"in the evaluation on {split} tasks",
+            where=where,
             first_task=first,
         )
-        losses.append(outcome.query_losses)
+        outputs.append(outcome.outputs.detach())
+        targets.append(episode.query_y)
+        losses.append(outcome.query_losses.detach())
         first += count
-    values = torch.cat(losses).double().cpu()
-    interval = None
-    if len(values) > 1:
-        interval = 1.96 * float(values.std(correction=1)) / math.sqrt(len(values))
-    return Evaluation(
-        loss=float(values.mean()),
-        interval=interval,
-        num_tasks=num_tasks,
-        num_steps=learner.num_steps if num_steps is None else num_steps,
-        split=split,
-        seed=seed,
-        batch_norm=learner.batch_norm if has_batch_norm(learner.model) else None,
+        on_tasks(first)
+    return Judged(torch.cat(outputs), torch.cat(targets), torch.cat(losses))
+
+
+def _mean_and_interval(values: Tensor) -> tuple[float, float | None]:
+    """Over tasks: the mean, and half the width of its 95 % confidence interval."""
+    values = values.double().cpu()
+    if len(values) == 1:
+        return float(values), None
+    spread = float(values.std(correction=1))
+    return float(values.mean()), 1.96 * spread / math.sqrt(len(values))
+
+
+def judged_tasks(tasks: Tasks, own: Tasks) -> Tasks:
+    """Tasks for a model that was trained on others, brought to its inputs.
+
+    Args:
+        tasks: to judge the model on.
+        own: that it was trained on.
+
+    Raises:
+        ConfigError: the model cannot take them.
+    """
+    if isinstance(tasks, FewShot) and isinstance(own, FewShot):
+        # A model keeps its training set's normalisation when it is tested elsewhere.
+        images = tasks.images.like(own.images.shape, own.images.mean, own.images.std)
+        tasks = FewShot(images, way=tasks.way, shot=tasks.shot, num_query=tasks.num_query)
+    fits = tasks.num_outputs == own.num_outputs or (
+        # The linear layer has an output for each class; some of them may stay unused.
+        tasks.loss == "cross_entropy" and tasks.num_outputs < own.num_outputs
     )
+    if tuple(tasks.input_shape) != tuple(own.input_shape) or not fits:
+        raise ConfigError(
+            f"the run was trained on inputs of shape {tuple(own.input_shape)} with "
+            f"{own.num_outputs} outputs, but these tasks have {tuple(tasks.input_shape)} with "
+            f"{tasks.num_outputs}."
+        )
+    return tasks
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -2,14 +2,15 @@
 
 config.toml                 the experiment, every option spelled out
 metrics.jsonl               one JSON object per validation
-checkpoints/last.safetensors, best.safetensors
+checkpoints/                last.safetensors, best.safetensors, and epoch-*.safetensors, which are
+                            tested together
 result.json                 the test, when training is complete
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import tomli_w
 
 from alfa.config import Experiment, load_experiment, to_dict
 from alfa.errors import CheckpointError
+from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.files import named_errors, write_atomic, write_json
 
@@ -36,6 +38,23 @@ class Run:
 
     def checkpoint(self, name: str) -> Path:
         return self.path / "checkpoints" / f"{name}.safetensors"
+
+    def member(self, iteration: int) -> Path:
+        """One of the best models, which are tested together."""
+        return self.checkpoint(f"epoch-{iteration:06d}")
+
+    def keep_members(self, iterations: Sequence[int]) -> None:
+        """Remove all other models that were once among the best."""
+        wanted = {self.member(iteration) for iteration in iterations}
+        for path in (self.path / "checkpoints").glob("epoch-*.safetensors"):
+            if path not in wanted:
+                path.unlink()
+
+    def load_members(self, iterations: Sequence[int], experiment: Experiment) -> list[Checkpoint]:
+        """Those of the best models that were kept."""
+        fingerprint = experiment.fingerprint()
+        paths = [self.member(iteration) for iteration in sorted(iterations)]
+        return [Checkpoint.load(p, fingerprint=fingerprint) for p in paths if p.is_file()]
 
     @property
     def exists(self) -> bool:
@@ -77,6 +96,19 @@ class Run:
 
     def load_checkpoint(self, name: str, experiment: Experiment) -> Checkpoint:
         return Checkpoint.load(self.checkpoint(name), fingerprint=experiment.fingerprint())
+
+    def load_for(self, which: str, experiment: Experiment) -> list[Checkpoint]:
+        """The models that an evaluation takes.
+
+        Args:
+            which: ``"best"``, ``"last"``, or ``"ensemble"`` for all of the best that were kept.
+            experiment: of this run.
+        """
+        if which != "ensemble":
+            return [self.load_checkpoint(which, experiment)]
+        best = Best.from_progress(self.load_checkpoint("last", experiment).progress)
+        members = self.load_members(best.iterations, experiment)
+        return members or [self.load_checkpoint("best", experiment)]
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with named_errors(self.metrics), self.metrics.open("a") as file:

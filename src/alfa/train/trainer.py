@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,13 +15,27 @@ from torch import nn
 import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
+from alfa.data import SPLITS
 from alfa.errors import CheckpointError, DivergedError
 from alfa.inner import GB, MemoryPlan, plan_memory
 from alfa.rules import RULES
+from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.evaluate import ADVICE, check_finite, evaluate, seeded
+from alfa.train.evaluate import ADVICE, Evaluation, check_finite, evaluate, seeded
 from alfa.train.run import Run
 from alfa.types import Episode
+
+
+class Work(NamedTuple):
+    """Tasks of a validation or a test."""
+
+    what: str
+    done: int
+    total: int
+
+
+# An epoch of large images takes long; a run that is killed loses no more than this.
+_SECONDS_PER_CHECKPOINT = 120.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +47,14 @@ class Progress:
         num_iterations: how many there will be.
         record: the newest line of the metrics, if one was written just now.
         message: something to tell the user.
+        work: what is being done beside the iterations, if anything.
     """
 
     iteration: int
     num_iterations: int
     record: dict[str, Any] | None = None
     message: str | None = None
+    work: Work | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -82,6 +98,7 @@ class _Trainer:
         self.experiment, self.run, self.device = experiment, run, torch.device(device)
         self.on_progress = on_progress
         self.tasks = build_tasks(experiment)
+        self.tasks.check(*SPLITS)
         self.learner = build_learner(experiment, self.tasks).to(self.device)
         self.parameters = list(self.learner.meta_parameters())
         self.optimizer = (
@@ -90,10 +107,11 @@ class _Trainer:
             else None
         )
         self.iteration = 0
-        self.best_loss = float("inf")
-        self.best_iteration = 0
+        self.best = Best()
         self.seconds = 0.0
         self.skipped = 0
+        # The losses since the last validation.
+        self.window: list[float] = []
         self.memory: MemoryPlan | None = None
         # What the experiment said when the plan was made, in GB.
         self.memory_budget: float | None = None
@@ -121,10 +139,11 @@ class _Trainer:
         if self.iteration < wanted:
             # A result of the shorter training would pass for that of the longer one.
             self.run.result.unlink(missing_ok=True)
-        self.best_loss = checkpoint.progress["best_loss"]
-        self.best_iteration = checkpoint.progress["best_iteration"]
+        self.best = Best.from_progress(checkpoint.progress)
+        self.run.keep_members(self.best.iterations)
         self.seconds = checkpoint.progress["seconds"]
         self.skipped = checkpoint.progress.get("skipped", 0)
+        self.window = checkpoint.progress.get("window", [])
         # Older checkpoints have no plan.
         if (plan := checkpoint.progress.get("memory")) is not None:
             self.memory = MemoryPlan(**plan)
@@ -137,23 +156,26 @@ class _Trainer:
         # A fixed init with a rule that has no parameters has nothing to train.
         num_iterations = outer.num_iterations if self.parameters else 0
         if num_iterations == 0 and not self.run.checkpoint("last").is_file():
-            self._validate([])
+            self._validate()
         if self.iteration < num_iterations:
             self.memory = self._plan_memory()
             self.on_progress(Progress(self.iteration, num_iterations, message=str(self.memory)))
-        window: list[float] = []
+        saved = time.perf_counter()
         while self.iteration < num_iterations:
             began = time.perf_counter()
             try:
-                window.append(self._step())
+                self.window.append(self._step())
             except DivergedError as error:
                 self._skip(error)
             self.iteration += 1
             self.seconds += time.perf_counter() - began
             record = None
             if self.iteration % outer.validate_every == 0 or self.iteration == num_iterations:
-                record = self._validate(window)
-                window = []
+                record = self._validate()
+                saved = time.perf_counter()
+            elif time.perf_counter() - saved > _SECONDS_PER_CHECKPOINT:
+                self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
+                saved = time.perf_counter()
             self.on_progress(Progress(self.iteration, num_iterations, record))
 
     def _skip(self, error: DivergedError) -> None:
@@ -230,11 +252,11 @@ class _Trainer:
         if limit is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
 
-    def _validate(self, window: list[float]) -> dict[str, Any]:
+    def _validate(self) -> dict[str, Any]:
         """Validate, write the metrics, and keep the state."""
-        loss: float | None = None
+        found: Evaluation | None = None
         try:
-            loss = evaluate(
+            found = evaluate(
                 self.learner,
                 self.tasks,
                 num_tasks=self.experiment.outer.num_val_tasks,
@@ -242,22 +264,42 @@ class _Trainer:
                 seed=self.experiment.seed,
                 device=self.device,
                 where=f"at iteration {self.iteration}, on validation tasks",
-            ).loss
+                on_tasks=self._show_validation,
+            )
         except DivergedError as error:
             self._skip(error)
         record: dict[str, Any] = {"iteration": self.iteration}
-        if window:
-            record["train_loss"] = sum(window) / len(window)
-        record["val_loss"] = loss
+        if self.window:
+            record["train_loss"] = sum(self.window) / len(self.window)
+            self.window = []
+        record["val_loss"] = None if found is None else found.loss
+        if found is not None and found.accuracy is not None:
+            record["val_accuracy"] = found.accuracy
         if self.skipped:
             record["skipped"] = self.skipped
         # The metrics come first: a record without its checkpoint is forgotten on resume.
         self.run.append_metrics(record)
-        if loss is not None and loss < self.best_loss:
-            self.best_loss, self.best_iteration = loss, self.iteration
-            self._checkpoint(None).save(self.run.checkpoint("best"))
+        if found is not None:
+            self._keep(found)
         self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
+        # Only now does nothing refer to the members that others have replaced.
+        self.run.keep_members(self.best.iterations)
         return record
+
+    def _show_validation(self, done: int) -> None:
+        outer = self.experiment.outer
+        work = Work("validating", done, outer.num_val_tasks)
+        self.on_progress(Progress(self.iteration, outer.num_iterations, work=work))
+
+    def _keep(self, found: Evaluation) -> None:
+        """Keep the state if it is one of the best."""
+        num_members = self.experiment.test.ensemble
+        best, is_first = self.best.with_epoch(self.iteration, found, num_members=num_members)
+        if self.iteration in best.iterations and num_members > 1:
+            self._checkpoint(None).save(self.run.member(self.iteration))
+        if is_first:
+            self._checkpoint(None).save(self.run.checkpoint("best"))
+        self.best = best
 
     def _checkpoint(self, optimizer: torch.optim.Optimizer | None) -> Checkpoint:
         return Checkpoint.of(
@@ -266,35 +308,35 @@ class _Trainer:
             fingerprint=self.experiment.fingerprint(),
             progress={
                 "iteration": self.iteration,
-                "best_loss": self.best_loss,
-                "best_iteration": self.best_iteration,
+                **self.best.as_progress(),
                 "seconds": self.seconds,
                 "skipped": self.skipped,
+                "window": self.window,
                 "memory": None if self.memory is None else asdict(self.memory),
                 "memory_budget": self.memory_budget,
             },
         )
 
     def test(self) -> dict[str, Any]:
-        """Test the model that was best in validation."""
-        if self.best_loss == float("inf"):
+        """Test the model that was best in validation, and the best ones together."""
+        if not self.best.epochs:
             raise DivergedError(
                 f"no validation of {self.run.path} was finite, so there is no best model to test; "
                 f"{ADVICE}"
             )
-        self.run.load_checkpoint("best", self.experiment).restore(self.learner)
-        evaluation = evaluate(
-            self.learner,
-            self.tasks,
-            num_tasks=self.experiment.test.num_tasks,
-            split="test",
-            seed=self.experiment.seed,
-            device=self.device,
-        )
+        results = {"test": self._tested([self.run.load_checkpoint("best", self.experiment)])}
+        members = self.run.load_members(self.best.iterations, self.experiment)
+        if len(members) > 1:
+            results["ensemble"] = {
+                **self._tested(members),
+                "iterations": sorted(self.best.iterations),
+            }
+        first = self.best.epochs[0]
         result = {
-            "test": evaluation.as_dict(),
-            "best_iteration": self.best_iteration,
-            "val_loss": self.best_loss,
+            **results,
+            "best_iteration": first.iteration,
+            "val_loss": first.loss,
+            **({} if first.accuracy is None else {"val_accuracy": first.accuracy}),
             "num_iterations": self.iteration,
             "skipped": self.skipped,
             "num_meta_parameters": sum(p.numel() for p in self.parameters),
@@ -312,3 +354,20 @@ class _Trainer:
         }
         self.run.write_result(result)
         return result
+
+    def _tested(self, members: list[Checkpoint]) -> dict[str, Any]:
+        test = self.experiment.test
+        total = test.num_tasks * len(members)
+        what = "testing the best model" if len(members) == 1 else f"testing {len(members)} models"
+        return evaluate(
+            self.learner,
+            self.tasks,
+            members=members,
+            num_tasks=test.num_tasks,
+            split="test",
+            seed=self.experiment.seed,
+            device=self.device,
+            on_tasks=lambda done: self.on_progress(
+                Progress(self.iteration, self.iteration, work=Work(what, done, total))
+            ),
+        ).as_dict()

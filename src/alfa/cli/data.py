@@ -1,0 +1,399 @@
+"""`alfa data`: list, prepare, verify and download datasets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from alfa.cli.train import Json
+
+if TYPE_CHECKING:
+    from alfa.data import Source
+    from alfa.data._store import Index
+
+app = typer.Typer(
+    help="Get datasets of images, and prepare them for training.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Name = Annotated[str, typer.Argument(help="A dataset that `alfa data list` shows.")]
+Place = Annotated[
+    Path | None,
+    typer.Argument(help="Its folder or archive; by default where `download` puts it."),
+]
+Size = Annotated[
+    int | None, typer.Option(min=1, help="The side of the images; by default the dataset's own.")
+]
+Called = Annotated[str | None, typer.Option("--name", help="What to call it from now on.")]
+OnProblem = Annotated[
+    str, typer.Option(help="stop, or skip the images and classes that cannot be used.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Threads that decode; by default all cores.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Make it anew if it is there already.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="An option of the dataset, such as `split=ratio`."),
+]
+# Seconds between two lines where there is no terminal to draw a bar on.
+_PAUSE = 10.0
+# Notes on images that a summary shows.
+_SHOWN = 5
+
+
+@app.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """Show the known datasets, and which of them are prepared.
+
+    Examples:
+
+        alfa data list
+
+        alfa data list --json
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from alfa.data import data_folder
+
+    rows = _known()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("name", "dataset", "side", "classes", "images", "to get it", "prepared"):
+        table.add_column(header, no_wrap=header in ("name", "classes", "to get it"))
+    for row in rows:
+        published = row["published"].values()
+        table.add_row(
+            row["name"],
+            row["title"],
+            _text(row["size"]),
+            "/".join(str(split["classes"]) for split in published) or "-",
+            f"{sum(split['images'] for split in published):,}" if published else "-",
+            row["get"].replace(" (untried)", "*"),
+            ", ".join(str(store["size"]) for store in row["prepared"]) or "-",
+        )
+    Console().print(table)
+    typer.echo(
+        "\nclasses of train/val/test and images as published; prepared: the sides that are there"
+        f"\n* the address could not be tried when this was written\nkept in {data_folder()}"
+    )
+
+
+@app.command()
+def prepare(
+    name: Name,
+    path: Place = None,
+    size: Size = None,
+    called: Called = None,
+    on_problem: OnProblem = "stop",
+    workers: Workers = None,
+    force: Force = False,
+    settings: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a dataset into the form that training reads, once.
+
+    A run that was stopped at any moment goes on where it was.
+
+    Examples:
+
+        alfa data prepare cifar-fs
+
+        alfa data prepare cub ~/CUB_200_2011.tgz --size 84 --on-problem skip
+
+        alfa data prepare folder ~/pets --name pets --set split=ratio --set seed=1
+    """
+    from alfa.data import data_folder
+    from alfa.data._prepare import prepare as run
+
+    source = _source(name, settings or [])
+    place = _raw(name) if path is None else path
+    notes: list[str] = []
+    try:
+        with _show(called or name, "images", quiet=as_json) as show:
+
+            def on_progress(progress: Any) -> None:
+                if progress.message is not None:
+                    notes.append(progress.message)
+                show(progress.done, progress.total, progress.message)
+
+            store = run(
+                source,
+                place,
+                root=data_folder(),
+                size=size,
+                name=called or name,
+                on_problem=on_problem,  # type: ignore[arg-type]
+                workers=workers,
+                force=force,
+                on_progress=on_progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo("alfa: stopped; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    summary = _summary(store.path, store.index, source)
+    if as_json:
+        typer.echo(json.dumps({**summary, "notes": notes}, indent=2))
+    else:
+        _print(summary)
+
+
+@app.command()
+def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
+    """Compare every image of a prepared dataset with its checksum.
+
+    Examples:
+
+        alfa data verify cifar-fs
+
+        alfa data verify cub --size 84 --json
+    """
+    from alfa.data import SOURCES
+    from alfa.data._open import open_store
+    from alfa.errors import DataError
+
+    store = open_store(name, size=size)
+    with _show(name, "images", quiet=as_json) as show:
+        faults = store.verify(lambda done: show(done, store.index.shape[0], None))
+    source = SOURCES.get(name) if name in SOURCES else None
+    summary = {**_summary(store.path, store.index, source), "faults": faults}
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        raise typer.Exit(2 if faults else 0)
+    if faults:
+        listed = "".join(f"\n  - {fault}" for fault in faults)
+        raise DataError(
+            f"the prepared dataset {store.path} is damaged; make it anew with `alfa data prepare "
+            f"{name} --force`:{listed}"
+        )
+    _print(summary)
+    typer.echo(f"all {len(store.index.classes)} checksums are right")
+
+
+@app.command()
+def download(
+    name: Name,
+    to: Annotated[
+        Path | None, typer.Option(help="A folder; by default where `prepare` looks for it.")
+    ] = None,
+) -> None:
+    """Download a dataset, or say what must be fetched by hand.
+
+    A download that was cut off goes on where it was.
+
+    Examples:
+
+        alfa data download omniglot
+
+        alfa data download cub --to /data/cub
+    """
+    from alfa.data import SOURCES
+    from alfa.data._download import download as run
+    from alfa.data._open import raw_path
+
+    SOURCES.get(name)
+    folder = to or raw_path(name)
+    with _show(name, "bytes", quiet=False) as show:
+        files = run(name, folder, on_progress=lambda file, done, total: show(done, total, None))
+    for file in files:
+        typer.echo(f"downloaded: {file}")
+    place = f" {folder}" if to else ""
+    typer.echo(f"next: alfa data prepare {name}{place}")
+
+
+def _raw(name: str) -> Path:
+    """Where a dataset lies that the user gives no place for."""
+    from alfa.data._open import raw_path
+    from alfa.errors import DataError
+
+    path = raw_path(name)
+    if not path.exists():
+        raise DataError(
+            f"there is no {path}; get {name} with `alfa data download {name}`, or say where it "
+            f"is: `alfa data prepare {name} PATH`."
+        )
+    return path
+
+
+def _source(name: str, settings: list[str]) -> Source:
+    """A dataset with its options."""
+    import tomllib
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from alfa.data import SOURCES
+    from alfa.errors import ConfigError, did_you_mean
+
+    known, options = SOURCES.options(name), {}
+    for setting in settings:
+        key, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not key:
+            raise ConfigError(f"--set takes key=value, such as split=ratio, but got {setting!r}.")
+        if key not in known:
+            listed = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"{name} has no option {key!r}; {listed}.{did_you_mean(key, known)}")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        try:
+            options[key] = TypeAdapter(known[key].annotation).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"].removeprefix("Input should be ")
+            raise ConfigError(f"--set {setting}: {key} must be {message}.") from None
+    return SOURCES.get(name)(**options)
+
+
+def _known() -> list[dict[str, Any]]:
+    """Everything that has a name: datasets that can be prepared, and that are."""
+    from alfa.data import SOURCES, store_path
+    from alfa.data._download import BY_HAND, DOWNLOADS
+    from alfa.data._open import prepared
+
+    stores = prepared()
+    rows = []
+    for name in [*SOURCES, *sorted({"strokes", *stores} - set(SOURCES))]:
+        source = SOURCES.get(name) if name in SOURCES else None
+        files = DOWNLOADS.get(name, ())
+        untried = "" if all(file.tried for file in files) else " (untried)"
+        get = f"download{untried}" if files else "by hand" if name in BY_HAND else "your own"
+        published = source.published if source is not None else {}
+        rows.append(
+            {
+                "name": name,
+                "title": source.title if source is not None else "",
+                "size": source.size if source is not None else None,
+                "published": _counts(published),
+                "get": get,
+                "addresses": [file.url for file in files],
+                "prepared": [
+                    {"size": size, "path": str(store_path(name, size))}
+                    for size in stores.get(name, [])
+                ],
+            }
+        )
+        if name == "strokes":
+            rows[-1] |= {"title": "random characters", "get": "generated"}
+    return rows
+
+
+def _summary(path: Path, index: Index, source: type[Source] | Source | None) -> dict[str, Any]:
+    return {
+        "dataset": index.dataset,
+        "path": str(path),
+        "size": index.size,
+        "num_channels": index.num_channels,
+        "splits": _counts(index.counts()),
+        "published": _counts(source.published if source is not None else {}),
+        "left_out": list(index.left_out),
+        "changed": list(index.changed),
+    }
+
+
+def _counts(counts: Any) -> dict[str, dict[str, int]]:
+    return {
+        split: {"classes": classes, "images": images} for split, (classes, images) in counts.items()
+    }
+
+
+def _print(summary: dict[str, Any]) -> None:
+    """Counts beside the published ones, and what was left out or changed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from alfa.data import SPLITS
+
+    found, published = summary["splits"], summary["published"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(summary["dataset"], no_wrap=True)
+    headers = ["classes", "images", *(["published classes", "images"] if published else [])]
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for split in [split for split in SPLITS if split in found or split in published]:
+        cells = [found.get(split, {"classes": 0, "images": 0})]
+        cells += [published.get(split, {})] if published else []
+        table.add_row(split, *(_text(cell.get(k)) for cell in cells for k in ("classes", "images")))
+    Console().print(table)
+    for title, key in (("left out", "left_out"), ("worth knowing", "changed")):
+        lines = summary[key]
+        if lines:
+            shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
+            more = f"\n  and {len(lines) - _SHOWN} more, in index.json" if lines[_SHOWN:] else ""
+            typer.echo(f"{title}: {len(lines)}{shown}{more}")
+    typer.echo(f"\nprepared: {summary['path']}")
+
+
+def _text(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+@contextmanager
+def _show(
+    name: str, unit: str, *, quiet: bool
+) -> Iterator[Callable[[int, int | None, str | None], None]]:
+    """A bar with a rate and the time left, or plain lines where there is no terminal."""
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal or quiet:
+        yield _lines(console, name, unit)
+        return
+    text = progress.TextColumn
+    numbers = (
+        (progress.DownloadColumn(), progress.TransferSpeedColumn())
+        if unit == "bytes"
+        else (progress.MofNCompleteColumn(), text("{task.fields[rate]}"))
+    )
+    left = progress.TimeRemainingColumn()
+    columns = (text("{task.description}"), progress.BarColumn(), *numbers, left)
+    bars = progress.Progress(*columns, console=console, speed_estimate_period=30)
+    bar = bars.add_task(name, total=None, rate="")
+
+    def update(done: int, total: int | None, message: str | None) -> None:
+        # Not before there is something to show: what is refused at once has no bar.
+        bars.start()
+        if message is not None:
+            console.print(f"{name}: {message}", highlight=False, soft_wrap=True, markup=False)
+        if bars.tasks[0].total is None and total:
+            # What an earlier run has done is no part of this one's rate.
+            bars.reset(bar, total=total, completed=done)
+        speed = bars.tasks[0].speed
+        rate = f"{speed:,.0f} {unit}/s" if speed else ""
+        bars.update(bar, completed=done, total=total or None, rate=rate)
+
+    try:
+        yield update
+    finally:
+        bars.stop()
+
+
+def _lines(console: Any, name: str, unit: str) -> Callable[[int, int | None, str | None], None]:
+    began: dict[str, float] = {}
+
+    def update(done: int, total: int | None, message: str | None) -> None:
+        now = time.monotonic()
+        text = message
+        # While images are looked for, there is no total yet, and no rate.
+        if total != 0:
+            start, first = began.setdefault("time", now), began.setdefault("done", done)
+            told = began.setdefault("told", now)
+            if message is None and (done == total or now - told > _PAUSE):
+                began["told"] = now
+                rate = (done - first) / max(now - start, 1e-9)
+                left = f", {(total - done) / max(rate, 1e-9):.0f} s left" if total else ""
+                text = f"{done:,} of {_text(total)} {unit}, {rate:,.0f} {unit}/s{left}"
+        if text is not None:
+            console.print(f"{name}: {text}", highlight=False, soft_wrap=True, markup=False)
+
+    return update

@@ -1,0 +1,40 @@
+"""`alfa data show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A prepared dataset, or `strokes`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The picture; by default the dataset's name and .png.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="The side of the images.")] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    way: Annotated[int, typer.Option(min=1, help="Classes of a task.")] = 5,
+    shot: Annotated[int, typer.Option(min=1, help="Support images of a class.")] = 5,
+    num_query: Annotated[int, typer.Option(min=1, help="Queries of a class.")] = 15,
+    episode: Annotated[int, typer.Option(min=0, help="Which episode.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
+) -> None:
+    """Draw one episode: what a model learns from, and what it is judged on.
+
+    Examples:
+
+        alfa data show strokes
+
+        alfa data show cub --split val --shot 1 --out cub.png
+    """
+    from alfa.data import SPLITS, FewShot, open_images
+    from alfa.errors import check_choice
+    from alfa.report.sheet import contact_sheet
+
+    check_choice("--split", split, SPLITS)
+    tasks = FewShot(open_images(name, size=size), way=way, shot=shot, num_query=num_query)
+    path = out or Path(f"{name}.png")
+    contact_sheet(tasks, path, split=split, index=episode, seed=seed)  # type: ignore[arg-type]
+    typer.echo(f"written: {path}")

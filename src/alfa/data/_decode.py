@@ -1,0 +1,164 @@
+"""From an image file, or pixels in memory, to pixels of one size and number of channels."""
+
+from __future__ import annotations
+
+import functools
+import io
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from alfa.errors import DataError
+
+# An image that declares more pixels is taken for a bomb: it is small on disk and fills the memory.
+MAX_PIXELS = 64_000_000
+# Pixels only: some of Pillow's other formats are programs (EPS runs Ghostscript) or drawings.
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA", "TIFF", "AVIF")
+_NAMES = {"1": "1-bit", "L": "grey", "P": "palette"}
+
+
+def decode(
+    content: bytes | np.ndarray, *, size: int, num_channels: int
+) -> tuple[np.ndarray, list[str]]:
+    """Decode one image, and bring it to the size and the channels of a dataset.
+
+    An image of another shape is squashed, as the published datasets were; one that has the size
+    already keeps every pixel.
+
+    Args:
+        content: an image file, or pixels, uint8 ``[height, width]`` or
+            ``[height, width, channel]``.
+        size: the side that is wanted.
+        num_channels: 3, or 1 for grey.
+
+    Returns:
+        Pixels, uint8 ``[channel, size, size]``, and what was done to them beyond a new size.
+
+    Raises:
+        DataError: it cannot be decoded; the text says why, without the name of the image.
+    """
+    if not isinstance(content, bytes) and _is_right(content, size, num_channels):
+        channels_first = content.reshape(size, size, num_channels).transpose(2, 0, 1)
+        return np.ascontiguousarray(channels_first), []
+    try:
+        image = _opened(content) if isinstance(content, bytes) else _from_pixels(content)
+        image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
+        if image.size != (size, size):
+            image = image.resize((size, size), Image.Resampling.LANCZOS)
+    except (DataError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DataError(
+            f"declares more than the {MAX_PIXELS:,} pixels that are allowed; it may be an image "
+            "bomb, so make it smaller"
+        ) from None
+    # What a damaged file makes Pillow raise depends on where the damage is.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise DataError(f"is damaged or cut off ({reason})") from None
+    pixels = np.asarray(image).reshape(size, size, num_channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
+
+
+def _is_right(pixels: np.ndarray, size: int, num_channels: int) -> bool:
+    """Whether pixels in memory need no change, which spares a dataset of them most of the time."""
+    grey = num_channels == 1 and pixels.shape == (size, size)
+    return pixels.dtype == np.uint8 and (grey or pixels.shape == (size, size, num_channels))
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """Of the formats above, those that this build of Pillow has."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _opened(content: bytes) -> Image.Image:
+    if not content:
+        raise DataError("is an empty file")
+    try:
+        image = Image.open(io.BytesIO(content), formats=_formats())
+    except UnidentifiedImageError:
+        raise DataError("is not an image, or of a format that is not read") from None
+    _check_size(image.size)
+    image.load()
+    return image
+
+
+def _from_pixels(pixels: np.ndarray) -> Image.Image:
+    shape = pixels.shape
+    known = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 2, 3, 4))
+    if pixels.dtype != np.uint8 or not known:
+        raise DataError(
+            f"its pixels are {pixels.dtype} {list(shape)}, but must be uint8 [height, width] or "
+            "[height, width, channel]"
+        )
+    _check_size((shape[1], shape[0]))
+    return Image.fromarray(pixels[:, :, 0] if shape[2:] == (1,) else pixels)
+
+
+def _check_size(size: tuple[int, int]) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise DataError(f"has no pixels ({width} x {height})")
+    if width * height > MAX_PIXELS:
+        raise DataError(
+            f"declares {width} x {height} pixels, more than the {MAX_PIXELS:,} that are allowed; "
+            "it may be an image bomb, so make it smaller"
+        )
+
+
+def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
+    """The image in a mode, ``"L"`` or ``"RGB"``, and what had to be done."""
+    changes = []
+    if getattr(image, "is_animated", False):
+        changes.append("the first frame of several taken")
+    if _orientation(image) in range(2, 9):
+        image = ImageOps.exif_transpose(image)
+        changes.append("turned as its EXIF orientation says")
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        image = _eight_bits(image)
+        changes.append("16 bits scaled to 8")
+    if image.has_transparency_data:
+        image, change = _on_white(image)
+        changes.append(change)
+    if image.mode != mode:
+        # A 1-bit image has the same pixels in 8 bits.
+        if (image.mode, mode) != ("1", "L"):
+            before, after = (_NAMES.get(name, name) for name in (image.mode, mode))
+            changes.append(f"{before} converted to {after}")
+        image = image.convert(mode)
+    return image, changes
+
+
+def _on_white(image: Image.Image) -> tuple[Image.Image, str]:
+    before = image.mode
+    # By way of RGBA, because only that is composited correctly for every kind of transparency.
+    image = image.convert("RGBA")
+    opaque = image.getchannel("A").getextrema()[0] == 255
+    white = Image.new("RGBA", image.size, "white")
+    mode = "L" if before in ("1", "L", "LA", "La") else "RGB"
+    image = Image.alpha_composite(white, image).convert(mode)
+    change = f"{before} converted to {_NAMES.get(mode, mode)}"
+    return image, change if opaque else "transparency put on white"
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    # Good pixels may have EXIF data that is damaged in any way.
+    except Exception:
+        return 1
+    return orientation if isinstance(orientation, int) else 1
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits on the scale of 8; Pillow's own conversion would clip them."""
+    levels = np.asarray(image)
+    low, high = levels.min(), levels.max()
+    if image.mode == "F" or low < 0 or high > 65535:
+        raise DataError(
+            f"has grey levels from {low:g} to {high:g}, of which nobody knows what is white; save "
+            "it with 8 or 16 bits"
+        )
+    return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))

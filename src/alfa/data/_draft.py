@@ -1,0 +1,246 @@
+"""A store that is being written, and can be gone on with after a crash at any moment.
+
+.<store>.partial/journal.jsonl    one line for every finished class, after its images
+.<store>.partial/store/           what becomes the store, by one rename
+.<store>.partial/work/            whatever a source had to unpack
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+
+from alfa.data._base import Split
+from alfa.data._store import IMAGES, INDEX, ITEMS, Index, checksum
+from alfa.errors import DataError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where two processes at once are the user's own affair
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A class that is written.
+
+    Attributes:
+        split: it belongs to.
+        name: of the class.
+        listing: fingerprint of the names of its images as they were found.
+        count: images that were written.
+        checksum: SHA-256 of their pixels.
+        left_out: the number of each image that could not be used, and why.
+        changed: the number of each image that was changed, and how.
+    """
+
+    split: Split
+    name: str
+    listing: str
+    count: int = 0
+    checksum: str = ""
+    left_out: Sequence[tuple[int, str]] = field(default_factory=tuple)
+    changed: Sequence[tuple[int, str]] = field(default_factory=tuple)
+
+
+class Draft:
+    """A store that is being written; only one process can hold it.
+
+    Args:
+        place: where the store will be.
+        shape: channels, height and width of an image.
+        key: says what is prepared from what; what another key has left behind is removed.
+
+    Raises:
+        DataError: another process is writing it.
+    """
+
+    def __init__(self, place: Path, *, shape: Sequence[int], key: str) -> None:
+        self.place, self.shape = place, tuple(shape)
+        self.path = place.parent / f".{place.name}.partial"
+        self.work, self._store = self.path / "work", self.path / "store"
+        self._old = place.parent / f".{place.name}.old"
+        self.entries: list[Entry] = []
+        self._ends: list[int] = []
+        self._images: IO[bytes] | None = None
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._journal = (self.path / "journal.jsonl").open("a+b")
+        try:
+            self._lock()
+            if self._old.exists() and not place.exists():
+                # Killed after the old store was moved away, and before the new one took its place.
+                self._old.rename(place)
+            self._load(key)
+        except BaseException:
+            self._journal.close()
+            raise
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._journal.close()
+        if self._images is not None:
+            self._images.close()
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(
+                f"another process is preparing {self.place.name}; wait until it has finished."
+            ) from None
+
+    def _load(self, key: str) -> None:
+        """Read the journal as far as it is whole."""
+        self._journal.seek(0)
+        lines = self._journal.read().splitlines(keepends=True)
+        head = f"{json.dumps(key)}\n".encode()
+        if lines[:1] != [head]:
+            for folder in (self._store, self.work):
+                shutil.rmtree(folder, ignore_errors=True)
+            self._journal.truncate(0)
+            self._journal.write(head)
+            self._journal.flush()
+            lines = [head]
+        self._ends = [len(head)]
+        for line in lines[1:]:
+            try:
+                entry = Entry(**json.loads(line))
+            except (ValueError, TypeError):
+                break
+            # A line without its end was cut off when the process was killed.
+            if not line.endswith(b"\n"):
+                break
+            self.entries.append(entry)
+            self._ends.append(self._ends[-1] + len(line))
+        self.work.mkdir(exist_ok=True)
+        self._store.mkdir(exist_ok=True)
+
+    @property
+    def num_images(self) -> int:
+        """Images that are written."""
+        return sum(entry.count for entry in self.entries)
+
+    def intact(self, number: int) -> bool:
+        """Whether the pixels of a written class are still those that its line tells of."""
+        entry = self.entries[number]
+        first = sum(before.count for before in self.entries[:number])
+        if entry.count == 0:
+            return True
+        try:
+            pixels = np.memmap(
+                self._store / IMAGES,
+                np.uint8,
+                mode="r",
+                offset=self._offset(first),
+                shape=(entry.count, *self.shape),
+            )
+        except (OSError, ValueError):
+            return False
+        return checksum(pixels) == entry.checksum
+
+    def keep(self, number: int) -> None:
+        """Go on behind the first classes; what was written after them is dropped."""
+        self.entries = self.entries[:number]
+        self._ends = self._ends[: number + 1]
+        self._journal.truncate(self._ends[-1])
+        images = self._store / IMAGES
+        images.touch()
+        self._images = images.open("r+b")
+        self._images.write(_header(0, self.shape))
+        self._images.truncate(self._offset(self.num_images))
+        self._images.seek(0, os.SEEK_END)
+        self._hasher, self._count = hashlib.sha256(), 0
+
+    def write(self, pixels: np.ndarray) -> None:
+        """Add images to the class at hand, uint8 ``[image, channel, height, width]``."""
+        assert self._images is not None
+        self._images.write(pixels.data)
+        self._hasher.update(pixels.data)
+        self._count += len(pixels)
+
+    def end_class(self, entry: Entry) -> None:
+        """The class at hand is complete; its count and checksum are filled in."""
+        assert self._images is not None
+        # First the images, then the line that vouches for them.
+        self._images.flush()
+        entry = replace(entry, count=self._count, checksum=self._hasher.hexdigest())
+        line = f"{json.dumps(asdict(entry))}\n".encode()
+        self._journal.write(line)
+        self._journal.flush()
+        self.entries.append(entry)
+        self._ends.append(self._ends[-1] + len(line))
+        self._hasher, self._count = hashlib.sha256(), 0
+
+    def finish(self, index: Index, items: Iterable[str]) -> None:
+        """Let the store appear in its place, complete."""
+        assert self._images is not None
+        self._images.seek(0)
+        self._images.write(_header(self.num_images, self.shape))
+        _sync(self._images)
+        with (self._store / ITEMS).open("wb") as file:
+            hasher = hashlib.sha256()
+            for item in items:
+                line = f"{item}\n".encode()
+                file.write(line)
+                hasher.update(line)
+            _sync(file)
+        with (self._store / INDEX).open("wb") as file:
+            file.write(f"{replace(index, items=hasher.hexdigest()).to_json()}\n".encode())
+            _sync(file)
+        _sync_folder(self._store)
+        shutil.rmtree(self._old, ignore_errors=True)
+        if self.place.exists():
+            self.place.rename(self._old)
+        self._store.rename(self.place)
+        _sync_folder(self.place.parent)
+        shutil.rmtree(self._old, ignore_errors=True)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove everything but the finished store."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _offset(self, num_images: int) -> int:
+        return len(_header(0, self.shape)) + num_images * int(np.prod(self.shape))
+
+
+def _header(num_images: int, shape: Sequence[int]) -> bytes:
+    """What an .npy file begins with; equally long for any number of images."""
+    file = io.BytesIO()
+    content = {"descr": "|u1", "fortran_order": False, "shape": (num_images, *shape)}
+    np.lib.format.write_array_header_1_0(file, content)
+    return file.getvalue()
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    # Windows cannot open a folder, and needs no such thing.
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

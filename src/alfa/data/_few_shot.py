@@ -1,0 +1,205 @@
+"""N-way k-shot tasks from a set of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from alfa.data._base import SPLITS, Split, Tasks, register_tasks, task_rng
+from alfa.data._image_set import ImageSet
+from alfa.data._open import open_images
+from alfa.errors import ConfigError, DataError
+from alfa.types import Count, Episode
+
+
+class FewShot(Tasks):
+    """Tasks of `way` classes, each learned from `shot` images and judged on `num_query` others.
+
+    The classes of a task are different ones, in random order, which is also that of its labels;
+    support and query images of a class are different ones.
+
+    A split need only be large enough for such tasks if tasks of it are drawn, so that images with
+    nothing to train on can still test a model. To know beforehand, call `check`.
+
+    Args:
+        images: where the images come from; `ImageSet.like` fits them to a model that was trained
+            on others.
+        way: classes of a task.
+        shot: support images of each class.
+        num_query: query images of each class.
+        augment: training images are flipped left to right and moved at random; not for
+            characters, which a flip changes.
+
+    Raises:
+        DataError: no split has enough classes and images; names all that are too small.
+
+    Example:
+        >>> from alfa.data import FewShot, Strokes
+        >>> tasks = FewShot(Strokes(num_classes=30, num_examples=20).images(), way=5, shot=1)
+        >>> episode = tasks.episode(0, num_tasks=4)
+        >>> episode.support_x.shape, episode.query_y.shape
+        (torch.Size([4, 5, 1, 28, 28]), torch.Size([4, 75]))
+    """
+
+    loss = "cross_entropy"
+
+    def __init__(
+        self,
+        images: ImageSet,
+        *,
+        way: Count = 5,
+        shot: Count = 5,
+        num_query: Count = 15,
+        augment: bool = False,
+    ) -> None:
+        for key, value in (("way", way), ("shot", shot), ("num_query", num_query)):
+            if value < 1:
+                raise ConfigError(f"`{key}` is {value}, but must be at least 1.")
+        self.images, self.way, self.shot, self.num_query = images, way, shot, num_query
+        self.augment = augment
+        self.input_shape, self.num_outputs = images.shape, way
+        self._faults = {
+            split: _faults(images, split, way=way, num_examples=shot + num_query)
+            for split in SPLITS
+        }
+        if all(self._faults.values()):
+            self.check(*(images.splits or SPLITS))
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (images.mean, images.std))
+        self._scale, self._shift = (
+            values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
+        )
+
+    def check(self, *splits: Split) -> None:
+        """Make sure that tasks of these splits can be drawn.
+
+        Raises:
+            DataError: says for all of the splits what is missing, and names every class that has
+                too few images.
+        """
+        faults = [fault for split in splits for fault in self._faults[split]]
+        if faults:
+            raise DataError(
+                f"{self.images.name} cannot give such tasks: {'; '.join(faults)}; ask for less, or "
+                "add images."
+            )
+
+    def episode(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> Episode:
+        _, numbers = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
+        hands: list[np.random.Generator] = []
+        if self.augment and split == "train":
+            # Sources of their own, so that augmentation does not change which images are drawn.
+            indices = range(first, first + num_tasks)
+            hands = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
+        support_y, query_y = (
+            torch.arange(self.way).repeat_interleave(count).repeat(num_tasks, 1)
+            for count in (self.shot, self.num_query)
+        )
+        return Episode(
+            self._inputs(numbers[:, :, : self.shot], hands),
+            support_y,
+            self._inputs(numbers[:, :, self.shot :], hands),
+            query_y,
+        )
+
+    def draw(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Which classes and images tasks `first`, `first` + 1, ... of a split consist of.
+
+        Returns:
+            The classes by their place in the split, ``[task, way]``, in the order of their
+            labels; and the numbers of their images, ``[task, way, support and query]``.
+
+        Raises:
+            DataError: there are no such tasks.
+        """
+        self.check(split)
+        classes = self.images.splits[split]
+        num_examples = self.shot + self.num_query
+        chosen = np.empty((num_tasks, self.way), dtype=np.int64)
+        numbers = np.empty((num_tasks, self.way, num_examples), dtype=np.int64)
+        for task in range(num_tasks):
+            rng = task_rng(seed, split, first + task)
+            chosen[task] = rng.choice(len(classes), self.way, replace=False)
+            for label, c in enumerate(chosen[task]):
+                places = rng.choice(classes.count[c], num_examples, replace=False)
+                numbers[task, label] = classes.first[c] + places
+        return chosen, numbers
+
+    def _inputs(self, numbers: np.ndarray, hands: Sequence[np.random.Generator]) -> Tensor:
+        """Normalised images ``[task, example, channel, height, width]``, class after class."""
+        pixels = self.images.take(numbers.reshape(len(numbers), -1))
+        for task, rng in enumerate(hands):
+            pixels[task] = _augmented(pixels[task], rng)
+        return torch.from_numpy(pixels).float().mul_(self._scale).add_(self._shift)
+
+
+@register_tasks("images")
+class Images(FewShot):
+    """Tasks from a prepared dataset, by name.
+
+    Args:
+        dataset: ``"strokes"``, which is generated, or what ``alfa data prepare`` has prepared.
+        size: the side of the images; by default the dataset's own.
+        way: classes of a task.
+        shot: support images of each class.
+        num_query: query images of each class.
+        augment: training images are flipped and moved at random.
+
+    Raises:
+        DataError: the dataset is not prepared, or too small for such tasks.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: str = "strokes",
+        size: Count | None = None,
+        way: Count = 5,
+        shot: Count = 5,
+        num_query: Count = 15,
+        augment: bool = False,
+    ) -> None:
+        images = open_images(dataset, size=size)
+        super().__init__(images, way=way, shot=shot, num_query=num_query, augment=augment)
+
+
+def _faults(images: ImageSet, split: Split, *, way: int, num_examples: int) -> list[str]:
+    """Why no tasks can be drawn from a split."""
+    if split not in images.splits:
+        return [f"it has no {split} classes"]
+    classes = images.splits[split]
+    faults = []
+    if len(classes) < way:
+        faults.append(f"{split} has {len(classes)} classes, but `way` is {way}")
+    small = [
+        f"{name} ({count})"
+        for name, count in zip(classes.names, classes.count, strict=True)
+        if count < num_examples
+    ]
+    if small:
+        faults.append(
+            f"{split} has classes with fewer than the {num_examples} images that `shot` and "
+            f"`num_query` ask for: {', '.join(small)}"
+        )
+    return faults
+
+
+def _augmented(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each image flipped left to right or not, and moved by up to a tenth of its side."""
+    num_images, _, height, width = pixels.shape
+    border = max(1, min(height, width) // 10)
+    edges = ((0, 0), (0, 0), (border, border), (border, border))
+    padded = np.pad(pixels, edges, mode="reflect")
+    flips = rng.integers(0, 2, (num_images,))
+    moves = rng.integers(0, 2 * border + 1, (num_images, 2))
+    new = np.empty_like(pixels)
+    for number, (flip, (down, right)) in enumerate(zip(flips, moves, strict=True)):
+        image = padded[number, :, down : down + height, right : right + width]
+        new[number] = image[:, :, ::-1] if flip else image
+    return new

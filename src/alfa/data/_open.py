@@ -1,0 +1,93 @@
+"""Where datasets lie, and how one is opened by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pooch  # type: ignore[import-untyped]
+
+from alfa.data._image_set import ImageSet
+from alfa.data._store import INDEX, Store
+from alfa.data._strokes import Strokes
+from alfa.errors import DataError, did_you_mean
+
+SWITCH = "ALFA_DATA"
+
+
+def data_folder() -> Path:
+    """Where datasets are kept: ``ALFA_DATA``, or the user's cache folder."""
+    return Path(os.environ.get(SWITCH) or pooch.os_cache("alfa")).expanduser()
+
+
+def raw_path(dataset: str, *, root: Path | None = None) -> Path:
+    """Where the files of a dataset lie as they were published."""
+    return (root or data_folder()) / "raw" / dataset
+
+
+def store_path(dataset: str, size: int, *, root: Path | None = None) -> Path:
+    """The store of a dataset whose images have this side."""
+    return (root or data_folder()) / "stores" / f"{dataset}-{size}"
+
+
+def prepared(*, root: Path | None = None) -> dict[str, list[int]]:
+    """The sizes in which each dataset is prepared."""
+    found: dict[str, list[int]] = {}
+    for path in ((root or data_folder()) / "stores").glob(f"*-*/{INDEX}"):
+        dataset, _, size = path.parent.name.rpartition("-")
+        # A name that begins with a dot is that of a store in the making.
+        if size.isdecimal() and not dataset.startswith("."):
+            found.setdefault(dataset, []).append(int(size))
+    return {dataset: sorted(sizes) for dataset, sizes in sorted(found.items())}
+
+
+def open_store(dataset: str, *, size: int | None = None, root: Path | None = None) -> Store:
+    """A prepared dataset by name.
+
+    Args:
+        dataset: its name.
+        size: the side of its images; may be left out where only one size is prepared.
+        root: where datasets are kept.
+
+    Raises:
+        DataError: it is not prepared, or of another size; says what to run.
+    """
+    known = prepared(root=root)
+    sizes = known.get(dataset, [])
+    if size is None and len(sizes) == 1:
+        size = sizes[0]
+    if size is not None and size in sizes:
+        return Store.open(store_path(dataset, size, root=root))
+    listed = ", ".join(map(str, sizes))
+    if size is None and sizes:
+        raise DataError(
+            f"{dataset} is prepared in the sizes {listed}; say which one is meant, by --size or, "
+            "in an experiment, by tasks.size."
+        )
+    if sizes:
+        raise DataError(
+            f"{dataset} is prepared in size {listed}, but not in {size}; run `alfa data prepare "
+            f"{dataset} --size {size}` first."
+        )
+    folder = (root or data_folder()) / "stores"
+    raise DataError(
+        f"{dataset} is not prepared under {folder}; run `alfa data prepare {dataset}` first, or "
+        f"set {SWITCH} to where it is.{did_you_mean(dataset, [*known, 'strokes'])}"
+    )
+
+
+def open_images(dataset: str, *, size: int | None = None, root: Path | None = None) -> ImageSet:
+    """A dataset by name.
+
+    Args:
+        dataset: ``"strokes"``, or the name of a prepared one.
+        size: the side of its images; may be left out where only one size is prepared.
+        root: where datasets are kept.
+
+    Raises:
+        DataError: it is not prepared, or of another size; says what to run.
+    """
+    sizes = prepared(root=root).get(dataset, [])
+    if dataset == "strokes" and (not sizes or size not in (None, *sizes)):
+        return Strokes(size=size or 28).images()
+    return open_store(dataset, size=size, root=root).image_set()

@@ -1,0 +1,390 @@
+"""From the files of a dataset to a store: every image is decoded once, on all cores."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import re
+import shutil
+import warnings
+import zipfile
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from alfa.data._base import SPLITS, Split
+from alfa.data._decode import decode
+from alfa.data._draft import Draft, Entry
+from alfa.data._open import store_path
+from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
+from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source
+from alfa.errors import ConfigError, DataError, check_choice
+from alfa.ops._threads import usable_cpus
+
+# Images that a worker decodes in one go: enough that handing them over costs nothing.
+_AT_ONCE = 32
+# Problems that an error names; all of them are in the report.
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far preparing has come.
+
+    Attributes:
+        done: images that are decoded and written.
+        total: images of the dataset; 0 while they are being looked for.
+        message: something else to tell.
+    """
+
+    done: int
+    total: int
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class _Class:
+    """A class that was found, before its images are read."""
+
+    split: Split
+    name: str
+    items: Sequence[Item]
+    listing: str
+
+    def chunks(self) -> Iterator[Sequence[Item]]:
+        for first in range(0, len(self.items), _AT_ONCE):
+            yield self.items[first : first + _AT_ONCE]
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """What became of some images: the pixels of the good ones, and notes on others by number."""
+
+    pixels: np.ndarray
+    left_out: list[tuple[int, str]]
+    changed: list[tuple[int, str]]
+
+
+def prepare(
+    source: Source,
+    path: Path,
+    *,
+    root: Path,
+    size: int | None = None,
+    name: str | None = None,
+    on_problem: Literal["stop", "skip"] = "stop",
+    workers: int | None = None,
+    force: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Store:
+    """Write the store of a dataset, completely or not at all.
+
+    A run that was killed is gone on with, class by class, to the same files. The files do not
+    depend on the number of workers either.
+
+    Args:
+        source: what the dataset is.
+        path: where it lies, in one of the source's layouts.
+        root: where prepared datasets are kept.
+        size: the side of the images; by default the source's.
+        name: what the dataset is called from now on; by default the source's name.
+        on_problem: ``"stop"`` lists all images and classes that cannot be used and writes no
+            store; ``"skip"`` leaves them out.
+        workers: threads that decode; by default one for every processor.
+        force: make a store anew that is there already.
+        on_progress: is told how far it is.
+
+    Raises:
+        DataError: nothing is there, something cannot be used, or the disk is full.
+    """
+    check_choice("on_problem", on_problem, ("stop", "skip"))
+    name, size = name or SOURCES.name_of(source), source.size if size is None else size
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise ConfigError(
+            f"`name` is {name!r}, but may have letters, digits, '-', '_', '+' and '.' only."
+        )
+    if size < 1:
+        raise ConfigError(f"`size` is {size}, but must be at least 1.")
+    job = _Job(source, path, root, size, name, on_problem, workers or usable_cpus(), on_progress)
+    try:
+        return job.run(force=force)
+    except OSError as error:
+        room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "; make room, and run it again: it goes on from there" if room else ""
+        raise DataError(
+            f"{name} could not be prepared: {error.strerror or error} "
+            f"({error.filename or job.place.parent}){advice}."
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One call of `prepare`."""
+
+    source: Source
+    path: Path
+    root: Path
+    size: int
+    name: str
+    on_problem: str
+    workers: int
+    on_progress: Callable[[Progress], None]
+
+    @property
+    def place(self) -> Path:
+        return store_path(self.name, self.size, root=self.root)
+
+    @property
+    def report(self) -> Path:
+        return self.root / "reports" / f"{self.place.name}.txt"
+
+    def run(self, *, force: bool) -> Store:
+        shape = (self.source.num_channels, self.size, self.size)
+        with Draft(self.place, shape=shape, key=self._key(force)) as draft:
+            self.on_progress(Progress(0, 0, f"looking for images in {self.path}"))
+            try:
+                listing = self.source.find(self.path, work=draft.work)
+            except DataError:
+                if not draft.entries:
+                    draft.discard()
+                raise
+            classes, problems = _planned(listing)
+            names = (f"{c.split}/{c.name}/{c.listing}" for c in classes)
+            listed = fingerprint([str(shape), *names])
+            if self.place.exists() and not force:
+                try:
+                    return self._as_it_is(listed)
+                finally:
+                    draft.discard()
+            self._check_room(draft, classes)
+            with _quiet_pillow():
+                self._write(draft, classes)
+            problems += _problems(classes, draft.entries)
+            self._judge(problems, draft)
+            items = _names(classes, draft.entries)
+            draft.finish(self._index(classes, draft.entries, problems, listed), items)
+        self.report.unlink(missing_ok=True)
+        return Store.open(self.place)
+
+    def _key(self, force: bool) -> str:
+        """Whatever decides which pixels a class gets, but for the names of its images."""
+        path = self.path.resolve()
+        stat = path.stat() if path.is_file() else None
+        content = [FORMAT, self.source.num_channels, self.size, str(path), force]
+        return json.dumps([*content, *([stat.st_size, stat.st_mtime_ns] if stat else [])])
+
+    def _as_it_is(self, listed: str) -> Store:
+        store = Store.open(self.place)
+        if store.index.listing != listed:
+            raise DataError(
+                f"{self.name} in size {self.size} is prepared already, but from other images than "
+                f"those in {self.path}, or with other options; make it anew with --force, or keep "
+                "both with --name."
+            )
+        told = f"{self.place} is there already, with the same images; nothing was done"
+        self.on_progress(Progress(store.index.shape[0], store.index.shape[0], told))
+        return store
+
+    def _check_room(self, draft: Draft, classes: Sequence[_Class]) -> None:
+        num_images = sum(len(c.items) for c in classes) - draft.num_images
+        needed = num_images * self.source.num_channels * self.size**2
+        free = shutil.disk_usage(draft.path).free
+        if needed > free:
+            raise DataError(
+                f"{self.name} in size {self.size} needs {needed / 1e9:.1f} GB more under "
+                f"{self.root}, but {free / 1e9:.1f} GB are free; make room, or choose another disk."
+            )
+
+    def _write(self, draft: Draft, classes: Sequence[_Class]) -> None:
+        """Decode what the draft does not have yet."""
+        kept = self._num_kept(draft, classes)
+        draft.keep(kept)
+        total = sum(len(c.items) for c in classes)
+        done = sum(len(c.items) for c in classes[:kept])
+        told = f"going on after {kept} of {len(classes)} classes" if kept else None
+        self.on_progress(Progress(done, total, told))
+        rest = classes[kept:]
+        with contextlib.closing(self._decoded(rest)) as results:
+            for planned in rest:
+                left_out: list[tuple[int, str]] = []
+                changed: list[tuple[int, str]] = []
+                for first in range(0, len(planned.items), _AT_ONCE):
+                    result = next(results)
+                    draft.write(result.pixels)
+                    left_out += [(first + number, why) for number, why in result.left_out]
+                    changed += [(first + number, how) for number, how in result.changed]
+                    done += min(_AT_ONCE, len(planned.items) - first)
+                    self.on_progress(Progress(done, total))
+                entry = Entry(planned.split, planned.name, planned.listing)
+                draft.end_class(replace(entry, left_out=left_out, changed=changed))
+
+    def _num_kept(self, draft: Draft, classes: Sequence[_Class]) -> int:
+        """How many of the written classes are still what would be written."""
+        for number, (entry, planned) in enumerate(zip(draft.entries, classes, strict=False)):
+            same = (entry.split, entry.name) == (planned.split, planned.name)
+            if not same or entry.listing != planned.listing or not draft.intact(number):
+                return number
+            # An image that was bad may have been put right in the meantime.
+            again = self._decode([planned.items[which] for which, _ in entry.left_out])
+            if [why for _, why in again.left_out] != [why for _, why in entry.left_out]:
+                return number
+        return min(len(draft.entries), len(classes))
+
+    def _decoded(self, classes: Sequence[_Class]) -> Generator[_Decoded, None, None]:
+        """Every chunk in its order; few of them are in memory at any time."""
+        chunks = (chunk for planned in classes for chunk in planned.chunks())
+        waiting: deque[Future[_Decoded]] = deque()
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                for chunk in chunks:
+                    waiting.append(pool.submit(self._decode, chunk))
+                    if len(waiting) > 2 * self.workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _decode(self, items: Sequence[Item]) -> _Decoded:
+        num_channels = self.source.num_channels
+        pixels = np.empty((len(items), num_channels, self.size, self.size), np.uint8)
+        result = _Decoded(pixels, [], [])
+        good = 0
+        for number, item in enumerate(items):
+            try:
+                pixels[good], changes = decode(
+                    _read(item), size=self.size, num_channels=num_channels
+                )
+            except DataError as error:
+                result.left_out.append((number, str(error)))
+                continue
+            good += 1
+            if changes:
+                result.changed.append((number, ", ".join(changes)))
+        return replace(result, pixels=pixels[:good])
+
+    def _judge(self, problems: Sequence[Problem], draft: Draft) -> None:
+        """Refuse what cannot be prepared, or not as the user wants it."""
+        fatal = [_plain(str(problem)) for problem in problems if problem.fatal]
+        if draft.num_images and (self.on_problem == "skip" or not fatal):
+            return
+        if not fatal:
+            layouts = "".join(f"\n  - {layout}" for layout in self.source.layouts)
+            known = f"; known are:{layouts}" if layouts else "."
+            draft.discard()
+            raise DataError(f"there are no images of {self.name} in {self.path}{known}")
+        them = "it" if len(fatal) == 1 else "them"
+        advice = (
+            f"put {them} right, or leave {them} out with `--on-problem skip`"
+            if draft.num_images
+            else "no image is left that could be used"
+        )
+        if len(fatal) == 1:
+            raise DataError(f"{self.name} was not prepared: {fatal[0]}; {advice}.")
+        self.report.parent.mkdir(parents=True, exist_ok=True)
+        self.report.write_text("".join(f"{line}\n" for line in fatal), encoding="utf-8")
+        shown = "".join(f"\n  - {line}" for line in fatal[:_SHOWN])
+        more = f"\n  and {len(fatal) - _SHOWN} more" if fatal[_SHOWN:] else ""
+        raise DataError(
+            f"{self.name} was not prepared, it has {len(fatal)} problems; {advice}. All are listed "
+            f"in {self.report}:{shown}{more}"
+        )
+
+    def _index(
+        self,
+        classes: Sequence[_Class],
+        entries: Sequence[Entry],
+        problems: Sequence[Problem],
+        listed: str,
+    ) -> Index:
+        stored, first = [], 0
+        for entry in entries:
+            if entry.count:
+                place = (entry.split, entry.name, first, entry.count, entry.checksum)
+                stored.append(StoredClass(*place))
+            first += entry.count
+        changed = [_plain(str(problem)) for problem in problems if not problem.fatal]
+        for planned, entry in zip(classes, entries, strict=True):
+            changed += [f"{_plain(planned.items[n].name)}: {how}" for n, how in entry.changed]
+        return Index(
+            dataset=self.name,
+            size=self.size,
+            num_channels=self.source.num_channels,
+            mean=tuple(self.source.mean),
+            std=tuple(self.source.std),
+            classes=stored,
+            left_out=[_plain(str(problem)) for problem in problems if problem.fatal],
+            changed=changed,
+            listing=listed,
+        )
+
+
+def _planned(listing: Listing) -> tuple[list[_Class], list[Problem]]:
+    """All classes that have images, in a fixed order, and what is wrong so far."""
+    problems = list(listing.problems)
+    known = {problem.where for problem in problems}
+    classes = []
+    for split in SPLITS:
+        for name, items in listing.classes.get(split, {}).items():
+            if items:
+                names = fingerprint(item.name for item in items)
+                classes.append(_Class(split, name, items, names))
+            elif not known & {name, f"{split}/{name}"}:
+                problems.append(Problem(f"{split}/{name}", "the class has no images"))
+    return classes, problems
+
+
+def _problems(classes: Sequence[_Class], entries: Sequence[Entry]) -> list[Problem]:
+    """What decoding has found, in the order of the images."""
+    found = []
+    for planned, entry in zip(classes, entries, strict=True):
+        for number, why in entry.left_out:
+            found.append(Problem(planned.items[number].name, why))
+        if not entry.count:
+            where, num = f"{planned.split}/{planned.name}", len(planned.items)
+            found.append(Problem(where, f"none of the {num} images of the class can be used"))
+    return found
+
+
+def _names(classes: Sequence[_Class], entries: Sequence[Entry]) -> Iterator[str]:
+    """The names of the images that are written, in their order."""
+    for planned, entry in zip(classes, entries, strict=True):
+        bad = {number for number, _ in entry.left_out}
+        yield from (_plain(item.name) for n, item in enumerate(planned.items) if n not in bad)
+
+
+def _plain(name: str) -> str:
+    """A name that fits on one line of valid text."""
+    valid = name.encode("utf-8", "backslashreplace").decode()
+    return valid.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _read(item: Item) -> bytes | np.ndarray:
+    """The content of an item; that it cannot be read is a problem of this item alone."""
+    try:
+        return item.read()
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})") from None
+    except (KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"cannot be read ({error})") from None
+
+
+@contextlib.contextmanager
+def _quiet_pillow() -> Iterator[None]:
+    """Pillow's remarks on files go nowhere; what matters of them is an error.
+
+    Once around all workers, because the filters of warnings belong to the whole process.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield

@@ -1,0 +1,222 @@
+"""A prepared dataset: images in one file that is mapped, not read, with an index and checksums.
+
+index.json    what is there, class by class; small
+images.npy    uint8 [image, channel, height, width], class after class
+items.txt     the name of every image, one per line
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alfa.data._base import SPLITS, Split
+from alfa.data._image_set import Classes, ImageSet
+from alfa.errors import DataError
+
+FORMAT = 1
+INDEX, IMAGES, ITEMS = "index.json", "images.npy", "items.txt"
+_ADVICE = "make it anew with `alfa data prepare --force`"
+
+
+@dataclass(frozen=True)
+class StoredClass:
+    """One class of a store.
+
+    Attributes:
+        split: it belongs to.
+        name: of the class.
+        first: the number of its first image.
+        count: its images.
+        checksum: SHA-256 of their pixels.
+    """
+
+    split: Split
+    name: str
+    first: int
+    count: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a store holds.
+
+    Attributes:
+        dataset: its name.
+        size: the side of every image.
+        num_channels: of every image.
+        mean: of every channel on the scale from 0 to 1, to normalise a model's inputs.
+        std: of every channel, likewise.
+        classes: in the order of the images.
+        left_out: images and classes that could not be used, by name.
+        changed: images that were not of the dataset's kind, and what was done, by name.
+        items: SHA-256 of the list of images.
+        listing: SHA-256 of the names of all images that were found, those left out as well.
+    """
+
+    dataset: str
+    size: int
+    num_channels: int
+    mean: Sequence[float]
+    std: Sequence[float]
+    classes: Sequence[StoredClass]
+    left_out: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    items: str = ""
+    listing: str = ""
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Index:
+        """Read an index.
+
+        Raises:
+            ValueError: it is none; says why.
+        """
+        content: dict[str, Any] = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"{INDEX} holds no table")
+        if content.get("format") != FORMAT:
+            raise ValueError(
+                f"it has format {content.get('format')}, but this version of alfa reads {FORMAT}"
+            )
+        try:
+            classes = tuple(StoredClass(**entry) for entry in content.pop("classes"))
+            index = cls(classes=classes, **content)
+            index._check()
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{INDEX} is incomplete: {error}") from None
+        return index
+
+    def _check(self) -> None:
+        first = 0
+        for entry in self.classes:
+            if entry.split not in SPLITS or entry.first != first or entry.count < 1:
+                raise ValueError(f"the class {entry.name} of {INDEX} does not fit the others")
+            first += entry.count
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of all images."""
+        num_images = sum(entry.count for entry in self.classes)
+        return num_images, self.num_channels, self.size, self.size
+
+    def counts(self) -> dict[Split, tuple[int, int]]:
+        """Classes and images of every split."""
+        found = {}
+        for split in SPLITS:
+            counts = [entry.count for entry in self.classes if entry.split == split]
+            if counts:
+                found[split] = len(counts), sum(counts)
+        return found
+
+
+class Store:
+    """A prepared dataset, opened without reading its images.
+
+    Args:
+        path: the folder.
+        index: what it holds.
+        images: the pixels.
+    """
+
+    def __init__(self, path: Path, index: Index, images: np.ndarray) -> None:
+        self.path, self.index, self.images = path, index, images
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open a store.
+
+        Raises:
+            DataError: it is not one, or damaged, or of another version.
+        """
+        try:
+            index = Index.from_json((path / INDEX).read_text(encoding="utf-8"))
+            # A plain view: numpy's own class for mapped files makes every access slower.
+            images = np.asarray(np.load(path / IMAGES, mmap_mode="r", allow_pickle=False))
+            if images.shape != index.shape or images.dtype != np.uint8:
+                raise ValueError(
+                    f"its images are {images.dtype} {list(images.shape)}, not uint8 "
+                    f"{list(index.shape)}"
+                )
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataError(
+                f"{path} is not a prepared dataset: it has no {Path(error.filename).name}; "
+                f"{_ADVICE}."
+            ) from None
+        except OSError as error:
+            raise DataError(
+                f"the prepared dataset {path} cannot be read: {error.strerror or error}."
+            ) from None
+        except (ValueError, EOFError) as error:
+            raise DataError(
+                f"the prepared dataset {path} cannot be used ({error}); {_ADVICE}."
+            ) from None
+        return cls(path, index, images)
+
+    def image_set(self) -> ImageSet:
+        """The same as images by split and class."""
+        splits: dict[Split, Classes] = {}
+        for split in SPLITS:
+            entries = [entry for entry in self.index.classes if entry.split == split]
+            if entries:
+                splits[split] = Classes(
+                    tuple(entry.name for entry in entries),
+                    np.array([entry.first for entry in entries]),
+                    np.array([entry.count for entry in entries]),
+                )
+        index = self.index
+        return ImageSet(index.dataset, self.images, splits, index.mean, index.std)
+
+    def items(self) -> list[str]:
+        """The name of every image, in their order."""
+        return (self.path / ITEMS).read_text(encoding="utf-8").split("\n")[:-1]
+
+    def verify(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
+        """Compare every checksum, and the number of names.
+
+        Args:
+            on_progress: called with the number of images that have been compared.
+
+        Returns:
+            What is wrong, one sentence for each file or class; nothing if all is well.
+        """
+        faults = self._verify_items()
+        done = 0
+        for entry in self.index.classes:
+            if checksum(self.images[entry.first : entry.first + entry.count]) != entry.checksum:
+                faults.append(f"{entry.split}/{entry.name}: its pixels are not those prepared.")
+            done += entry.count
+            on_progress(done)
+        return faults
+
+    def _verify_items(self) -> list[str]:
+        try:
+            content = (self.path / ITEMS).read_bytes()
+        except OSError as error:
+            return [f"{ITEMS}: cannot be read ({error.strerror})."]
+        if hashlib.sha256(content).hexdigest() != self.index.items:
+            return [f"{ITEMS}: its names are not those prepared."]
+        return []
+
+
+def checksum(pixels: np.ndarray) -> str:
+    """SHA-256 of pixels."""
+    return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
+
+
+def fingerprint(names: Iterable[str]) -> str:
+    """SHA-256 of names, in their order."""
+    # Names from a disk need not be valid text.
+    text = "".join(f"{name}\0" for name in names)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

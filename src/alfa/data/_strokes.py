@@ -1,0 +1,180 @@
+"""Drawings of random characters, for a machine with no data at all."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from alfa.data._base import SPLITS, Split
+from alfa.data._image_set import Classes, ImageSet
+from alfa.types import Count
+
+# Of the pixels, over many characters, on the scale from 0 to 1.
+MEAN, STD = (0.886,), (0.285,)
+
+# Where training, validation and test classes end, in hundredths of all classes.
+_BOUNDS = (0, 64, 80, 100)
+
+_GRID = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+# The larger side of a character, in parts of the image's side.
+_EXTENT = 0.56
+
+# How far drawings of a character differ; lengths are parts of the image's side, too.
+_JITTER = 0.04
+_ROTATION = np.pi / 15
+_SCALE = 0.15
+_SHEAR = 0.2
+_SHIFT = 0.09
+_PEN = (0.045, 0.095)
+
+
+class Strokes:
+    """Random characters of two to four strokes, drawn by an unsteady hand, dark on white.
+
+    Drawing `e` of character `c` is a pure function of (seed, c, e, size): it is the same however
+    many there are. The first 64 % of the characters are for training, the next 16 % for
+    validation, the last 20 % for test.
+
+    Args:
+        num_classes: different characters.
+        num_examples: drawings of each.
+        size: the side of a drawing in pixels.
+        seed: decides everything random.
+
+    Example:
+        >>> from alfa.data import Strokes
+        >>> images = Strokes(num_classes=100, num_examples=5).images()
+        >>> images.shape, {split: len(classes) for split, classes in images.splits.items()}
+        ((1, 28, 28), {'train': 64, 'val': 16, 'test': 20})
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: Count = 300,
+        num_examples: Count = 20,
+        size: Count = 28,
+        seed: int = 0,
+    ) -> None:
+        self.num_classes, self.num_examples = num_classes, num_examples
+        self.size, self.seed = size, seed
+
+    def images(self) -> ImageSet:
+        """All drawings; made at the first call, and kept in memory."""
+        return self._images
+
+    @functools.cached_property
+    def _images(self) -> ImageSet:
+        pixels = np.concatenate([self._drawings(number) for number in range(self.num_classes)])
+        return ImageSet("strokes", pixels[:, None], self._splits(), MEAN, STD)
+
+    def _splits(self) -> dict[Split, Classes]:
+        bounds = [self.num_classes * bound // 100 for bound in _BOUNDS]
+        return {
+            split: Classes(
+                names=tuple(f"stroke-{number:04d}" for number in range(begin, end)),
+                first=np.arange(begin, end) * self.num_examples,
+                count=np.full(end - begin, self.num_examples),
+            )
+            for split, begin, end in zip(SPLITS, bounds, bounds[1:], strict=False)
+            if end > begin
+        }
+
+    def _drawings(self, number: int) -> np.ndarray:
+        """All drawings of one character."""
+        rng = np.random.default_rng([self.seed, number])
+        hands = rng.spawn(self.num_examples)
+        strokes = _new_character(rng)
+        points, way = np.concatenate(strokes), _way_of_pen(strokes, self.size)
+        return np.stack([_drawing(points, way, hand, self.size) for hand in hands])
+
+
+def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
+    """Strokes from point to near point of a loose grid, many from where the pen has been.
+
+    Returns:
+        The points ``[point, 2]`` of each stroke: right and down from the middle of the image, in
+        parts of its side.
+    """
+    strokes: list[list[int]] = []
+    free = np.ones(len(_GRID), dtype=bool)
+    num_strokes = rng.integers(2, 5)
+    for _ in range(num_strokes):
+        used = np.flatnonzero(~free)
+        start = rng.choice(used if len(used) and rng.random() < 0.6 else np.flatnonzero(free))
+        stroke = [start]
+        free[start] = False
+        # Two strokes alone would often be one straight line.
+        for _ in range(rng.integers(2 if num_strokes == 2 else 1, 4)):
+            near = np.abs(_GRID - _GRID[stroke[-1]]).max(axis=1) <= 2
+            stroke.append(rng.choice(np.flatnonzero(free & near if (free & near).any() else free)))
+            free[stroke[-1]] = False
+        strokes.append(stroke)
+    points = _GRID + rng.uniform(-0.3, 0.3, _GRID.shape)
+    low, high = points[~free].min(axis=0), points[~free].max(axis=0)
+    points = _EXTENT * (points - (low + high) / 2) / (high - low).max()
+    return [points[stroke] for stroke in strokes]
+
+
+def _way_of_pen(strokes: list[np.ndarray], size: int) -> np.ndarray:
+    """``[dot, point]``; times the points of all strokes, it gives dots that are near each other.
+
+    Every stroke is a Catmull-Rom spline through its points.
+    """
+    num_points = sum(len(stroke) for stroke in strokes)
+    rows = []
+    column = 0
+    for stroke in strokes:
+        # Dots so close that the edge of even the thinnest line looks straight.
+        lengths = np.sqrt((np.diff(stroke, axis=0) ** 2).sum(axis=1)) * size
+        counts = np.ceil(1.5 * lengths / np.sqrt(size / 28)).astype(int)
+        times = [part + np.arange(count) / count for part, count in enumerate(counts)]
+        weights = _spline(np.append(np.concatenate(times), len(counts)), len(stroke))
+        row = np.zeros((len(weights), num_points))
+        row[:, column : column + len(stroke)] = weights
+        rows.append(row)
+        column += len(stroke)
+    return np.concatenate(rows)
+
+
+def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
+    """``[time, point]``: the weights of a curve that is at point i at time i."""
+    before = np.minimum(times.astype(int), num_points - 2)
+    t = times - before
+    parts = (
+        (-t + 2 * t**2 - t**3) / 2,
+        (2 - 5 * t**2 + 3 * t**3) / 2,
+        (t + 4 * t**2 - 3 * t**3) / 2,
+        (-(t**2) + t**3) / 2,
+    )
+    weights = np.zeros((len(times), num_points))
+    for offset, part in zip((-1, 0, 1, 2), parts, strict=True):
+        # The first and the last point stand for the neighbours that they lack.
+        weights[np.arange(len(times)), np.clip(before + offset, 0, num_points - 1)] += part
+    return weights
+
+
+def _drawing(
+    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int
+) -> np.ndarray:
+    """One drawing, uint8 ``[height, width]``."""
+    points = points + rng.normal(0, _JITTER, points.shape)
+    turn, wide, high, lean, right, down, pen = rng.uniform(-1, 1, 7)
+    cos, sin = np.cos(_ROTATION * turn), np.sin(_ROTATION * turn)
+    slant = np.array([[1 + _SCALE * wide, _SHEAR * lean], [0, 1 + _SCALE * high]])
+    points = points @ (np.array([[cos, -sin], [sin, cos]]) @ slant).T
+    points += _SHIFT * np.array([right, down])
+    width = np.interp(pen, (-1, 1), _PEN)
+    return _ink(way @ points, width=float(width), size=size)
+
+
+def _ink(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:
+    """Grey values of a pen's way, from each pixel's distance to the nearest of its dots."""
+    centres = (np.arange(size) + 0.5) / size - 0.5
+    right, down = ((centres - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))
+    distance = np.sqrt((down[:, :, None] + right[:, None, :]).min(axis=0))
+    # A pixel whose middle is at the pen's edge is half covered.
+    ink = np.clip((width / 2 - distance) * size + 0.5, 0, 1)
+    pixels: np.ndarray = np.round(255 * (1 - ink)).astype(np.uint8)
+    return pixels

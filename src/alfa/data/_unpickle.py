@@ -1,0 +1,223 @@
+"""Pickles read as plain data: arrays, lists, dictionaries, strings and numbers, nothing else.
+
+A pickle is a program: it names functions and has them called. Here it finds only the few names
+that plain data needs, each standing for a function of our own that checks what it is given. None
+of numpy's own is reached, since a forged type can make those read memory that is not theirs.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alfa.errors import DataError
+
+_NUMBER_OR_TEXT = re.compile(r"b1|[iu][1248]|f[248]|[SU][0-9]{1,6}")
+_SCALARS = (str, bytes, int, float, bool, type(None))
+
+
+def load_plain(source: Path | bytes) -> Any:
+    """What a pickle holds, if that is plain data.
+
+    Strings that Python 2 wrote come as bytes; see `entry` and `text`.
+
+    Args:
+        source: the file, or its content.
+
+    Raises:
+        DataError: it is damaged, or holds anything else, which is not run.
+    """
+    name = "the pickle" if isinstance(source, bytes) else str(source)
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        try:
+            return _resolved(_PlainUnpickler(file, encoding="bytes").load(), {})
+        except _ForbiddenError as error:
+            raise DataError(
+                f"{name} is refused: it holds {error}, but only arrays, lists, dictionaries, "
+                "strings and numbers are read from a pickle; get the dataset from its publisher, "
+                "or in another layout."
+            ) from None
+        # A damaged pickle can fail with almost any error.
+        except Exception as error:
+            raise DataError(
+                f"{name} is damaged, or no pickle ({type(error).__name__}: {error}); get it again."
+            ) from None
+
+
+def entry(table: object, name: str, *, where: Path) -> Any:
+    """An entry of a dictionary whose keys may be strings or, from Python 2, bytes.
+
+    Raises:
+        DataError: there is no such entry.
+    """
+    content = table if isinstance(table, dict) else {}
+    for key in (name, name.encode()):
+        if key in content:
+            return content[key]
+    raise DataError(
+        f"{where} has no entry {name!r}, so it is not the file that is usually called "
+        f"{where.name}; get it again."
+    )
+
+
+def text(value: object) -> str:
+    """A string that may have been written by Python 2."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class _ForbiddenError(pickle.UnpicklingError):
+    """What a pickle asks for and does not get."""
+
+
+class _Allowed:
+    """A function that a pickle may call, and can neither change nor keep."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise _ForbiddenError("a change of a function")
+
+
+class _DType:
+    """The type of an array, as pickled: a code such as ``u1``, then the order of its bytes."""
+
+    __slots__ = ("_code", "_order")
+
+    def __init__(self, code: object, align: object = False, copy: object = False) -> None:
+        self._code, self._order = text(code), "="
+        if not _NUMBER_OR_TEXT.fullmatch(self._code):
+            raise _ForbiddenError(f"an array of the type {self._code!r}")
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, *parts = state[:5]
+        self._order = text(order)
+        if self._order not in ("<", ">", "|", "=") or any(part is not None for part in parts):
+            raise _ForbiddenError("an array of a compound type")
+
+    def real(self) -> np.dtype[Any]:
+        return np.dtype(self._order.replace("|", "=") + self._code)
+
+
+class _Array:
+    """An array, as pickled: made empty, then given its state."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: np.ndarray | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        shape, dtype, is_fortran, data = state[-4:]
+        self.values = _array_of(data, dtype, shape, "F" if is_fortran else "C")
+
+
+def _array_of(data: object, dtype: object, shape: Any, order: Any) -> np.ndarray:
+    if not isinstance(dtype, _DType) or not isinstance(data, bytes | bytearray | str):
+        raise _ForbiddenError("an array of objects")
+    if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
+        raise _ForbiddenError(f"an array of the shape {shape!r}")
+    raw = data.encode("latin1") if isinstance(data, str) else data
+    if not raw:
+        # Such an array has no values, unless its shape says otherwise, which reshape finds out.
+        return np.empty(0, dtype.real()).reshape(shape)
+    return np.frombuffer(raw, dtype.real()).reshape(shape, order=order)
+
+
+def _reconstruct(kind: object, shape: object, code: object) -> _Array:
+    if kind is not _NDARRAY or shape != (0,):
+        raise _ForbiddenError("an array of an unusual kind")
+    return _Array()
+
+
+def _scalar(dtype: object, data: object) -> Any:
+    return _array_of(data, dtype, (), "C").item()
+
+
+def _from_buffer(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
+    return _array_of(data, dtype, shape, text(order))
+
+
+def _encode(content: object, codec: object = "latin1") -> bytes:
+    # How Python 3 writes bytes into the older protocols; other codecs could unpack bombs.
+    if not isinstance(content, str) or text(codec) not in ("latin1", "latin-1"):
+        raise _ForbiddenError(f"a call of _codecs.encode with {text(codec)!r}")
+    return content.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+def _not_called(*arguments: object) -> None:
+    raise _ForbiddenError("a call of numpy.ndarray")
+
+
+_NDARRAY = _Allowed(_not_called)
+_GLOBALS: dict[tuple[str, str], _Allowed] = {
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _Allowed(_DType),
+    ("_codecs", "encode"): _Allowed(_encode),
+    ("__builtin__", "bytes"): _Allowed(_no_bytes),
+    ("builtins", "bytes"): _Allowed(_no_bytes),
+}
+# numpy 2 renamed its core, and writes the new name.
+for _core in ("numpy.core", "numpy._core"):
+    _GLOBALS[f"{_core}.multiarray", "_reconstruct"] = _Allowed(_reconstruct)
+    _GLOBALS[f"{_core}.multiarray", "scalar"] = _Allowed(_scalar)
+    _GLOBALS[f"{_core}.numeric", "_frombuffer"] = _Allowed(_from_buffer)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        try:
+            return _GLOBALS[module_name, global_name]
+        except KeyError:
+            raise _ForbiddenError(f"{module_name}.{global_name}") from None
+
+    def persistent_load(self, pid: object) -> Any:
+        raise _ForbiddenError("a reference to something outside")
+
+
+def _resolved(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
+    """The same with real arrays, after a look at everything that is in it.
+
+    Args:
+        value: to look at.
+        done: by id, what was resolved already, with the value itself, which keeps its id taken.
+    """
+    if type(value) in _SCALARS:
+        return value
+    if id(value) in done:
+        return done[id(value)][1]
+    if isinstance(value, _Array):
+        value = value.values
+    if type(value) is list:
+        done[id(value)] = value, value
+        value[:] = [_resolved(item, done) for item in value]
+        return value
+    if type(value) is dict:
+        done[id(value)] = value, value
+        for key, item in value.items():
+            if type(key) not in _SCALARS:
+                raise _ForbiddenError(f"a key of the type {type(key).__name__}")
+            value[key] = _resolved(item, done)
+        return value
+    if type(value) is tuple:
+        new = tuple(_resolved(item, done) for item in value)
+        done[id(value)] = value, new
+        return new
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value
+    raise _ForbiddenError(f"something of the type {type(value).__name__}")

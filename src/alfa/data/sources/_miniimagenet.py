@@ -1,0 +1,163 @@
+"""miniImageNet: 100 classes of ImageNet, 600 images each."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from alfa.data._base import Split
+from alfa.data._unpickle import entry, load_plain, text
+from alfa.data.sources._base import Item, Listing, Problem, Source, register_source
+from alfa.data.sources._folders import (
+    ClassFound,
+    Found,
+    files,
+    is_image,
+    read_class,
+    split_named,
+    subfolders,
+)
+from alfa.data.sources._published import ClassList, class_folders, class_list, find_published
+from alfa.errors import DataError
+
+_CACHE = re.compile(r"mini.?imagenet.*cache.*?(train|val|test)\.(pkl|pickle)", re.IGNORECASE)
+# Images are called after their class: n0153282900000005.jpg is one of n01532829.
+_LEN_WNID = 9
+
+
+@register_source("miniimagenet")
+class MiniImageNet(Source):
+    """miniImageNet, in the split of Ravi & Larochelle."""
+
+    title = "miniImageNet"
+    size = 84
+    published: Mapping[Split, tuple[int, int]] = {
+        "train": (64, 38_400),
+        "val": (16, 9_600),
+        "test": (20, 12_000),
+    }
+    layouts = (
+        "folders {train,val,test}/<class>/*.jpg, where a class is called n01532829",
+        "class folders <class>/*.jpg",
+        "images/*.jpg with {train,val,test}.csv beside it, or images called after their class",
+        "mini-imagenet-cache-{train,val,test}.pkl",
+        "any of these in a zip or tar archive, such as mini-imagenet.tar.gz",
+    )
+    terms = (
+        "For research only, under the terms of ImageNet (https://image-net.org/download). Cite "
+        "Vinyals et al., Matching Networks for One Shot Learning, 2016, and, for the split, Ravi "
+        "& Larochelle, Optimization as a Model for Few-Shot Learning, 2017."
+    )
+
+    def find(self, path: Path, *, work: Path) -> Listing:
+        classes = class_list("miniimagenet")
+        return find_published(
+            self,
+            classes,
+            path,
+            work=work,
+            readers=(class_folders(classes), _read_csv, partial(_read_flat, classes), _read_caches),
+            archives=("*mini*imagenet*", "images.*", "train.*", "val.*", "test.*"),
+        )
+
+
+def _read_csv(folder: Path) -> Found:
+    """``images/*`` and the lists of files beside it."""
+    if not folder.is_dir():
+        return Found()
+    lists = {
+        split: path
+        for name, path in files(folder).items()
+        if name.lower().endswith(".csv") and (split := split_named(name[:-4]))
+    }
+    images = _images(subfolders(folder).get("images", folder))
+    if not lists or not images:
+        return Found()
+    found = Found()
+    for split, path in lists.items():
+        for name, wanted in _labels(path).items():
+            items = [images[file] for file in sorted(wanted) if file in images]
+            absent = [file for file in sorted(wanted) if file not in images]
+            problems = []
+            if absent:
+                what = (
+                    f"{len(absent):,} of the {len(wanted):,} images that {path.name} names are not "
+                    f"there, {absent[0]} the first"
+                )
+                problems = [Problem(f"{split}/{name}", what, fatal=False)]
+            found += Found([ClassFound(name, items, split)], problems)
+    return found
+
+
+def _labels(path: Path) -> Mapping[str, set[str]]:
+    """The files of every class that a CSV names."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            for row in csv.DictReader(file):
+                wanted[row["label"].strip()].add(row["filename"].strip())
+    except (KeyError, AttributeError, csv.Error, UnicodeError):
+        raise DataError(
+            f"{path} is not a list of images: every line must have a `filename` and a `label`, "
+            "which the first line names."
+        ) from None
+    return wanted
+
+
+def _read_flat(classes: ClassList, folder: Path) -> Found:
+    """Images called after their class, in one folder."""
+    if not folder.is_dir():
+        return Found()
+    by_class: dict[str, list[Item]] = defaultdict(list)
+    for name, item in _images(folder).items():
+        by_class[name[:_LEN_WNID]].append(item)
+    known = {name: items for name, items in by_class.items() if classes.name(name)}
+    return Found([ClassFound(name, items) for name, items in known.items()])
+
+
+def _images(folder: Path) -> dict[str, Item]:
+    """The images in a folder by the name of their file."""
+    if not any(map(is_image, files(folder))):
+        return {}
+    (images,) = read_class(folder, folder.name).classes
+    return {item.name.rpartition("/")[2]: item for item in images.items}
+
+
+def _read_caches(path: Path) -> Found:
+    """The pickles that the first implementations kept."""
+    found = Found()
+    for name, file in (files(path) if path.is_dir() else {path.name: path}).items():
+        match = _CACHE.fullmatch(name)
+        split = split_named(match[1]) if match else None
+        if split is not None:
+            found += _read_cache(file, split)
+    return found
+
+
+def _read_cache(file: Path, split: Split) -> Found:
+    table = load_plain(file)
+    images, classes = (entry(table, name, where=file) for name in ("image_data", "class_dict"))
+    right = isinstance(images, np.ndarray) and isinstance(classes, dict)
+    if not right or images.dtype != np.uint8 or images.ndim != 4:
+        raise DataError(
+            f"{file} must have `image_data`, a uint8 array [image, height, width, channel], and "
+            "`class_dict`, the images of every class, but has others; get it again."
+        )
+    found = []
+    for key, numbers in classes.items():
+        name = text(key)
+        rows = sorted(int(number) for number in numbers)
+        if rows and not 0 <= rows[0] <= rows[-1] < len(images):
+            raise DataError(
+                f"{file} has {len(images)} images, but says that {name} has the images {rows[0]} "
+                f"to {rows[-1]}; get it again."
+            )
+        items = [Item(f"{name}/{row}", partial(np.asarray, images[row])) for row in rows]
+        found.append(ClassFound(name, items, split))
+    return Found(found)

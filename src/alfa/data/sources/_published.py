@@ -1,0 +1,216 @@
+"""A dataset whose classes and splits are published: what is on disk, held against the list."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from alfa.data._base import SPLITS, Split
+from alfa.data.sources._base import Item, Listing, Problem, Source
+from alfa.data.sources._folders import (
+    ClassFound,
+    Found,
+    Reader,
+    read_class,
+    split_named,
+    subfolders,
+)
+from alfa.data.sources._locate import locate
+from alfa.errors import DataError
+
+Under = Sequence[tuple[Split | None, Mapping[str, Path]]]
+"""Folders of classes by name, with the split that they lie under."""
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """The classes of every split.
+
+    Attributes:
+        splits: the names of the classes of each.
+        split_of: the split of every class.
+    """
+
+    splits: Mapping[Split, Sequence[str]]
+    split_of: Mapping[str, Split]
+
+    def name(self, written: str) -> str | None:
+        """The class that a folder is called after, whatever its case; None if there is none."""
+        return written if written in self.split_of else self._by_case.get(written.casefold())
+
+    @functools.cached_property
+    def _by_case(self) -> dict[str, str]:
+        return {name.casefold(): name for name in self.split_of}
+
+    def is_right(self, found: ClassFound) -> bool:
+        """Whether a class is one of the list, has images, and is not under another split."""
+        if found.is_certain or not found.items:
+            return bool(found.items)
+        name = self.name(found.name)
+        return name is not None and found.split in (None, self.split_of[name])
+
+    def missing(self, found: Found) -> dict[Split, list[str]]:
+        """The classes of each split that are not there."""
+        names = {self.name(entry.name) for entry in found.classes}
+        certain = {entry.split for entry in found.classes if entry.is_certain}
+        return {
+            split: [] if split in certain else [name for name in classes if name not in names]
+            for split, classes in self.splits.items()
+        }
+
+
+@functools.cache
+def class_list(name: str) -> ClassList:
+    """The list that ships with the package."""
+    content = json.loads(
+        (resources.files("alfa.data") / "splits" / f"{name}.json").read_text("utf-8")
+    )
+    splits: dict[Split, list[str]] = {split: content[split] for split in SPLITS}
+    return ClassList(splits, {name: split for split, names in splits.items() for name in names})
+
+
+def find_published(
+    source: Source,
+    classes: ClassList,
+    path: Path,
+    *,
+    work: Path,
+    readers: Sequence[Reader],
+    archives: Sequence[str],
+) -> Listing:
+    """Find a dataset and hold it against its published list.
+
+    Args:
+        source: the dataset.
+        classes: its list.
+        path: where the user says that it is.
+        work: a folder for what must be unpacked.
+        readers: of the layouts, the likeliest first.
+        archives: patterns of the paths of its archives, in lower case, seen from `path`.
+
+    Raises:
+        DataError: nothing of it is there.
+    """
+    found = locate(
+        path,
+        work=work,
+        readers=readers,
+        archives=archives,
+        score=lambda some: sum(map(classes.is_right, some.classes)),
+        is_complete=lambda some: not any(classes.missing(some).values()),
+    )
+    if not found:
+        raise nothing_found(source, path)
+    return arrange(found, classes, source.published)
+
+
+def nothing_found(source: Source, path: Path) -> DataError:
+    """The error for a path that holds nothing of a dataset."""
+    return DataError(
+        f"found no {source.title} under {path}; looked for {'; or '.join(source.layouts)}."
+    )
+
+
+def class_folders(classes: ClassList, *, depth: int = 1, parts: Sequence[str] = ()) -> Reader:
+    """A reader of ``<class>/*``, or ``{train,val,test}/<class>/*``.
+
+    Args:
+        classes: the list; a folder with none of its classes is another layout.
+        depth: how many folders make up the name of a class.
+        parts: names of folders that hold classes of any split.
+    """
+
+    def read(folder: Path) -> Found:
+        if not folder.is_dir():
+            return Found()
+        under: Under = [
+            (split_named(name), _nested(sub, depth))
+            for name, sub in subfolders(folder).items()
+            if split_named(name) or name in parts
+        ]
+        # The class `train` of CIFAR-100 is no split: its folder holds images, not classes.
+        if not has_known(under):
+            under = [(None, _nested(folder, depth))]
+        found = Found()
+        for split, named in under if has_known(under) else ():
+            for name, sub in named.items():
+                found += read_class(sub, name, split)
+        return found if any(entry.items for entry in found.classes) else Found()
+
+    def has_known(under: Under) -> bool:
+        return any(classes.name(name) for _, named in under for name in named)
+
+    return read
+
+
+def _nested(folder: Path, depth: int) -> dict[str, Path]:
+    named = {"": folder}
+    for _ in range(depth):
+        named = {
+            f"{name}/{child}" if name else child: path
+            for name, parent in named.items()
+            for child, path in subfolders(parent).items()
+        }
+    return named
+
+
+def arrange(
+    found: Found, classes: ClassList, published: Mapping[Split, tuple[int, int]]
+) -> Listing:
+    """Put what was found under the splits of the list, and say what does not fit."""
+    problems = list(found.problems)
+    listed: dict[Split, dict[str, Sequence[Item]]] = {split: {} for split in SPLITS}
+    for entry in sorted(found.classes, key=lambda entry: (entry.name, entry.split or "")):
+        name = entry.name if entry.is_certain else classes.name(entry.name)
+        split = entry.split if entry.is_certain or name is None else classes.split_of[name]
+        if name is None or split is None:
+            problems.append(Problem(entry.where, "no split has a class of this name"))
+        elif entry.split not in (None, split):
+            what = f"it lies under {entry.split}, but is a class of the {split} split"
+            problems.append(Problem(entry.where, what))
+        elif name in listed[split]:
+            problems.append(
+                Problem(entry.where, "the class is there twice; only one is used", fatal=False)
+            )
+        else:
+            listed[split][name] = entry.items
+    for split, names in classes.missing(found).items():
+        if listed[split]:
+            what = "a class of the published split that is not there"
+            problems += [Problem(f"{split}/{name}", what) for name in names]
+    problems += emptied(listed)
+    problems += against_published(listed, published)
+    full = {split: dict(sorted(listed[split].items())) for split in SPLITS if listed[split]}
+    return Listing(full, problems)
+
+
+def emptied(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
+    """Take out the classes without images, and say so."""
+    problems = []
+    for split, members in listed.items():
+        for name in [name for name, items in members.items() if not items]:
+            del members[name]
+            problems.append(Problem(f"{split}/{name}", "the class has no images"))
+    return problems
+
+
+def against_published(
+    listed: Mapping[Split, Mapping[str, Sequence[Item]]],
+    published: Mapping[Split, tuple[int, int]],
+) -> list[Problem]:
+    """Say where there is more or less than was published."""
+    problems = []
+    for split, (num_classes, num_images) in published.items():
+        members = listed.get(split, {})
+        count = sum(map(len, members.values()))
+        if (len(members), count) != (num_classes, num_images):
+            what = (
+                f"{count:,} images in {len(members):,} classes, but the published split has "
+                f"{num_images:,} in {num_classes:,}"
+            )
+            problems.append(Problem(split, what, fatal=False))
+    return problems

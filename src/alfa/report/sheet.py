@@ -1,0 +1,159 @@
+"""One episode as a picture: what a model learns from, and what it is judged on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from alfa.data import FewShot, Split
+from alfa.train.files import write_atomic
+
+_PAPER, _TEXT, _FAINT = (238, 240, 243), (36, 41, 51), (112, 120, 133)
+_MARGIN, _GAP, _ROW_GAP, _BETWEEN = 24, 4, 16, 36
+_TITLE_SIZE, _TEXT_SIZE = 22, 15
+_LEAST_SIDE, _MOST_IN_LINE, _WIDEST_NAME = 64, 15, 260
+
+
+def contact_sheet(
+    tasks: FewShot, path: Path, *, split: Split = "test", index: int = 0, seed: int = 0
+) -> None:
+    """Draw one episode as a PNG, as a model sees it: one row for each class.
+
+    Args:
+        tasks: where the episode comes from.
+        path: the file to write.
+        split: of the episode.
+        index: its number.
+        seed: with `split` and `index`, decides the episode.
+
+    Raises:
+        DataError: there are no such tasks.
+    """
+    episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
+    (classes,), _ = tasks.draw(index, num_tasks=1, split=split, seed=seed)
+    names = [tasks.images.splits[split].names[number] for number in classes]
+    support, query = (_pixels(tasks, x[0]) for x in (episode.support_x, episode.query_x))
+    rows = [_Row(name, *images) for name, *images in zip(names, support, query, strict=True)]
+    title = (
+        f"{tasks.images.name}, {split} split: {tasks.way}-way {tasks.shot}-shot, "
+        f"{tasks.num_query} queries per class"
+    )
+    sheet = _Sheet(rows).draw(title, note=f"episode {index}, seed {seed}")
+    buffer = io.BytesIO()
+    sheet.save(buffer, "png")
+    write_atomic(path, buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A class: its name, and its images, uint8 ``[image, height, width, 3]``."""
+
+    name: str
+    support: np.ndarray
+    query: np.ndarray
+
+
+def _pixels(tasks: FewShot, x: Tensor) -> np.ndarray:
+    """Inputs as they were before normalisation, ``[way, image, height, width, 3]``."""
+    mean, std = (np.reshape(v, (-1, 1, 1)) for v in (tasks.images.mean, tasks.images.std))
+    values = np.clip(x.double().numpy() * std + mean, 0, 1)
+    pixels: np.ndarray = np.round(255 * values).astype(np.uint8)
+    # More than three channels can only be shown in part.
+    colours = pixels[:, :3] if pixels.shape[1] >= 3 else pixels[:, :1].repeat(3, axis=1)
+    return colours.transpose(0, 2, 3, 1).reshape(tasks.way, -1, *pixels.shape[2:], 3)
+
+
+class _Sheet:
+    """Where everything lies."""
+
+    def __init__(self, rows: Sequence[_Row]) -> None:
+        self.rows = rows
+        height, width = rows[0].support.shape[1:3]
+        # Small images grow by a whole factor, so that their pixels stay sharp squares.
+        self.factor = max(1, -(-_LEAST_SIDE // max(height, width)))
+        self.cell = np.array([width, height]) * self.factor + _GAP
+        self.font, self.title_font = _font(_TEXT_SIZE), _font(_TITLE_SIZE)
+        self.names = [_fitting(row.name, self.font) for row in rows]
+        lines = [line for lines in self.names for line in lines]
+        self.name_width = int(max(self.font.getlength(line) for line in [*lines, "class"]))
+        grids = [_grid(len(images)) for images in (rows[0].support, rows[0].query)]
+        (self.support_columns, _), (self.query_columns, _) = grids
+        self.num_lines = max(num_lines for _, num_lines in grids)
+        self.row_height = self.num_lines * int(self.cell[1]) - _GAP
+        self.row_height = max(self.row_height, 2 * _line_height(self.font))
+        self.left = _MARGIN + self.name_width + _MARGIN
+        self.middle = self.left + self.support_columns * int(self.cell[0]) - _GAP + _BETWEEN
+        self.right = self.middle + self.query_columns * int(self.cell[0]) - _GAP + _MARGIN
+        self.top = _MARGIN + 3 * _line_height(self.title_font)
+
+    def draw(self, title: str, *, note: str) -> Image.Image:
+        title_end = 2 * _MARGIN + int(self.title_font.getlength(title))
+        note_length = int(self.font.getlength(note))
+        width = max(self.right, title_end + note_length + _MARGIN)
+        step = self.row_height + _ROW_GAP
+        height = self.top + len(self.rows) * step - _ROW_GAP + _MARGIN
+        sheet = Image.new("RGB", (width, height), _PAPER)
+        pen = ImageDraw.Draw(sheet)
+        baseline = _MARGIN + _TITLE_SIZE
+        pen.text((_MARGIN, baseline), title, _TEXT, self.title_font, anchor="ls")
+        pen.text((width - _MARGIN, baseline), note, _FAINT, self.font, anchor="rs")
+        for x, text in ((_MARGIN, "class"), (self.left, "support"), (self.middle, "query")):
+            pen.text((x, self.top - 10), text, _FAINT, self.font, anchor="ls")
+        for number, row in enumerate(self.rows):
+            y = self.top + number * step
+            self._write_name(pen, self.names[number], y)
+            self._paste(sheet, row.support, (self.left, y), self.support_columns)
+            self._paste(sheet, row.query, (self.middle, y), self.query_columns)
+        line = self.middle - _BETWEEN // 2
+        pen.line((line, self.top - 10 - _TEXT_SIZE, line, height - _MARGIN), _FAINT, 1)
+        return sheet
+
+    def _write_name(self, pen: ImageDraw.ImageDraw, lines: Sequence[str], y: int) -> None:
+        middle = y + self.row_height / 2
+        for number, line in enumerate(lines):
+            offset = (number - (len(lines) - 1) / 2) * _line_height(self.font)
+            pen.text((_MARGIN, middle + offset), line, _TEXT, self.font, anchor="lm")
+
+    def _paste(
+        self, sheet: Image.Image, images: np.ndarray, corner: tuple[int, int], columns: int
+    ) -> None:
+        for number, pixels in enumerate(images):
+            down, right = divmod(number, columns)
+            place = np.array(corner) + self.cell * (right, down)
+            picture = Image.fromarray(pixels).resize(
+                (int(self.cell[0]) - _GAP, int(self.cell[1]) - _GAP), Image.Resampling.NEAREST
+            )
+            sheet.paste(picture, (int(place[0]), int(place[1])))
+
+
+def _grid(num_images: int) -> tuple[int, int]:
+    """Columns and lines of the images of one class; lines are about equally long."""
+    num_lines = -(-num_images // _MOST_IN_LINE)
+    return -(-num_images // num_lines), num_lines
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    # matplotlib brings a font that has the letters of most alphabets.
+    return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
+
+
+def _line_height(font: ImageFont.FreeTypeFont) -> int:
+    return sum(font.getmetrics())
+
+
+def _fitting(name: str, font: ImageFont.FreeTypeFont) -> list[str]:
+    """A class's name in lines, one for each part of a path, cut where they are too long."""
+    lines = []
+    for line in name.split("/"):
+        cut = line
+        while font.getlength(cut) > _WIDEST_NAME:
+            cut = cut.removesuffix("…")[:-1] + "…"
+        lines.append(cut)
+    return lines

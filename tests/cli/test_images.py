@@ -1,0 +1,97 @@
+"""Training and testing on images from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+SMALL = {
+    "model.filters": 4,
+    "model.num_blocks": 2,
+    "inner.num_steps": 2,
+    "outer.num_iterations": 3,
+    "outer.validate_every": 1,
+    "outer.num_val_tasks": 3,
+    "test.num_tasks": 4,
+    "test.ensemble": 2,
+    "tasks.way": 3,
+    "tasks.shot": 2,
+    "tasks.num_query": 3,
+    "tasks.dataset": "spots",
+}
+SETTINGS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture
+def run(alfa, spots, tmp_path) -> Path:
+    answer = alfa("train", "strokes-alfa", "--out", tmp_path / "run", *SETTINGS)
+    assert answer.code == 0, answer.err
+    return tmp_path / "run"
+
+
+def test_train_prints_the_accuracies(alfa, spots, tmp_path) -> None:
+    answer = alfa("train", "strokes-alfa", "--out", tmp_path / "run", *SETTINGS)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    for found in (result["test"], result["ensemble"]):
+        text = f"{100 * found['accuracy']:.2f} +- {100 * found['accuracy_interval']:.2f} %"
+        assert text in answer.out
+    assert "validation accuracy" in answer.err
+
+
+def test_evaluate_takes_the_ensemble(alfa, run) -> None:
+    answer = alfa("evaluate", run, "--checkpoint", "ensemble", "--json")
+    found = json.loads(answer.out)
+    expected = json.loads((run / "result.json").read_text())["ensemble"]
+    assert found["num_models"] == 2
+    assert found["accuracy"] == expected["accuracy"]
+    assert found["checkpoint"] == "ensemble"
+    assert "2 models" in alfa("evaluate", run, "--checkpoint", "ensemble").out
+
+
+def test_evaluate_takes_tasks_of_another_kind(alfa, run) -> None:
+    words = ["--way", "2", "--shot", "3", "--num-query", "4", "--num-steps", "1"]
+    found = json.loads(alfa("evaluate", run, *words, "--json").out)
+    assert found["num_steps"] == 1
+    assert found["tasks"] == {
+        "name": "images",
+        "dataset": "spots",
+        "augment": False,
+        "way": 2,
+        "shot": 3,
+        "num_query": 4,
+    }
+
+
+def test_evaluate_takes_another_dataset(alfa, run) -> None:
+    found = json.loads(
+        alfa("evaluate", run, "--dataset", "strokes", "--num-tasks", "2", "--json").out
+    )
+    assert found["tasks"]["dataset"] == "strokes"
+    assert 0 <= found["accuracy"] <= 1
+
+
+def test_a_dataset_that_is_not_prepared_is_named(refused, run) -> None:
+    assert "spotz is not prepared" in refused("evaluate", run, "--dataset", "spotz")
+
+
+def test_more_classes_than_outputs_are_refused(refused, run) -> None:
+    assert "with 3 outputs, but these tasks have (3, 8, 8) with 4" in refused(
+        "evaluate", run, "--way", "4"
+    )
+
+
+def test_show_draws_an_episode(alfa, spots, tmp_path) -> None:
+    words = ["--way", "3", "--shot", "2", "--num-query", "4", "--out", tmp_path / "sheet.png"]
+    answer = alfa("data", "show", "spots", *words)
+    assert (answer.code, answer.out) == (0, f"written: {tmp_path / 'sheet.png'}\n")
+    with Image.open(tmp_path / "sheet.png") as picture:
+        assert min(picture.size) > 100
+
+
+def test_show_of_too_small_classes_is_refused(refused, spots, tmp_path) -> None:
+    message = refused("data", "show", "spots", "--way", "3", "--out", tmp_path / "sheet.png")
+    assert "fewer than the 20 images that `shot` and `num_query` ask for: test-0 (9)" in message
+    assert not (tmp_path / "sheet.png").exists()

@@ -1,0 +1,110 @@
+"""The class lists that ship with the package, and what every source says of itself."""
+
+import itertools
+from importlib import resources
+
+import pytest
+
+from alfa.data import SPLITS
+from alfa.data.sources import SOURCES
+from alfa.data.sources._base import CIFAR_MEAN, CIFAR_STD, IMAGENET_MEAN, IMAGENET_STD
+from alfa.data.sources._published import class_list
+
+SIZES = {
+    "miniimagenet": (64, 16, 20),
+    "tieredimagenet": (351, 97, 160),
+    "cifar-fs": (64, 16, 20),
+    "fc100": (60, 20, 20),
+    "cub": (100, 50, 50),
+    "omniglot": (1028, 172, 423),
+    "omniglot-lake": (964, 0, 659),
+}
+IMAGES = {
+    "miniimagenet": 60_000,
+    "tieredimagenet": 779_165,
+    "cifar-fs": 60_000,
+    "fc100": 60_000,
+    "cub": 11_788,
+    "omniglot": 32_460,
+    "vgg-flower": 8_189,
+    "traffic-sign": 39_209,
+}
+
+
+def test_every_list_is_tested():
+    shipped = (resources.files("alfa.data") / "splits").iterdir()
+    assert sorted(file.name for file in shipped) == sorted(f"{name}.json" for name in SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_splits_are_disjoint_and_of_the_published_sizes(name):
+    splits = class_list(name).splits
+    assert list(splits) == list(SPLITS)
+    assert tuple(len(splits[split]) for split in SPLITS) == SIZES[name]
+    every = list(itertools.chain(*splits.values()))
+    assert len({entry.casefold() for entry in every}) == sum(SIZES[name])
+    assert all(splits[split] == sorted(splits[split]) for split in SPLITS)
+
+
+def test_the_lists_name_what_they_should():
+    cifar, coarse = class_list("cifar-fs"), class_list("fc100")
+    assert set(cifar.split_of) == set(coarse.split_of)
+    assert len(set(cifar.splits["train"]) & set(coarse.splits["test"])) == 11
+    assert class_list("miniimagenet").split_of["n01532829"] == "train"
+    assert class_list("cub").split_of["004.Groove_billed_Ani"] == "test"
+    wnids = [*class_list("miniimagenet").split_of, *class_list("tieredimagenet").split_of]
+    assert all(len(name) == 9 and name[0] == "n" and name[1:].isdigit() for name in wnids)
+
+
+def test_birds_are_dealt_out_in_turn():
+    for name, split in class_list("cub").split_of.items():
+        assert split == ("train", "val", "train", "test")[(int(name[:3]) - 1) % 4]
+
+
+def test_characters_count_once_and_not_by_how_they_are_turned():
+    vinyals, lake = class_list("omniglot"), class_list("omniglot-lake")
+    assert set(vinyals.split_of) == set(lake.split_of)
+    assert all(name.count("/") == 1 and "/character" in name for name in lake.split_of)
+    alphabets = {split: {n.split("/")[0] for n in lake.splits[split]} for split in SPLITS}
+    assert (len(alphabets["train"]), len(alphabets["test"])) == (30, 20)
+    assert not alphabets["train"] & alphabets["test"]
+    # All background characters, and some more, are for training or validation.
+    assert {vinyals.split_of[name] for name in lake.splits["train"]} == {"train", "val"}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_published_counts(name):
+    published = SOURCES.get(name)().published
+    assert sum(images for _, images in published.values()) == IMAGES[name]
+    if name in SIZES:
+        assert tuple(classes for classes, _ in published.values()) == SIZES[name]
+
+
+def test_omniglot_of_lake_has_no_validation_split():
+    assert SOURCES.get("omniglot")(scheme="lake").published == {
+        "train": (964, 19_280),
+        "test": (659, 13_180),
+    }
+
+
+@pytest.mark.parametrize("name", [*IMAGES, "folder"])
+def test_what_a_source_says_of_itself(name):
+    source = SOURCES.get(name)()
+    assert source.title
+    assert source.layouts
+    assert source.terms.endswith(".")
+    assert source.num_channels == len(source.mean) == len(source.std)
+    normal = {
+        "cifar-fs": (CIFAR_MEAN, CIFAR_STD),
+        "fc100": (CIFAR_MEAN, CIFAR_STD),
+        "omniglot": ((0.5,), (0.5,)),
+    }
+    assert (source.mean, source.std) == normal.get(name, (IMAGENET_MEAN, IMAGENET_STD))
+    size = {"cifar-fs": 32, "fc100": 32, "omniglot": 28, "traffic-sign": 32}.get(name, 84)
+    assert source.size == SOURCES.get(name).size == size
+    assert dict(SOURCES.get(name).published) == dict(source.published)
+
+
+def test_the_sources_there_are():
+    wanted = {"miniimagenet", "tieredimagenet", "cifar-fs", "fc100", "cub", "omniglot", "folder"}
+    assert wanted | {"vgg-flower", "traffic-sign"} <= set(SOURCES)

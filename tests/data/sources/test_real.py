@@ -1,0 +1,91 @@
+"""The real datasets, where they are: unpacked into the folder that ALFA_TEST_DATA names."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alfa.data._unpickle import load_plain
+from alfa.data.sources import SOURCES, Folder
+
+WHERE = {
+    "cifar-fs": "cifar-100-python",
+    "fc100": "cifar-100-python",
+    "omniglot": "omniglot",
+    "cub": "cub_84",
+    "miniimagenet": "mini_imagenet",
+    "vgg-flower": "vgg_flower_84",
+    "traffic-sign": "traffic_sign_32",
+}
+COUNTS = {
+    "cifar-fs": {"train": (64, 38_400), "val": (16, 9_600), "test": (20, 12_000)},
+    "fc100": {"train": (60, 36_000), "val": (20, 12_000), "test": (20, 12_000)},
+    "omniglot": {"train": (1028, 20_560), "val": (172, 3_440), "test": (423, 8_460)},
+    "cub": {"val": (50, 2_950), "test": (50, 2_953)},
+    "miniimagenet": {"train": (64, 2_560), "val": (16, 640), "test": (20, 800)},
+    "vgg-flower": {"test": (102, 3_060)},
+    "traffic-sign": {"test": (43, 3_920)},
+}
+
+
+def part_of(real_data, name):
+    path = real_data / WHERE[name]
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    return path
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_counts(real_data, tmp_path, counts, fatal, notes, name):
+    source = SOURCES.get(name)()
+    listing = source.find(part_of(real_data, name), work=tmp_path)
+    assert counts(listing) == COUNTS[name]
+    assert fatal(listing) == []
+    differing = {s for s, number in source.published.items() if COUNTS[name].get(s) != number}
+    assert {note.split(":")[0] for note in notes(listing)} == differing
+    for classes in listing.classes.values():
+        item = next(iter(classes.values()))[0]
+        content = item.read()
+        if isinstance(content, bytes):
+            content = np.asarray(Image.open(io.BytesIO(content)))
+        assert content.shape[0] in (32, 84, 105)
+
+
+@pytest.mark.parametrize("name", ["cub", "miniimagenet", "cifar-fs", "omniglot"])
+def test_they_are_found_among_others(real_data, tmp_path, counts, name):
+    part_of(real_data, name)
+    listing = SOURCES.get(name)().find(real_data, work=tmp_path)
+    assert counts(listing) == COUNTS[name]
+
+
+def test_omniglot_of_lake(real_data, tmp_path, counts, fatal, notes):
+    source = SOURCES.get("omniglot")(scheme="lake")
+    listing = source.find(part_of(real_data, "omniglot"), work=tmp_path)
+    assert counts(listing) == {"train": (964, 19_280), "test": (659, 13_180)}
+    assert fatal(listing) == notes(listing) == []
+
+
+def test_cifar_pixels(real_data, tmp_path):
+    folder = part_of(real_data, "cifar-fs")
+    listing = SOURCES.get("cifar-fs")().find(folder, work=tmp_path)
+    pixels = {
+        item.name: item.read().transpose(2, 0, 1).tobytes()
+        for classes in listing.classes.values()
+        for items in classes.values()
+        for item in items
+    }
+    names = load_plain(folder / "meta")[b"fine_label_names"]
+    for part in ("train", "test"):
+        table = load_plain(folder / part)
+        rows = zip(table[b"fine_labels"], table[b"filenames"], table[b"data"], strict=True)
+        for label, file, row in rows:
+            assert pixels.pop(f"{names[label].decode()}/{file.decode()}") == row.tobytes()
+    assert not pixels
+
+
+@pytest.mark.parametrize("name", ["vgg-flower", "traffic-sign"])
+def test_any_folder_takes_them(real_data, tmp_path, counts, name):
+    listing = Folder(split="test").find(part_of(real_data, name), work=tmp_path)
+    assert counts(listing) == COUNTS[name]
+    assert not listing.problems

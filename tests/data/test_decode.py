@@ -1,0 +1,296 @@
+"""Every kind of image becomes pixels of one kind, or is refused with the reason."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alfa.data._decode import MAX_PIXELS, decode
+from alfa.errors import DataError
+
+
+@pytest.fixture
+def photo() -> np.ndarray:
+    """Smooth colours, ``[height, width, channel]``."""
+    y, x = np.mgrid[0:12, 0:12]
+    return np.stack([x * 20, y * 20, 255 - x * 10 - y * 10], axis=2).astype(np.uint8)
+
+
+def saved(image: Image.Image | np.ndarray, kind: str = "PNG", **options) -> bytes:
+    file = io.BytesIO()
+    picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def rgb(content: bytes | np.ndarray, size: int = 12) -> tuple[np.ndarray, list[str]]:
+    return decode(content, size=size, num_channels=3)
+
+
+def grey(content: bytes | np.ndarray, size: int = 12) -> tuple[np.ndarray, list[str]]:
+    return decode(content, size=size, num_channels=1)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that declares any size."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + check
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = [chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(bytes(100))), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+# --- what stays as it is
+
+
+def test_an_image_of_the_right_size_keeps_every_pixel(photo) -> None:
+    pixels, changes = rgb(saved(photo))
+    assert pixels.dtype == np.uint8
+    assert np.array_equal(pixels, photo.transpose(2, 0, 1))
+    assert changes == []
+
+
+def test_pixels_in_memory_stay_as_they_are(photo) -> None:
+    for array in (photo, np.asfortranarray(photo)):
+        pixels, changes = rgb(array)
+        assert np.array_equal(pixels, photo.transpose(2, 0, 1))
+        assert pixels.flags.c_contiguous
+        assert changes == []
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (12, 12, 1)])
+def test_grey_pixels_in_memory_stay_as_they_are(photo, shape) -> None:
+    pixels, changes = grey(photo[:, :, 0].reshape(shape))
+    assert np.array_equal(pixels[0], photo[:, :, 0])
+    assert changes == []
+
+
+def test_a_jpeg_has_the_pixels_that_pillow_decodes(photo) -> None:
+    content = saved(photo, "JPEG")
+    expected = np.asarray(Image.open(io.BytesIO(content)))
+    assert np.array_equal(rgb(content)[0], expected.transpose(2, 0, 1))
+
+
+def test_another_size_is_squashed_and_not_worth_telling(photo) -> None:
+    pixels, changes = rgb(saved(photo[:7]), size=5)
+    expected = Image.fromarray(photo[:7]).resize((5, 5), Image.Resampling.LANCZOS)
+    assert np.array_equal(pixels, np.asarray(expected).transpose(2, 0, 1))
+    assert changes == []
+
+
+# --- modes
+
+
+def test_one_bit_becomes_black_and_white() -> None:
+    bits = np.eye(12, dtype=bool)
+    pixels, changes = grey(saved(Image.fromarray(bits)))
+    assert np.array_equal(pixels[0], bits * np.uint8(255))
+    assert changes == []
+
+
+def test_grey_is_repeated_for_every_channel(photo) -> None:
+    pixels, changes = rgb(saved(photo[:, :, 0]))
+    assert np.array_equal(pixels, np.stack([photo[:, :, 0]] * 3))
+    assert changes == ["grey converted to RGB"]
+
+
+def test_colours_become_grey(photo) -> None:
+    pixels, changes = grey(saved(photo))
+    assert np.array_equal(pixels[0], np.asarray(Image.fromarray(photo).convert("L")))
+    assert changes == ["RGB converted to grey"]
+
+
+def test_a_palette_becomes_its_colours(photo) -> None:
+    image = Image.fromarray(photo).quantize(16)
+    pixels, changes = rgb(saved(image))
+    assert np.array_equal(pixels, np.asarray(image.convert("RGB")).transpose(2, 0, 1))
+    assert changes == ["palette converted to RGB"]
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    levels = np.linspace(0, 65535, 144).astype(np.uint16).reshape(12, 12)
+    pixels, changes = grey(saved(Image.fromarray(levels)))
+    assert np.array_equal(pixels[0], np.round(levels / 257).astype(np.uint8))
+    assert (pixels.min(), pixels.max()) == (0, 255)
+    assert changes == ["16 bits scaled to 8"]
+    assert rgb(saved(Image.fromarray(levels)))[1] == [
+        "16 bits scaled to 8",
+        "grey converted to RGB",
+    ]
+
+
+def test_sixteen_bits_of_a_tiff_are_scaled_too() -> None:
+    levels = np.linspace(0, 65535, 144).astype(np.uint16).reshape(12, 12)
+    pixels, _ = grey(saved(Image.fromarray(levels), "TIFF"))
+    assert np.array_equal(pixels[0], np.round(levels / 257).astype(np.uint8))
+
+
+def test_levels_without_a_known_white_are_refused() -> None:
+    levels = np.linspace(0, 3, 144).astype(np.float32).reshape(12, 12)
+    with pytest.raises(DataError, match=r"grey levels from 0 to 3, of which nobody knows"):
+        grey(saved(Image.fromarray(levels), "TIFF"))
+
+
+def test_cmyk_becomes_rgb(photo) -> None:
+    image = Image.fromarray(photo).convert("CMYK")
+    pixels, changes = rgb(saved(image, "JPEG", quality=95))
+    assert np.abs(pixels.astype(int) - photo.transpose(2, 0, 1)).mean() < 12
+    assert changes == ["CMYK converted to RGB"]
+
+
+def test_transparency_is_put_on_white(photo) -> None:
+    alpha = np.zeros((12, 12, 1), np.uint8)
+    alpha[:6] = 255
+    pixels, changes = rgb(saved(np.concatenate([photo, alpha], axis=2)))
+    assert np.array_equal(pixels[:, :6], photo.transpose(2, 0, 1)[:, :6])
+    assert (pixels[:, 6:] == 255).all()
+    assert changes == ["transparency put on white"]
+
+
+def test_half_transparent_pixels_are_half_white() -> None:
+    black = np.zeros((12, 12, 4), np.uint8)
+    black[:, :, 3] = 128
+    assert set(rgb(saved(black))[0].ravel()) == {127}
+
+
+def test_grey_with_transparency_is_put_on_white(photo) -> None:
+    alpha = np.full((12, 12), 255, np.uint8)
+    alpha[0] = 0
+    pixels, changes = grey(saved(np.stack([photo[:, :, 0], alpha], axis=2)))
+    assert (pixels[0, 0] == 255).all()
+    assert np.array_equal(pixels[0, 1:], photo[1:, :, 0])
+    assert changes == ["transparency put on white"]
+
+
+def test_a_transparent_colour_of_a_palette_is_put_on_white(photo) -> None:
+    image = Image.fromarray(photo).quantize(16)
+    index = int(np.asarray(image)[0, 0])
+    pixels, changes = rgb(saved(image, transparency=index))
+    there = np.asarray(image) == index
+    assert (pixels[:, there] == 255).all()
+    assert np.array_equal(
+        pixels[:, ~there], np.asarray(image.convert("RGB")).transpose(2, 0, 1)[:, ~there]
+    )
+    assert changes == ["transparency put on white"]
+
+
+def test_alpha_that_hides_nothing_keeps_every_pixel(photo) -> None:
+    alpha = np.full((12, 12, 1), 255, np.uint8)
+    pixels, changes = rgb(saved(np.concatenate([photo, alpha], axis=2)))
+    assert np.array_equal(pixels, photo.transpose(2, 0, 1))
+    assert changes == ["RGBA converted to RGB"]
+
+
+@pytest.mark.parametrize(
+    ("orientation", "turned"),
+    [
+        (3, lambda image: image[::-1, ::-1]),
+        (6, lambda image: np.rot90(image, -1)),
+        (8, lambda image: np.rot90(image)),
+    ],
+)
+def test_the_exif_orientation_is_honoured(photo, orientation: int, turned) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels, changes = rgb(saved(photo, exif=exif))
+    assert np.array_equal(pixels, turned(photo).transpose(2, 0, 1))
+    assert changes == ["turned as its EXIF orientation says"]
+
+
+def test_damaged_exif_does_not_matter(photo) -> None:
+    pixels, changes = rgb(saved(photo, exif=b"Exif\0\0rubbish"))
+    assert np.array_equal(pixels, photo.transpose(2, 0, 1))
+    assert changes == []
+
+
+def test_of_an_animation_the_first_frame_is_taken(photo) -> None:
+    frames = [Image.fromarray(photo), Image.fromarray(255 - photo)]
+    content = saved(frames[0], "PNG", save_all=True, append_images=frames[1:])
+    pixels, changes = rgb(content)
+    assert np.array_equal(pixels, photo.transpose(2, 0, 1))
+    assert changes == ["the first frame of several taken"]
+    gif = saved(frames[0].quantize(8), "GIF", save_all=True, append_images=frames[1:])
+    assert "the first frame of several taken" in rgb(gif)[1]
+
+
+# --- what is refused
+
+
+def test_a_cut_off_file_is_refused(photo) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    for kind in ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"):
+        content = saved(noise, kind)
+        with pytest.raises(DataError, match=r"^is (damaged or cut off \(.+\)|not an image)"):
+            rgb(content[: len(content) // 2])
+
+
+def test_damage_anywhere_is_refused_or_harmless(photo) -> None:
+    """Pillow raises all kinds of errors, and nothing but ours may come out."""
+    rng = np.random.default_rng(0)
+    refused = 0
+    for kind in ("PNG", "GIF", "TIFF", "WEBP", "JPEG"):
+        content = saved(photo, kind)
+        for _ in range(60):
+            damaged = bytearray(content)
+            damaged[rng.integers(len(content))] ^= int(rng.integers(1, 256))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    pixels, _ = rgb(bytes(damaged))
+                except DataError:
+                    refused += 1
+                else:
+                    assert pixels.shape == (3, 12, 12)
+    assert refused > 50
+
+
+def test_what_is_not_an_image_is_refused() -> None:
+    with pytest.raises(DataError, match=r"^is not an image, or of a format that is not read$"):
+        rgb(b"<html>not found</html>")
+    with pytest.raises(DataError, match=r"^is an empty file$"):
+        rgb(b"")
+
+
+def test_a_program_is_not_run() -> None:
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    with pytest.raises(DataError, match="is not an image"):
+        rgb(postscript)
+
+
+@pytest.mark.parametrize("size", [(8000, 8001), (10_000, 10_000), (60_000, 60_000)])
+def test_an_image_bomb_is_refused_before_it_goes_off(size) -> None:
+    assert size[0] * size[1] > MAX_PIXELS
+    with pytest.raises(DataError, match=r"more than the 64,000,000 .*it may be an image bomb"):
+        rgb(bomb(*size))
+
+
+def test_an_image_bomb_is_refused_where_pillow_only_warns() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(DataError, match="declares 10000 x 10000 pixels"):
+            rgb(bomb(10_000, 10_000))
+
+
+def test_an_image_without_pixels_is_refused() -> None:
+    with pytest.raises(DataError, match=r"^has no pixels \(0 x 12\)$"):
+        rgb(np.zeros((12, 0, 3), np.uint8))
+    with pytest.raises(DataError):
+        rgb(bomb(0, 5))
+
+
+@pytest.mark.parametrize(
+    "pixels", [np.zeros((4, 4, 3)), np.zeros((4, 4, 5), np.uint8), np.zeros(4, np.uint8)]
+)
+def test_arrays_that_are_no_images_are_refused(pixels) -> None:
+    told = rf"its pixels are {pixels.dtype} \[4.*\], but must be uint8 \[height, width\]"
+    with pytest.raises(DataError, match=told):
+        rgb(pixels)

@@ -1,0 +1,366 @@
+"""Episodes of images: what they consist of, that chance decides evenly, and what is refused."""
+
+from __future__ import annotations
+
+import doctest
+import hashlib
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alfa.config import parse_experiment
+from alfa.data import SPLITS, TASKS, FewShot, Images, ImageSet, Strokes, _image_set
+from alfa.errors import ConfigError, DataError
+from alfa.types import Episode
+
+PARTS = ("support_x", "support_y", "query_x", "query_y")
+
+
+def numbered(counts: Mapping[str, list[int]], shape: tuple[int, ...] = (1, 2, 2)) -> ImageSet:
+    """Images whose first two pixels are the number of their class and their own within it.
+
+    Normalisation leaves the pixels as they are.
+    """
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    number = 0
+    for split, sizes in counts.items():
+        arrays[split] = {}
+        for count in sizes:
+            images = np.zeros((count, *shape), np.uint8)
+            images[:, 0, 0, 0] = number
+            images[:, 0, 0, 1] = np.arange(count)
+            arrays[split][f"class-{number}"] = images
+            number += 1
+    num_channels = shape[0]
+    return ImageSet.of_arrays(
+        "numbers", arrays, mean=(0.0,) * num_channels, std=(1 / 255,) * num_channels
+    )
+
+
+@pytest.fixture
+def images() -> ImageSet:
+    return numbered({"train": [25] * 10, "val": [20] * 6, "test": [22, 30, 25, 40, 20, 21, 28]})
+
+
+@pytest.fixture
+def tasks(images) -> FewShot:
+    return FewShot(images, way=5, shot=3, num_query=7)
+
+
+@pytest.fixture(scope="module")
+def colourful() -> ImageSet:
+    """Random coloured images."""
+    rng = np.random.default_rng(2)
+    arrays = {
+        split: {
+            f"{split}-{number}": rng.integers(0, 256, (12, 3, 20, 20)).astype(np.uint8)
+            for number in range(6)
+        }
+        for split in SPLITS
+    }
+    return ImageSet.of_arrays("noise", arrays, mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
+
+
+def same(one: Episode, other: Episode) -> bool:
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in PARTS)
+
+
+def decoded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The classes, and the numbers within their class, of numbered images ``[..., 1, 2, 2]``."""
+    return x[..., 0, 0, 0].long(), x[..., 0, 0, 1].long()
+
+
+def check_task(support_x, support_y, query_x, query_y, *, way: int, classes: set[int]) -> None:
+    """Everything that a task promises."""
+    label_of: dict[int, int] = {}
+    seen: dict[str, set[tuple[int, int]]] = {}
+    for name, x, y in (("support", support_x, support_y), ("query", query_x, query_y)):
+        owners, places = decoded(x)
+        for owner, label in zip(owners.tolist(), y.tolist(), strict=True):
+            assert label_of.setdefault(owner, label) == label
+        seen[name] = set(zip(owners.tolist(), places.tolist(), strict=True))
+        assert len(seen[name]) == len(x)
+        assert y.bincount(minlength=way).tolist() == [len(x) // way] * way
+    assert sorted(label_of.values()) == list(range(way))
+    assert set(label_of) <= classes
+    assert not seen["support"] & seen["query"]
+
+
+class TestContent:
+    def test_sizes_and_types(self, tasks):
+        episode = tasks.episode(0, num_tasks=4)
+        assert episode.support_x.shape == (4, 15, 1, 2, 2)
+        assert episode.query_x.shape == (4, 35, 1, 2, 2)
+        assert episode.support_y.shape == (4, 15)
+        assert episode.query_y.shape == (4, 35)
+        assert episode.support_x.dtype == episode.query_x.dtype == torch.float32
+        assert episode.support_y.dtype == episode.query_y.dtype == torch.int64
+        assert all(getattr(episode, name).is_contiguous() for name in PARTS)
+
+    def test_what_a_model_must_take_and_give(self, tasks):
+        assert tuple(tasks.input_shape) == (1, 2, 2)
+        assert tasks.num_outputs == 5
+        assert tasks.loss == "cross_entropy"
+
+    @pytest.mark.parametrize("split", SPLITS)
+    def test_classes_and_images_are_different_ones_of_the_split(self, tasks, split):
+        begin = {"train": 0, "val": 10, "test": 16}[split]
+        classes = set(range(begin, begin + {"train": 10, "val": 6, "test": 7}[split]))
+        episode = tasks.episode(0, num_tasks=50, split=split)
+        for task in range(50):
+            parts = (getattr(episode, name)[task] for name in PARTS)
+            check_task(*parts, way=5, classes=classes)
+
+    @settings(max_examples=60, deadline=None)
+    @given(data=st.data())
+    def test_any_way_shot_and_number_of_queries(self, data):
+        way, shot, num_query = (data.draw(st.integers(1, most)) for most in (6, 5, 5))
+        sizes = st.integers(shot + num_query, shot + num_query + 4)
+        counts = data.draw(st.lists(sizes, min_size=way, max_size=way + 4))
+        tasks = FewShot(numbered({"val": counts}), way=way, shot=shot, num_query=num_query)
+        where = {"split": "val", "seed": data.draw(st.integers(0, 2**63 - 1))}
+        first = data.draw(st.integers(0, 2**40))
+        episode = tasks.episode(first, num_tasks=2, **where)
+        assert episode.support_x.shape == (2, way * shot, 1, 2, 2)
+        assert episode.query_x.shape == (2, way * num_query, 1, 2, 2)
+        for task in range(2):
+            parts = (getattr(episode, name)[task] for name in PARTS)
+            check_task(*parts, way=way, classes=set(range(len(counts))))
+        assert same(episode[1:], tasks.episode(first + 1, num_tasks=1, **where))
+
+    def test_what_is_drawn_is_what_an_episode_holds(self, tasks, images):
+        classes, numbers = tasks.draw(4, num_tasks=3, split="test", seed=1)
+        episode = tasks.episode(4, num_tasks=3, split="test", seed=1)
+        assert classes.shape == (3, 5)
+        assert numbers.shape == (3, 5, 10)
+        owners, _ = decoded(episode.support_x)
+        assert np.array_equal(16 + classes.repeat(3, axis=1), owners)
+        support = images.images[numbers[:, :, :3]].reshape(3, 15, 1, 2, 2)
+        query = images.images[numbers[:, :, 3:]].reshape(3, 35, 1, 2, 2)
+        assert np.array_equal(support, episode.support_x)
+        assert np.array_equal(query, episode.query_x)
+
+    def test_inputs_are_normalised_channel_by_channel(self, colourful):
+        tasks = FewShot(colourful, way=3, shot=2, num_query=4)
+        _, numbers = tasks.draw(0, num_tasks=2)
+        pixels = colourful.images[numbers[:, :, :2]].reshape(2, 6, 3, 20, 20)
+        mean, std = (np.reshape(v, (3, 1, 1)) for v in (colourful.mean, colourful.std))
+        wanted = torch.from_numpy((pixels / 255 - mean) / std)
+        support_x = tasks.episode(0, num_tasks=2).support_x
+        torch.testing.assert_close(support_x.double(), wanted, rtol=0, atol=1e-6)
+
+
+class TestPurity:
+    @pytest.mark.parametrize("augment", [False, True])
+    @pytest.mark.parametrize("split", SPLITS)
+    def test_a_stack_is_its_tasks_drawn_alone(self, colourful, split, augment):
+        tasks = FewShot(colourful, way=4, shot=2, num_query=3, augment=augment)
+        stack = tasks.episode(7, num_tasks=4, split=split, seed=2)
+        for task in range(4):
+            alone = tasks.episode(7 + task, num_tasks=1, split=split, seed=2)
+            assert same(stack[task : task + 1], alone)
+
+    def test_a_task_depends_on_seed_split_and_number_only(self, tasks, images):
+        first = tasks.episode(5, num_tasks=1, split="val", seed=3)
+        tasks.episode(0, num_tasks=9, split="val", seed=3)
+        np.random.default_rng().random()
+        again = FewShot(images, way=5, shot=3, num_query=7)
+        assert same(first, again.episode(5, num_tasks=1, split="val", seed=3))
+
+    @pytest.mark.parametrize("change", [{"first": 6}, {"seed": 4}, {"split": "val"}])
+    def test_another_seed_split_or_number_is_another_task(self, tasks, change):
+        where = {"first": 5, "split": "train", "seed": 3}
+        (one, _), (other, _) = (
+            tasks.draw(options.pop("first"), num_tasks=8, **options)
+            for options in (dict(where), {**where, **change})
+        )
+        assert not np.array_equal(one, other)
+
+    def test_tasks_repeat_no_more_than_chance_has_them(self, tasks):
+        _, numbers = tasks.draw(0, num_tasks=500)
+        assert len({task.tobytes() for task in numbers}) == 500
+
+    def test_mapped_images_and_images_in_memory_give_the_same_tasks(self, tmp_path, colourful):
+        mapped = _mapped(colourful, tmp_path)
+        one, other = (FewShot(images, way=4, shot=2, num_query=3) for images in (colourful, mapped))
+        for split in SPLITS:
+            assert same(
+                one.episode(3, num_tasks=3, split=split), other.episode(3, num_tasks=3, split=split)
+            )
+
+    @pytest.mark.parametrize("augment", [False, True])
+    def test_another_process_draws_the_same_tasks(self, tmp_path: Path, colourful, augment):
+        _mapped(colourful, tmp_path)
+        code = f"""
+import hashlib
+import numpy as np
+from alfa.data import Classes, FewShot, ImageSet
+
+first = np.arange(6) * 12
+splits = {{
+    split: Classes([f"{{split}}-{{i}}" for i in range(6)], 72 * number + first, np.full(6, 12))
+    for number, split in enumerate(("train", "val", "test"))
+}}
+images = np.load({str(tmp_path / "images.npy")!r}, mmap_mode="r")
+images = ImageSet("noise", images, splits, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
+tasks = FewShot(images, way=4, shot=2, num_query=3, augment={augment})
+for split in splits:
+    episode = tasks.episode(11, num_tasks=2, split=split, seed=6)
+    parts = (episode.support_x, episode.support_y, episode.query_x, episode.query_y)
+    print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
+"""
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        tasks = FewShot(colourful, way=4, shot=2, num_query=3, augment=augment)
+        assert done.stdout.split() == [
+            _checksum(tasks.episode(11, num_tasks=2, split=split, seed=6)) for split in SPLITS
+        ]
+
+
+def _mapped(images: ImageSet, folder: Path) -> ImageSet:
+    np.save(folder / "images.npy", images.images)
+    mapped = np.load(folder / "images.npy", mmap_mode="r")
+    return ImageSet(images.name, mapped, images.splits, images.mean, images.std)
+
+
+def _checksum(episode: Episode) -> str:
+    parts = b"".join(getattr(episode, name).numpy().tobytes() for name in PARTS)
+    return hashlib.sha256(parts).hexdigest()
+
+
+class TestTooSmall:
+    def test_too_few_classes_and_every_small_class_are_named(self):
+        images = numbered({"train": [9, 10, 3, 0], "test": [2, 9]})
+        with pytest.raises(DataError) as caught:
+            FewShot(images, way=5, shot=3, num_query=7)
+        assert str(caught.value) == (
+            "numbers cannot give such tasks: train has 4 classes, but `way` is 5; train has "
+            "classes with fewer than the 10 images that `shot` and `num_query` ask for: class-0 "
+            "(9), class-2 (3), class-3 (0); test has 2 classes, but `way` is 5; test has classes "
+            "with fewer than the 10 images that `shot` and `num_query` ask for: class-4 (2), "
+            "class-5 (9); ask for less, or add images."
+        )
+
+    def test_all_of_many_small_classes_are_named(self):
+        with pytest.raises(DataError) as caught:
+            FewShot(numbered({"val": [3] * 40}), way=5, shot=1, num_query=15)
+        assert all(f"class-{number} (3)" in str(caught.value) for number in range(40))
+
+    def test_images_for_testing_only_can_test(self):
+        tasks = FewShot(numbered({"test": [10] * 5}), way=5, shot=3, num_query=7)
+        assert tasks.episode(0, num_tasks=1, split="test").num_tasks == 1
+        for split in ("train", "val"):
+            with pytest.raises(DataError) as caught:
+                tasks.episode(0, num_tasks=1, split=split)
+            assert str(caught.value) == (
+                f"numbers cannot give such tasks: it has no {split} classes; ask for less, or add "
+                "images."
+            )
+
+    def test_a_split_that_is_too_small_spoils_no_other(self):
+        images = numbered({"train": [10, 4, 10, 10, 10], "val": [10] * 4, "test": [10] * 5})
+        tasks = FewShot(images, way=5, shot=3, num_query=7)
+        assert tasks.episode(0, num_tasks=1, split="test").num_tasks == 1
+        with pytest.raises(DataError, match=r"train has classes with fewer .*: class-1 \(4\); ask"):
+            tasks.episode(0, num_tasks=1, split="train")
+        with pytest.raises(DataError, match="val has 4 classes, but `way` is 5; ask for less"):
+            tasks.draw(0, num_tasks=1, split="val")
+
+    def test_several_splits_are_checked_at_once(self):
+        images = numbered({"train": [4] * 5, "test": [10] * 5})
+        tasks = FewShot(images, way=5, shot=3, num_query=7)
+        tasks.check("test")
+        with pytest.raises(DataError) as caught:
+            tasks.check("train", "val", "test")
+        assert "train has classes with fewer than the 10" in str(caught.value)
+        assert "it has no val classes" in str(caught.value)
+
+    def test_images_without_classes_are_refused(self):
+        empty = ImageSet("nothing", np.zeros((0, 1, 8, 8), np.uint8), {}, (0.5,), (0.5,))
+        with pytest.raises(DataError, match="nothing cannot give such tasks: it has no train"):
+            FewShot(empty)
+
+    def test_a_class_that_is_just_large_enough_is_used_whole(self):
+        tasks = FewShot(numbered({"train": [10] * 3}), way=3, shot=3, num_query=7)
+        _, numbers = tasks.draw(0, num_tasks=5)
+        assert all(sorted(task.ravel()) == list(range(30)) for task in numbers)
+
+    @pytest.mark.parametrize("key", ["way", "shot", "num_query"])
+    def test_there_must_be_one_of_each(self, images, key):
+        with pytest.raises(ConfigError, match=f"`{key}` is 0, but must be at least 1"):
+            FewShot(images, **{key: 0})
+
+
+class TestAnotherModel:
+    """Tasks for a model that was trained on images of another kind."""
+
+    def test_images_are_brought_to_its_shape_and_normalised_by_its_values(self, colourful):
+        mean, std = (0.3,), (0.15,)
+        seen = colourful.like((1, 28, 28), mean, std)
+        tasks = FewShot(seen, way=3, shot=2, num_query=4)
+        assert tasks.input_shape == (1, 28, 28)
+        episode = tasks.episode(0, num_tasks=2, split="test")
+        assert episode.query_x.shape == (2, 12, 1, 28, 28)
+        _, numbers = tasks.draw(0, num_tasks=2, split="test")
+        pixels = seen.take(numbers[:, :, :2]).reshape(2, 6, 1, 28, 28)
+        wanted = torch.from_numpy((pixels / 255 - 0.3) / 0.15)
+        torch.testing.assert_close(episode.support_x.double(), wanted, rtol=0, atol=1e-6)
+
+    def test_the_same_images_are_drawn(self, colourful):
+        seen = colourful.like((1, 28, 28), (0.5,), (0.5,))
+        one, other = (FewShot(images, way=3, shot=2, num_query=4) for images in (colourful, seen))
+        for drawn, again in zip(one.draw(0, num_tasks=5), other.draw(0, num_tasks=5), strict=True):
+            assert np.array_equal(drawn, again)
+
+    def test_only_images_that_are_drawn_are_converted(self, colourful, monkeypatch):
+        calls = []
+        real = _image_set._converted
+        monkeypatch.setattr(_image_set, "_converted", lambda *a: calls.append(a) or real(*a))
+        tasks = FewShot(
+            colourful.like((3, 84, 84), (0.5,) * 3, (0.5,) * 3), way=2, shot=1, num_query=2
+        )
+        assert not calls
+        tasks.episode(0, num_tasks=2, split="test")
+        assert len(calls) == 2 * 2 * 3
+
+
+class TestByName:
+    @pytest.fixture(autouse=True)
+    def no_prepared_data(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setenv("ALFA_DATA", str(tmp_path))
+
+    def test_tasks_of_images_are_known_by_name(self):
+        assert TASKS.get("images") is Images
+
+    def test_strokes_need_no_data(self):
+        tasks = TASKS.get("images")(way=4, shot=2, num_query=3, size=20)
+        episode = tasks.episode(0, num_tasks=2, split="val")
+        assert episode.support_x.shape == (2, 8, 1, 20, 20)
+        same_images = FewShot(Strokes(size=20).images(), way=4, shot=2, num_query=3)
+        assert same(episode, same_images.episode(0, num_tasks=2, split="val"))
+
+    def test_an_experiment_says_which(self):
+        content = {"tasks": {"name": "images", "way": 3}, "model": {"name": "conv4"}}
+        options = parse_experiment(content).tasks.options
+        assert options["dataset"] == "strokes"
+        assert (options["way"], options["shot"], options["num_query"]) == (3, 5, 15)
+        assert options["augment"] is False
+
+    def test_an_experiment_s_faults_are_named(self):
+        content = {"tasks": {"name": "images", "way": 0}, "model": {"name": "conv4"}}
+        with pytest.raises(ConfigError, match=r"tasks\.way is 0, but must be greater than"):
+            parse_experiment(content)
+
+
+def test_the_example_runs():
+    finder = doctest.DocTestFinder()
+    results = [doctest.DocTestRunner().run(test) for test in finder.find(FewShot)]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0

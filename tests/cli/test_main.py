@@ -40,6 +40,14 @@ def test_an_unknown_command_is_refused(refused) -> None:
     assert "No such command 'trian'" in refused("trian")
 
 
+@pytest.mark.parametrize("arguments", [[], ["data"]])
+def test_without_arguments_the_help_is_printed_and_nothing_else(alfa, arguments) -> None:
+    answer = alfa(*arguments)
+    assert answer.code == 2
+    assert answer.out.strip() == alfa(*arguments, "--help").out.strip()
+    assert answer.err == ""
+
+
 @pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
 def test_an_unknown_option_is_refused(refused, command: str) -> None:
     message = refused(command, "--frobnicate")

@@ -55,6 +55,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(arguments, standalone_mode=False)
     except _UsageError as error:
+        if not error.format_message():
+            # Called without arguments: the help that was printed says it all.
+            sys.exit(2)
         _fail(error.format_message(), command=error.ctx.command_path if error.ctx else "alfa")
     except _ClickException as error:
         _fail(error.format_message())

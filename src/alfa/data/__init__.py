@@ -1,9 +1,11 @@
 """Sources of few-shot tasks."""
 
 from alfa.data._base import SPLITS, TASKS, Split, Tasks, register_tasks, task_rng
+from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import data_folder, open_images, open_store, store_path
+from alfa.data._prepare import prepare
 from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
 from alfa.data._strokes import Strokes
@@ -25,8 +27,10 @@ __all__ = [
     "Strokes",
     "Tasks",
     "data_folder",
+    "download",
     "open_images",
     "open_store",
+    "prepare",
     "register_source",
     "register_tasks",
     "store_path",

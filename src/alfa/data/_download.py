@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch  # type: ignore[import-untyped]
+import pooch
 
 from alfa.errors import DataError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pooch  # type: ignore[import-untyped]
+import pooch
 
 from alfa.data._image_set import ImageSet
 from alfa.data._store import INDEX, Store

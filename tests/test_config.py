@@ -63,6 +63,18 @@ def test_builtin_experiments_load_and_build(name: str, spots) -> None:
     assert experiment.rule.name == ("alfa" if name.endswith("alfa") else "sgd")
 
 
+@pytest.mark.parametrize(
+    ("preset", "pooling"), [("default", "four"), ("paper", "four"), ("published-code", "three")]
+)
+def test_a_preset_chooses_the_pooling_of_resnet12_too(preset: str, pooling: str) -> None:
+    settings = ["model.num_blocks=none", "model.name=resnet12", f"preset={preset}"]
+    assert load_experiment("strokes-alfa", settings).model.options["pooling"] == pooling
+    content = {**BASE, "model": {"name": "resnet12"}, "rule": {"name": "alfa"}, "preset": preset}
+    assert parse_experiment(content).model.options["pooling"] == pooling
+    own = {**content, "model": {"name": "resnet12", "pooling": "four"}}
+    assert parse_experiment(own).model.options["pooling"] == "four"
+
+
 @pytest.mark.parametrize("name", ["cifar-fs-alfa", "miniimagenet-maml"])
 def test_image_experiments_follow_the_papers_protocol(name: str) -> None:
     experiment = load_experiment(name)

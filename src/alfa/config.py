@@ -159,6 +159,9 @@ def load_experiment(source: str | Path, overrides: Iterable[str] = ()) -> Experi
         if override.partition("=")[0].strip() == "preset":
             # An override comes after what the file spells out, and so does what it stands for.
             content.setdefault("rule", {}).update(PRESETS.get(str(content.get("preset")), {}))
+            model = content.get("model")
+            if isinstance(model, dict):
+                model.update(_preset(content.get("preset"), "model", model.get("name")))
     return parse_experiment(content, source=str(source))
 
 
@@ -190,8 +193,7 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
         if isinstance(given, Part):
             given = given.model_dump()
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-            named = isinstance(preset, str) and (key, given["name"]) == ("rule", "alfa")
-            defaults = PRESETS.get(preset, {}) if named else {}
+            defaults = _preset(preset, key, given["name"])
             part, wrong = _check_part(key, {**defaults, **given}, registry)
             faults += wrong
             if part is not None:
@@ -200,6 +202,15 @@ def parse_experiment(content: Mapping[str, Any], *, source: str = "the experimen
         raise ConfigError(_report(source, faults))
     # What the preset stood for is among the options now.
     return experiment.model_copy(update={**parts, "preset": "default"})
+
+
+def _preset(preset: object, key: str, name: object) -> Mapping[str, Any]:
+    """What a preset says of a part."""
+    if (key, name) == ("rule", "alfa"):
+        return PRESETS.get(str(preset), {})
+    if (key, name) == ("model", "resnet12") and preset == "published-code":
+        return {"pooling": "three"}
+    return {}
 
 
 def _import_plugins(plugins: object, folder: Path) -> list[str]:

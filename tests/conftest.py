@@ -28,6 +28,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user of this machine has prepared is no part of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALFA_DATA", str(tmp_path_factory.mktemp("no-datasets")))
+        yield
+
+
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(7)

@@ -156,7 +156,7 @@ def test_negative_gammas_are_no_exception() -> None:
     assert_equal(ours, meta_gradients(Plain(model), episode))
 
 
-def test_another_loss_goes_by_autograd_to_the_same_numbers() -> None:
+def test_another_loss_gives_the_numbers_of_plain_torch() -> None:
     model, episode = make()
     ours = meta_gradients(model, episode)
     assert_equal(ours, meta_gradients(model, episode, loss=per_task(F.cross_entropy)))

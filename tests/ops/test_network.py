@@ -164,7 +164,7 @@ def test_no_product_is_made_for_layers_that_are_not_adapted(products) -> None:
     assert products() == 2 + 3  # back through both, whose weights are learned outside
 
 
-def test_a_pass_without_a_gradient_keeps_no_layer(alive_at_norms, monkeypatch) -> None:
+def test_a_pass_without_a_gradient_keeps_no_layer(alive_at_norms) -> None:
     x, w = draw("blocks")
     with torch.no_grad():
         network(Plan(NETWORKS["blocks"][0], NUM_TASKS), x, w)

@@ -90,7 +90,7 @@ def evaluate(
         learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
     members = Run(run).load_for(checkpoint, trained)
     count = trained.test.num_tasks if num_tasks is None else num_tasks
-    with show_work(f"{run.name}", total=count * len(members), quiet=as_json) as on_tasks:
+    with show_work(run.name, total=count * len(members), quiet=as_json) as on_tasks:
         evaluation = run_evaluation(
             learner.to(device),
             tasks,

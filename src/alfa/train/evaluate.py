@@ -110,7 +110,10 @@ def evaluate(
     for number, member in enumerate(members or (None,)):
         if member is not None:
             member.restore(learner)
-        done = number * num_tasks
+
+        def on_more(count: int, before: int = number * num_tasks) -> None:
+            on_tasks(before + count)
+
         judged = _judged(
             learner,
             tasks,
@@ -120,7 +123,7 @@ def evaluate(
             seed=seed,
             device=device,
             where=where or f"in the evaluation on {split} tasks",
-            on_tasks=lambda count, done=done: on_tasks(done + count),  # type: ignore[misc]
+            on_tasks=on_more,
         )
         total = judged if total is None else total.plus(judged)
     assert total is not None

@@ -115,3 +115,19 @@ def test_a_setting_that_the_library_refuses_is_told(asked_again, monkeypatch) ->
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert keep_memory() is False
+
+
+def test_nothing_is_given_back_however_much_lies_free(asked_again, monkeypatch) -> None:
+    settings: dict[int, int] = {}
+
+    class Library:
+        def mallopt(self, key: int, value: int) -> int:
+            settings[key] = value
+            return 1
+
+    monkeypatch.delenv(_allocator.SWITCH, raising=False)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    assert keep_memory() is True
+    # By malloc.h M_TRIM_THRESHOLD is -1, and only a threshold of -1 switches trimming off.
+    assert settings[-1] == -1

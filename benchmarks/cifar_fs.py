@@ -62,11 +62,9 @@ def run() -> None:
             add(method, "metrics", [json.loads(x) for x in (path / "metrics.jsonl").open()])
             add(method, "long", {key: result[key] for key in result if key != "config"})
         for dataset in ELSEWHERE:
-            for which in ("best", "ensemble"):
-                key = f"{dataset}, {which}"
-                if key not in known()[method]:
-                    add(method, key, test(method, "--dataset", dataset, "--checkpoint", which))
-                    print(method, key, figure(known()[method][key]), flush=True)
+            if dataset not in known()[method]:
+                add(method, dataset, test(method, "--dataset", dataset))
+                print(method, dataset, figure(known()[method][dataset]), flush=True)
 
 
 def figure(found: dict[str, Any]) -> str:
@@ -111,19 +109,8 @@ def report() -> None:
     ]
     head = ["", f"{SHORT:,} iterations, last model", f"{LONG:,}, best model", "ensemble", "minutes"]
     lines = ["### CIFAR-FS", "", *table(head, rows), "### Elsewhere", ""]
-    rows = [
-        [
-            dataset,
-            *(
-                figure(results[method][f"{dataset}, {which}"])
-                for method in METHODS
-                for which in ("best", "ensemble")
-            ),
-        ]
-        for dataset in ELSEWHERE
-    ]
-    head = [f"{title}, {which}" for title in METHODS.values() for which in ("best", "ensemble")]
-    lines += table(["tested on", *head], rows)
+    rows = [[x, *(figure(results[method][x]) for method in METHODS)] for x in ELSEWHERE]
+    lines += table(["tested on", *METHODS.values()], rows)
     picture(results, Path("docs/images/cifar-fs.png"))
     text = PAGE.read_text() if PAGE.is_file() else f"# CIFAR-FS\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)

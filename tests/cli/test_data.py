@@ -17,7 +17,7 @@ from PIL import Image
 
 from alfa.data import SOURCES, _download, register_source
 from alfa.data._download import RemoteFile
-from alfa.data.sources._base import Item, Listing, Source
+from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
 
 
@@ -31,7 +31,7 @@ class Pets(Source):
     def __init__(self, *, seed: int = 0, split: str = "folders") -> None:
         self.seed, self.split = seed, split
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         if not (path / "train").is_dir():
             raise DataError(f"there are no pets in {path}.")
         return Listing(
@@ -177,7 +177,7 @@ def test_a_dataset_that_is_not_there_is_refused(refused, root: Path, tmp_path: P
 
 
 def test_an_interrupt_is_told_in_one_line(alfa, pets: Path, monkeypatch) -> None:
-    def interrupt(self, path: Path, *, work: Path) -> None:
+    def interrupt(self, path: Path, *, work: Workspace) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Pets, "find", interrupt)
@@ -267,7 +267,7 @@ def test_download_puts_the_files_where_prepare_looks(
         f"downloaded: {file}\nnext: alfa data prepare pets\n",
     )
     assert file.read_bytes() == b"content"
-    assert "pets: 7 of 7 bytes" in answer.err
+    assert "pets: pets.zip, 0.0 of 0.0 MB" in answer.err
     answer = alfa("data", "download", "pets", "--to", tmp_path / "here")
     assert answer.out.endswith(f"next: alfa data prepare pets {tmp_path / 'here'}\n")
     listed = {row["name"]: row for row in json.loads(alfa("data", "list", "--json").out)}

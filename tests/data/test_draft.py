@@ -18,7 +18,7 @@ import pytest
 from alfa.data import Store
 from alfa.data._draft import Draft
 from alfa.data._prepare import Progress, prepare
-from alfa.data.sources._base import Item, Listing, Source
+from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
 
 BAD = np.zeros((0, 4), np.uint8)
@@ -39,7 +39,7 @@ class Arrays(Source):
         for number in (0, 2, 4, 6):
             self.classes[number][f"{number}/{number}.png"] = BAD
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         named = {
             f"class{number}": [
                 Item(name, lambda pixels=pixels: pixels) for name, pixels in images.items()

@@ -10,7 +10,7 @@ import pytest
 from alfa.data import data_folder, open_images, store_path
 from alfa.data._open import open_store, prepared, raw_path
 from alfa.data._prepare import prepare
-from alfa.data.sources._base import Item, Listing, Source
+from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
 
 
@@ -18,7 +18,7 @@ class Dots(Source):
     title, size, num_channels = "Dots", 4, 1
     mean, std = (0.5,), (0.5,)
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         items = [Item(str(n), lambda: np.zeros((4, 4), np.uint8)) for n in range(3)]
         return Listing({"train": {"dot": items}})
 

@@ -23,7 +23,7 @@ from PIL import Image
 
 from alfa.data import SOURCES, Store, store_path
 from alfa.data._prepare import Progress, prepare
-from alfa.data.sources._base import Item, Listing, Problem, Source
+from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
 from alfa.errors import ConfigError, DataError
 
 
@@ -34,7 +34,7 @@ class Pets(Source):
     size = 6
     layouts = ("train/cat/1.png",)
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         if not path.is_dir():
             raise DataError(f"there are no pets in {path}.")
         classes = {
@@ -73,7 +73,7 @@ class Arrays(Source):
             problems,
         )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         return self.listing
 
 
@@ -185,7 +185,7 @@ def test_memory_does_not_grow_with_the_dataset(root: Path, tmp_path: Path) -> No
     class Large(Source):
         title, size = "Large", 64
 
-        def find(self, path: Path, *, work: Path) -> Listing:
+        def find(self, path: Path, *, work: Workspace) -> Listing:
             def read() -> np.ndarray:
                 return np.zeros((64, 64, 3), np.uint8)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,10 +43,8 @@ def bench(
 
         alfa bench --work train-32 --work sinusoid --rounds 10 --json
     """
-    from rich.console import Console
-
     from alfa.bench import WORKS, compare, rivals_of
-    from alfa.cli.show import progress_bars
+    from alfa.cli.progress import meter
     from alfa.errors import check_choice
 
     works = work or list(WORKS)
@@ -53,13 +52,15 @@ def bench(
         check_choice("--work", name, WORKS)
     pairs = [(name, rival) for name in works for rival in rivals_of(name)]
     results: dict[str, dict[str, Comparison]] = {name: {} for name in works}
-    console = Console(stderr=True)
-    with progress_bars(console) as bars:
-        bar = bars.add_task("rounds", total=2 * rounds * len(pairs), note="")
+    total, done = 2 * rounds * len(pairs), count(1)
+    with meter("bench") as shown:
         for name, rival in pairs:
-            bars.update(bar, note=f"{name}, alfa and {rival}")
+            shown.tell(f"{name}, alfa and {rival}")
             results[name][rival] = compare(
-                name, rival, rounds=rounds, on_round=lambda: bars.advance(bar)
+                name,
+                rival,
+                rounds=rounds,
+                on_round=lambda: shown.update("bench", next(done), total, unit="rounds"),
             )
     if as_json:
         content = {

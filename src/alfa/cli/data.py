@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +12,7 @@ from alfa.cli.train import Json
 
 if TYPE_CHECKING:
     from alfa.data import Source
+    from alfa.data._prepare import Progress
     from alfa.data._store import Index
 
 app = typer.Typer(
@@ -36,15 +34,14 @@ OnProblem = Annotated[
     str, typer.Option(help="stop, or skip the images and classes that cannot be used.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Threads that decode; by default all cores.")
+    int | None,
+    typer.Option(min=1, help="How many decode side by side; by default one for every core."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Make it anew if it is there already.")]
 Options = Annotated[
     list[str] | None,
     typer.Option("--set", help="An option of the dataset, such as `split=ratio`."),
 ]
-# Seconds between two lines where there is no terminal to draw a bar on.
-_PAUSE = 10.0
 # Notes on images that a summary shows.
 _SHOWN = 5
 
@@ -113,6 +110,7 @@ def prepare(
 
         alfa data prepare folder ~/pets --name pets --set split=ratio --set seed=1
     """
+    from alfa.cli.progress import meter
     from alfa.data import data_folder
     from alfa.data._prepare import prepare as run
 
@@ -120,12 +118,18 @@ def prepare(
     place = _raw(name) if path is None else path
     notes: list[str] = []
     try:
-        with _show(called or name, "images", quiet=as_json) as show:
+        with meter(called or name, quiet=as_json) as shown:
 
-            def on_progress(progress: Any) -> None:
+            def on_progress(progress: Progress) -> None:
                 if progress.message is not None:
                     notes.append(progress.message)
-                show(progress.done, progress.total, progress.message)
+                    shown.tell(progress.message)
+                if progress.archive is not None:
+                    what = f"unpacking {progress.archive}"
+                    shown.update(what, progress.done, progress.total, unit="bytes", passing=True)
+                # While images are looked for, there is nothing to count.
+                elif progress.total:
+                    shown.update(called or name, progress.done, progress.total, unit="images")
 
             store = run(
                 source,
@@ -158,13 +162,15 @@ def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
 
         alfa data verify cub --size 84 --json
     """
+    from alfa.cli.progress import meter
     from alfa.data import SOURCES
     from alfa.data._open import open_store
     from alfa.errors import DataError
 
     store = open_store(name, size=size)
-    with _show(name, "images", quiet=as_json) as show:
-        faults = store.verify(lambda done: show(done, store.index.shape[0], None))
+    total = store.index.shape[0]
+    with meter(name, quiet=as_json) as shown:
+        faults = store.verify(lambda done: shown.update(name, done, total, unit="images"))
     source = SOURCES.get(name) if name in SOURCES else None
     summary = {**_summary(store.path, store.index, source), "faults": faults}
     if as_json:
@@ -197,14 +203,19 @@ def download(
 
         alfa data download cub --to /data/cub
     """
+    from alfa.cli.progress import meter
     from alfa.data import SOURCES
     from alfa.data._download import download as run
     from alfa.data._open import raw_path
 
     SOURCES.get(name)
     folder = to or raw_path(name)
-    with _show(name, "bytes", quiet=False) as show:
-        files = run(name, folder, on_progress=lambda file, done, total: show(done, total, None))
+    with meter(name) as shown:
+        files = run(
+            name,
+            folder,
+            on_progress=lambda file, done, total: shown.update(file, done, total, unit="bytes"),
+        )
     for file in files:
         typer.echo(f"downloaded: {file}")
     place = f" {folder}" if to else ""
@@ -335,65 +346,3 @@ def _print(summary: dict[str, Any]) -> None:
 
 def _text(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
-
-
-@contextmanager
-def _show(
-    name: str, unit: str, *, quiet: bool
-) -> Iterator[Callable[[int, int | None, str | None], None]]:
-    """A bar with a rate and the time left, or plain lines where there is no terminal."""
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=quiet)
-    if not console.is_terminal or quiet:
-        yield _lines(console, name, unit)
-        return
-    text = progress.TextColumn
-    numbers = (
-        (progress.DownloadColumn(), progress.TransferSpeedColumn())
-        if unit == "bytes"
-        else (progress.MofNCompleteColumn(), text("{task.fields[rate]}"))
-    )
-    left = progress.TimeRemainingColumn()
-    columns = (text("{task.description}"), progress.BarColumn(), *numbers, left)
-    bars = progress.Progress(*columns, console=console, speed_estimate_period=30)
-    bar = bars.add_task(name, total=None, rate="")
-
-    def update(done: int, total: int | None, message: str | None) -> None:
-        # Not before there is something to show: what is refused at once has no bar.
-        bars.start()
-        if message is not None:
-            console.print(f"{name}: {message}", highlight=False, soft_wrap=True, markup=False)
-        if bars.tasks[0].total is None and total:
-            # What an earlier run has done is no part of this one's rate.
-            bars.reset(bar, total=total, completed=done)
-        speed = bars.tasks[0].speed
-        rate = f"{speed:,.0f} {unit}/s" if speed else ""
-        bars.update(bar, completed=done, total=total or None, rate=rate)
-
-    try:
-        yield update
-    finally:
-        bars.stop()
-
-
-def _lines(console: Any, name: str, unit: str) -> Callable[[int, int | None, str | None], None]:
-    began: dict[str, float] = {}
-
-    def update(done: int, total: int | None, message: str | None) -> None:
-        now = time.monotonic()
-        text = message
-        # While images are looked for, there is no total yet, and no rate.
-        if total != 0:
-            start, first = began.setdefault("time", now), began.setdefault("done", done)
-            told = began.setdefault("told", now)
-            if message is None and (done == total or now - told > _PAUSE):
-                began["told"] = now
-                rate = (done - first) / max(now - start, 1e-9)
-                left = f", {(total - done) / max(rate, 1e-9):.0f} s left" if total else ""
-                text = f"{done:,} of {_text(total)} {unit}, {rate:,.0f} {unit}/s{left}"
-        if text is not None:
-            console.print(f"{name}: {text}", highlight=False, soft_wrap=True, markup=False)
-
-    return update

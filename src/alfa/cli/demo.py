@@ -83,9 +83,7 @@ def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet:
     """Train every experiment in a process of its own, and show how far each has come."""
     import multiprocessing
 
-    from rich.console import Console
-
-    from alfa.cli.show import note_of, plain_lines, progress_bars
+    from alfa.cli.progress import meter, show_training
     from alfa.errors import AlfaError
 
     context = multiprocessing.get_context("spawn")
@@ -94,32 +92,21 @@ def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet:
         name: context.Process(target=_work, args=(name, experiment, out / name, queue), daemon=True)
         for name, experiment in experiments.items()
     }
-    console = Console(stderr=True, quiet=quiet)
-    bars = progress_bars(console)
-    show = {name: plain_lines(console, METHODS[name]) for name in experiments}
-    if console.is_terminal:
-        bars.start()
-    ids = {name: bars.add_task(METHODS[name], total=None, note="") for name in experiments}
     try:
-        for worker in workers.values():
-            worker.start()
-        waiting = set(workers)
-        while waiting:
-            name, progress, error = _next(queue, {n: workers[n] for n in waiting})
-            if error is not None:
-                raise AlfaError(f"{METHODS[name]}: {error}")
-            if progress is None:
-                waiting.remove(name)
-                continue
-            note: dict[str, Any] = (
-                {} if progress.record is None else {"note": note_of(progress.record)}
-            )
-            total = progress.num_iterations
-            bars.update(ids[name], completed=progress.iteration, total=total, **note)
-            if not console.is_terminal:
-                show[name](progress)
+        with meter("demo", quiet=quiet) as shown:
+            show = {name: show_training(shown, METHODS[name]) for name in experiments}
+            for worker in workers.values():
+                worker.start()
+            waiting = set(workers)
+            while waiting:
+                name, progress, error = _next(queue, {n: workers[n] for n in waiting})
+                if error is not None:
+                    raise AlfaError(f"{METHODS[name]}: {error}")
+                if progress is None:
+                    waiting.remove(name)
+                else:
+                    show[name](progress)
     finally:
-        bars.stop()
         for worker in workers.values():
             if worker.is_alive():
                 worker.join(timeout=1)

@@ -58,7 +58,8 @@ def evaluate(
     from rich.console import Console
 
     from alfa.build import build_learner, build_tasks
-    from alfa.cli.show import figure_text, show_work
+    from alfa.cli.progress import meter
+    from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
     from alfa.data import SPLITS
@@ -90,7 +91,8 @@ def evaluate(
         learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
     members = Run(run).load_for(checkpoint, trained)
     count = trained.test.num_tasks if num_tasks is None else num_tasks
-    with show_work(run.name, total=count * len(members), quiet=as_json) as on_tasks:
+    total = count * len(members)
+    with meter(run.name, quiet=as_json) as shown:
         evaluation = run_evaluation(
             learner.to(device),
             tasks,
@@ -100,7 +102,7 @@ def evaluate(
             split=split,  # type: ignore[arg-type]
             seed=trained.seed if seed is None else seed,
             device=device,
-            on_tasks=on_tasks,
+            on_tasks=lambda done: shown.update("testing", done, total, unit="tasks"),
         )
     content = {
         **evaluation.as_dict(),

@@ -46,7 +46,8 @@ def train(
 
         alfa train --resume runs/alfa
     """
-    from alfa.cli.show import result_table, show_progress
+    from alfa.cli.progress import meter, show_training
+    from alfa.cli.show import result_table
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
     from alfa.errors import ConfigError
@@ -69,9 +70,13 @@ def train(
         path = out or Path("runs") / Path(experiment).stem
     set_up(config, device=device, threads=threads)
     try:
-        with show_progress(path.name, quiet=as_json) as on_progress:
+        with meter(path.name, quiet=as_json) as shown:
             result = run_training(
-                config, path, resume=resume is not None, device=device, on_progress=on_progress
+                config,
+                path,
+                resume=resume is not None,
+                device=device,
+                on_progress=show_training(shown, path.name),
             )
     except KeyboardInterrupt:
         typer.echo(f"alfa: stopped; go on with `alfa train --resume {path}`.", err=True)

@@ -9,7 +9,7 @@ from alfa.data._prepare import prepare
 from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
 from alfa.data._strokes import Strokes
-from alfa.data.sources import SOURCES, Source, register_source
+from alfa.data.sources import SOURCES, Source, Workspace, register_source
 
 __all__ = [
     "SOURCES",
@@ -26,6 +26,7 @@ __all__ = [
     "Store",
     "Strokes",
     "Tasks",
+    "Workspace",
     "data_folder",
     "download",
     "open_images",

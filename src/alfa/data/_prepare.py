@@ -7,30 +7,20 @@ import errno
 import json
 import re
 import shutil
-import warnings
-import zipfile
-import zlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from PIL import Image
-
 from alfa.data._base import SPLITS, Split
-from alfa.data._decode import decode
 from alfa.data._draft import Draft, Entry
 from alfa.data._open import store_path
 from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
-from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source
+from alfa.data._workers import AT_ONCE, Decoded, decode_all, decode_chunks, quiet_pillow
+from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source, Workspace
 from alfa.errors import ConfigError, DataError, check_choice
 from alfa.ops._threads import usable_cpus
 
-# Images that a worker decodes in one go: enough that handing them over costs nothing.
-_AT_ONCE = 32
 # Problems that an error names; all of them are in the report.
 _SHOWN = 20
 
@@ -43,11 +33,13 @@ class Progress:
         done: images that are decoded and written.
         total: images of the dataset; 0 while they are being looked for.
         message: something else to tell.
+        archive: one that is being unpacked; what is counted are its bytes.
     """
 
     done: int
     total: int
     message: str | None = None
+    archive: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,17 +52,8 @@ class _Class:
     listing: str
 
     def chunks(self) -> Iterator[Sequence[Item]]:
-        for first in range(0, len(self.items), _AT_ONCE):
-            yield self.items[first : first + _AT_ONCE]
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """What became of some images: the pixels of the good ones, and notes on others by number."""
-
-    pixels: np.ndarray
-    left_out: list[tuple[int, str]]
-    changed: list[tuple[int, str]]
+        for first in range(0, len(self.items), AT_ONCE):
+            yield self.items[first : first + AT_ONCE]
 
 
 def prepare(
@@ -98,7 +81,7 @@ def prepare(
         name: what the dataset is called from now on; by default the source's name.
         on_problem: ``"stop"`` lists all images and classes that cannot be used and writes no
             store; ``"skip"`` leaves them out.
-        workers: threads that decode; by default one for every processor.
+        workers: threads or processes that decode; by default one for every processor.
         force: make a store anew that is there already.
         on_progress: is told how far it is.
 
@@ -151,7 +134,7 @@ class _Job:
         with Draft(self.place, shape=shape, key=self._key(force)) as draft:
             self.on_progress(Progress(0, 0, f"looking for images in {self.path}"))
             try:
-                listing = self.source.find(self.path, work=draft.work)
+                listing = self.source.find(self.path, work=Workspace(draft.work, self._unpacking))
             except DataError:
                 if not draft.entries:
                     draft.discard()
@@ -165,14 +148,16 @@ class _Job:
                 finally:
                     draft.discard()
             self._check_room(draft, classes)
-            with _quiet_pillow():
-                self._write(draft, classes)
+            self._write(draft, classes)
             problems += _problems(classes, draft.entries)
             self._judge(problems, draft)
             items = _names(classes, draft.entries)
             draft.finish(self._index(classes, draft.entries, problems, listed), items)
         self.report.unlink(missing_ok=True)
         return Store.open(self.place)
+
+    def _unpacking(self, archive: Path, done: int, total: int) -> None:
+        self.on_progress(Progress(done, total, archive=archive.name))
 
     def _key(self, force: bool) -> str:
         """Whatever decides which pixels a class gets, but for the names of its images."""
@@ -216,12 +201,12 @@ class _Job:
             for planned in rest:
                 left_out: list[tuple[int, str]] = []
                 changed: list[tuple[int, str]] = []
-                for first in range(0, len(planned.items), _AT_ONCE):
+                for first in range(0, len(planned.items), AT_ONCE):
                     result = next(results)
                     draft.write(result.pixels)
                     left_out += [(first + number, why) for number, why in result.left_out]
                     changed += [(first + number, how) for number, how in result.changed]
-                    done += min(_AT_ONCE, len(planned.items) - first)
+                    done += min(AT_ONCE, len(planned.items) - first)
                     self.on_progress(Progress(done, total))
                 entry = Entry(planned.split, planned.name, planned.listing)
                 draft.end_class(replace(entry, left_out=left_out, changed=changed))
@@ -233,44 +218,21 @@ class _Job:
             if not same or entry.listing != planned.listing or not draft.intact(number):
                 return number
             # An image that was bad may have been put right in the meantime.
-            again = self._decode([planned.items[which] for which, _ in entry.left_out])
+            bad = [planned.items[which] for which, _ in entry.left_out]
+            with quiet_pillow():
+                again = decode_all(bad, size=self.size, num_channels=self.source.num_channels)
             if [why for _, why in again.left_out] != [why for _, why in entry.left_out]:
                 return number
         return min(len(draft.entries), len(classes))
 
-    def _decoded(self, classes: Sequence[_Class]) -> Generator[_Decoded, None, None]:
-        """Every chunk in its order; few of them are in memory at any time."""
-        chunks = (chunk for planned in classes for chunk in planned.chunks())
-        waiting: deque[Future[_Decoded]] = deque()
-        with ThreadPoolExecutor(self.workers) as pool:
-            try:
-                for chunk in chunks:
-                    waiting.append(pool.submit(self._decode, chunk))
-                    if len(waiting) > 2 * self.workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
-
-    def _decode(self, items: Sequence[Item]) -> _Decoded:
-        num_channels = self.source.num_channels
-        pixels = np.empty((len(items), num_channels, self.size, self.size), np.uint8)
-        result = _Decoded(pixels, [], [])
-        good = 0
-        for number, item in enumerate(items):
-            try:
-                pixels[good], changes = decode(
-                    _read(item), size=self.size, num_channels=num_channels
-                )
-            except DataError as error:
-                result.left_out.append((number, str(error)))
-                continue
-            good += 1
-            if changes:
-                result.changed.append((number, ", ".join(changes)))
-        return replace(result, pixels=pixels[:good])
+    def _decoded(self, classes: Sequence[_Class]) -> Generator[Decoded, None, None]:
+        return decode_chunks(
+            (chunk for planned in classes for chunk in planned.chunks()),
+            size=self.size,
+            num_channels=self.source.num_channels,
+            workers=self.workers,
+            total=sum(len(planned.items) for planned in classes),
+        )
 
     def _judge(self, problems: Sequence[Problem], draft: Draft) -> None:
         """Refuse what cannot be prepared, or not as the user wants it."""
@@ -366,25 +328,3 @@ def _plain(name: str) -> str:
     """A name that fits on one line of valid text."""
     valid = name.encode("utf-8", "backslashreplace").decode()
     return valid.replace("\r", "\\r").replace("\n", "\\n")
-
-
-def _read(item: Item) -> bytes | np.ndarray:
-    """The content of an item; that it cannot be read is a problem of this item alone."""
-    try:
-        return item.read()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})") from None
-    except (KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot be read ({error})") from None
-
-
-@contextlib.contextmanager
-def _quiet_pillow() -> Iterator[None]:
-    """Pillow's remarks on files go nowhere; what matters of them is an error.
-
-    Once around all workers, because the filters of warnings belong to the whole process.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from alfa.data import SPLITS
-from alfa.data.sources import Listing, Source
+from alfa.data.sources import Listing, Source, Workspace
 from alfa.data.sources._published import class_list
 
 FOLDERS = ("train", "val", "test")
@@ -88,7 +88,7 @@ def pack() -> Callable[..., Path]:
 
 @pytest.fixture
 def find(tmp_path) -> Callable[[Source, Path], Listing]:
-    return lambda source, path: source.find(path, work=tmp_path / "work")
+    return lambda source, path: source.find(path, work=Workspace(tmp_path / "work"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from alfa.data._unpickle import load_plain
-from alfa.data.sources import SOURCES, Folder
+from alfa.data.sources import SOURCES, Folder, Workspace
 
 WHERE = {
     "cifar-fs": "cifar-100-python",
@@ -39,7 +39,7 @@ def part_of(real_data, name):
 @pytest.mark.parametrize("name", WHERE)
 def test_counts(real_data, tmp_path, counts, fatal, notes, name):
     source = SOURCES.get(name)()
-    listing = source.find(part_of(real_data, name), work=tmp_path)
+    listing = source.find(part_of(real_data, name), work=Workspace(tmp_path))
     assert counts(listing) == COUNTS[name]
     assert fatal(listing) == []
     differing = {s for s, number in source.published.items() if COUNTS[name].get(s) != number}
@@ -55,20 +55,20 @@ def test_counts(real_data, tmp_path, counts, fatal, notes, name):
 @pytest.mark.parametrize("name", ["cub", "miniimagenet", "cifar-fs", "omniglot"])
 def test_they_are_found_among_others(real_data, tmp_path, counts, name):
     part_of(real_data, name)
-    listing = SOURCES.get(name)().find(real_data, work=tmp_path)
+    listing = SOURCES.get(name)().find(real_data, work=Workspace(tmp_path))
     assert counts(listing) == COUNTS[name]
 
 
 def test_omniglot_of_lake(real_data, tmp_path, counts, fatal, notes):
     source = SOURCES.get("omniglot")(scheme="lake")
-    listing = source.find(part_of(real_data, "omniglot"), work=tmp_path)
+    listing = source.find(part_of(real_data, "omniglot"), work=Workspace(tmp_path))
     assert counts(listing) == {"train": (964, 19_280), "test": (659, 13_180)}
     assert fatal(listing) == notes(listing) == []
 
 
 def test_cifar_pixels(real_data, tmp_path):
     folder = part_of(real_data, "cifar-fs")
-    listing = SOURCES.get("cifar-fs")().find(folder, work=tmp_path)
+    listing = SOURCES.get("cifar-fs")().find(folder, work=Workspace(tmp_path))
     pixels = {
         item.name: item.read().transpose(2, 0, 1).tobytes()
         for classes in listing.classes.values()
@@ -86,6 +86,6 @@ def test_cifar_pixels(real_data, tmp_path):
 
 @pytest.mark.parametrize("name", ["vgg-flower", "traffic-sign"])
 def test_any_folder_takes_them(real_data, tmp_path, counts, name):
-    listing = Folder(split="test").find(part_of(real_data, name), work=tmp_path)
+    listing = Folder(split="test").find(part_of(real_data, name), work=Workspace(tmp_path))
     assert counts(listing) == COUNTS[name]
     assert not listing.problems

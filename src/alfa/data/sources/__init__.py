@@ -6,6 +6,7 @@ from alfa.data.sources._base import (
     Listing,
     Problem,
     Source,
+    Workspace,
     register_source,
 )
 from alfa.data.sources._cifar_fs import CIFARFS
@@ -33,5 +34,6 @@ __all__ = [
     "TieredImageNet",
     "TrafficSign",
     "VGGFlower",
+    "Workspace",
     "register_source",
 ]

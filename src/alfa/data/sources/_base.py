@@ -62,6 +62,20 @@ class Listing:
     problems: Sequence[Problem] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True)
+class Workspace:
+    """Where a source unpacks what it must, and whom it tells how far that is.
+
+    Attributes:
+        path: a folder; it stays until the images are prepared, and what is there already need not
+            be unpacked again.
+        on_unpack: is told an archive, its bytes that were read, and all of them.
+    """
+
+    path: Path
+    on_unpack: Callable[[Path, int, int], None] = lambda archive, done, total: None
+
+
 class Source(abc.ABC):
     """A dataset of images, and how to find it on disk.
 
@@ -89,13 +103,12 @@ class Source(abc.ABC):
     terms: str = ""
 
     @abc.abstractmethod
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         """The images under a path.
 
         Args:
             path: a folder or an archive in one of the layouts.
-            work: a folder for whatever must be unpacked first; it stays until the images are
-                prepared, and what is there already need not be unpacked again.
+            work: for whatever must be unpacked first.
 
         Raises:
             DataError: nothing of the dataset is there; says what was looked for.

@@ -12,7 +12,7 @@ import numpy as np
 
 from alfa.data._base import Split
 from alfa.data._unpickle import entry, load_plain, text
-from alfa.data.sources._base import Item, Listing, Problem, Source
+from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
 from alfa.data.sources._folders import ClassFound, Found
 from alfa.data.sources._published import class_folders, class_list, find_published
 from alfa.errors import DataError
@@ -27,7 +27,7 @@ TERMS = "Cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images,
 
 
 def find_cifar(
-    source: Source, name: str, path: Path, *, work: Path, archives: Sequence[str]
+    source: Source, name: str, path: Path, *, work: Workspace, archives: Sequence[str]
 ) -> Listing:
     """Find CIFAR-100 and split it by the list called `name`."""
     classes = class_list(name)

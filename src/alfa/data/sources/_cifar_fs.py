@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from alfa.data._base import Split
-from alfa.data.sources._base import CIFAR_MEAN, CIFAR_STD, Listing, Source, register_source
+from alfa.data.sources._base import (
+    CIFAR_MEAN,
+    CIFAR_STD,
+    Listing,
+    Source,
+    Workspace,
+    register_source,
+)
 from alfa.data.sources._cifar100 import LAYOUTS, SIDE, TERMS, find_cifar, of_600
 
 
@@ -27,5 +34,5 @@ class CIFARFS(Source):
         "Solvers, 2019."
     )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         return find_cifar(self, "cifar-fs", path, work=work, archives=("*cifar*fs*",))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, register_source
+from alfa.data.sources._base import Listing, Source, Workspace, register_source
 from alfa.data.sources._published import class_folders, class_list, find_published
 
 
@@ -32,7 +32,7 @@ class CUB(Source):
         "Classification, 2019."
     )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         classes = class_list("cub")
         return find_published(
             self,

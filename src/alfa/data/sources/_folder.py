@@ -17,6 +17,7 @@ from alfa.data.sources._base import (
     Listing,
     Problem,
     Source,
+    Workspace,
     register_source,
 )
 from alfa.data.sources._folders import (
@@ -98,7 +99,7 @@ class Folder(Source):
         if num_channels == 1:
             self.mean, self.std = (0.5,), (0.5,)
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         found = find_classes(self, path, work=work)
         split = self._split
         if split == "auto":
@@ -127,7 +128,7 @@ class Folder(Source):
         return Listing({some: listed[some] for some in listed if listed[some]}, problems)
 
 
-def find_classes(source: Source, path: Path, *, work: Path) -> Found:
+def find_classes(source: Source, path: Path, *, work: Workspace) -> Found:
     """The class folders at a path, in the folders below it, or in an archive.
 
     Raises:

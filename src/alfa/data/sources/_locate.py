@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from alfa.data._archives import archive_stem, is_archive, unpack
+from alfa.data.sources._base import Workspace
 from alfa.data.sources._folders import Found, Reader, files, levels, subfolders
 from alfa.errors import DataError
 
@@ -15,10 +17,11 @@ from alfa.errors import DataError
 _MAX_NESTED = 2
 
 
-def unpacked(archive: Path, work: Path) -> Path:
+def unpacked(archive: Path, work: Workspace) -> Path:
     """The folder that an archive is unpacked to, now or earlier."""
     digest = hashlib.sha256(str(archive.resolve()).encode()).hexdigest()[:8]
-    return unpack(archive, work / f"{archive_stem(archive)}-{digest}")
+    target = work.path / f"{archive_stem(archive)}-{digest}"
+    return unpack(archive, target, on_progress=partial(work.on_unpack, archive))
 
 
 def check_exists(path: Path) -> None:
@@ -34,7 +37,7 @@ def check_exists(path: Path) -> None:
 def locate(
     path: Path,
     *,
-    work: Path,
+    work: Workspace,
     readers: Sequence[Reader],
     archives: Sequence[str],
     score: Callable[[Found], int],
@@ -45,7 +48,7 @@ def locate(
 
     Args:
         path: a file, a folder or an archive.
-        work: a folder for what must be unpacked.
+        work: for what must be unpacked.
         readers: of the layouts, the likeliest first.
         archives: patterns of the paths of archives, in lower case, seen from `path`.
         score: how well classes fit; of folders at the same depth the best one is taken.

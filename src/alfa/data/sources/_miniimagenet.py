@@ -13,7 +13,7 @@ import numpy as np
 
 from alfa.data._base import Split
 from alfa.data._unpickle import entry, load_plain, text
-from alfa.data.sources._base import Item, Listing, Problem, Source, register_source
+from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
 from alfa.data.sources._folders import (
     ClassFound,
     Found,
@@ -55,7 +55,7 @@ class MiniImageNet(Source):
         "& Larochelle, Optimization as a Model for Few-Shot Learning, 2017."
     )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         classes = class_list("miniimagenet")
         return find_published(
             self,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, register_source
+from alfa.data.sources._base import Listing, Source, Workspace, register_source
 from alfa.data.sources._published import class_folders, class_list, find_published
 from alfa.errors import check_choice
 
@@ -61,7 +61,7 @@ class Omniglot(Source):
             if names
         }
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         parts = ("images_background", "images_evaluation")
         return find_published(
             self,

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from alfa.data._base import SPLITS, Split
-from alfa.data.sources._base import Item, Listing, Problem, Source
+from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
 from alfa.data.sources._folders import (
     ClassFound,
     Found,
@@ -78,7 +78,7 @@ def find_published(
     classes: ClassList,
     path: Path,
     *,
-    work: Path,
+    work: Workspace,
     readers: Sequence[Reader],
     archives: Sequence[str],
 ) -> Listing:
@@ -88,7 +88,7 @@ def find_published(
         source: the dataset.
         classes: its list.
         path: where the user says that it is.
-        work: a folder for what must be unpacked.
+        work: for what must be unpacked.
         readers: of the layouts, the likeliest first.
         archives: patterns of the paths of its archives, in lower case, seen from `path`.
 

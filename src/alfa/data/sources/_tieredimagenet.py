@@ -13,7 +13,7 @@ import numpy as np
 
 from alfa.data._base import SPLITS, Split
 from alfa.data._unpickle import entry, load_plain, text
-from alfa.data.sources._base import Item, Listing, Source, register_source
+from alfa.data.sources._base import Item, Listing, Source, Workspace, register_source
 from alfa.data.sources._folders import ClassFound, Found
 from alfa.data.sources._published import ClassList, class_folders, class_list, find_published
 from alfa.errors import DataError
@@ -41,7 +41,7 @@ class TieredImageNet(Source):
         "Ren et al., Meta-Learning for Semi-Supervised Few-Shot Classification, 2018."
     )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         classes = class_list("tieredimagenet")
         return find_published(
             self,
@@ -53,7 +53,7 @@ class TieredImageNet(Source):
         )
 
 
-def _read_pickles(classes: ClassList, work: Path, folder: Path) -> Found:
+def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> Found:
     pairs: dict[Split, tuple[Path, Path]] = {
         split: (images, folder / f"{split}_labels.pkl")
         for split in SPLITS
@@ -71,7 +71,9 @@ def _read_pickles(classes: ClassList, work: Path, folder: Path) -> Found:
     return found
 
 
-def _read_pair(classes: ClassList, work: Path, split: Split, images: Path, labels: Path) -> Found:
+def _read_pair(
+    classes: ClassList, work: Workspace, split: Split, images: Path, labels: Path
+) -> Found:
     table = load_plain(labels)
     numbers = np.asarray(entry(table, "label_specific", where=labels))
     names = [text(name) for name in entry(table, "label_specific_str", where=labels)]
@@ -95,19 +97,19 @@ def _read_pair(classes: ClassList, work: Path, split: Split, images: Path, label
     return Found(found)
 
 
-def _flattened(pickle: Path, work: Path) -> tuple[str, np.ndarray]:
+def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
     """All images of a pickle in one file, and where each begins, with the end of the last.
 
     A pickle can only be read whole, and the largest one is too large to be kept in memory.
     """
     status = pickle.stat()
     name = f"{pickle.stem}-{status.st_size}-{status.st_mtime_ns}"
-    content, index = work / f"{name}.bin", work / f"{name}.npy"
+    content, index = work.path / f"{name}.bin", work.path / f"{name}.npy"
     if not index.is_file():
         images = load_plain(pickle)
         if not isinstance(images, list):
             raise DataError(f"{pickle} is not a list of images; get it again.")
-        work.mkdir(parents=True, exist_ok=True)
+        work.path.mkdir(parents=True, exist_ok=True)
         lengths = [0]
         with _whole(content) as file:
             for image in images:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, register_source
+from alfa.data.sources._base import Listing, Source, Workspace, register_source
 from alfa.data.sources._only_test import find_for_test
 
 
@@ -27,5 +27,5 @@ class TrafficSign(Source):
         "Algorithms for Traffic Sign Recognition, 2012."
     )
 
-    def find(self, path: Path, *, work: Path) -> Listing:
+    def find(self, path: Path, *, work: Workspace) -> Listing:
         return find_for_test(self, path, work=work)

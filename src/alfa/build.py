@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from alfa.config import Experiment, Part, options_of
-from alfa.data import TASKS, Tasks
+from alfa.data import TASKS, Signature, Tasks
 from alfa.inits import INITS, Init
 from alfa.inner import Learner
 from alfa.models import MODELS
@@ -22,7 +22,7 @@ def build_tasks(experiment: Experiment) -> Tasks:
     return TASKS.get(experiment.tasks.name)(**options_of(experiment.tasks, TASKS))
 
 
-def build_learner(experiment: Experiment, tasks: Tasks) -> Learner:
+def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
     """The learner of an experiment; the same seed gives the same one."""
     generator = torch.Generator().manual_seed(experiment.seed)
 
@@ -38,9 +38,10 @@ def build_learner(experiment: Experiment, tasks: Tasks) -> Learner:
             return build(part, INITS, inner)  # type: ignore[no-any-return]
         return build(part, INITS, model)  # type: ignore[no-any-return]
 
-    # A user's own part may draw from torch's global source, which is put back afterwards.
-    with torch.random.fork_rng():
-        torch.manual_seed(experiment.seed)
+    # A user's own part may draw from torch's global source, which is put back afterwards. Parts
+    # are built on the CPU, so that the sources of other devices stay as they are.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(experiment.seed)
         model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
         init = build_init(experiment.init, model)
         rule = build(experiment.rule, RULES, init.layers)

@@ -95,3 +95,25 @@ def test_show_of_too_small_classes_is_refused(refused, spots, tmp_path) -> None:
     message = refused("data", "show", "spots", "--way", "3", "--out", tmp_path / "sheet.png")
     assert "fewer than the 20 images that `shot` and `num_query` ask for: test-0 (9)" in message
     assert not (tmp_path / "sheet.png").exists()
+
+
+def test_a_run_is_tested_elsewhere_without_the_images_it_was_trained_on(
+    alfa, run, tmp_path, monkeypatch
+) -> None:
+    words = ("evaluate", run, "--dataset", "strokes", "--num-tasks", "2", "--json")
+    before = alfa(*words).out
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path / "nothing"))
+    assert alfa(*words).out == before
+
+
+def test_a_run_without_a_signature_takes_it_from_its_tasks(alfa, run) -> None:
+    words = ("evaluate", run, "--dataset", "strokes", "--num-tasks", "2", "--json")
+    before = alfa(*words).out
+    (run / "signature.json").unlink()
+    assert alfa(*words).out == before
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"input_shape": "wide"}'])
+def test_a_damaged_signature_is_a_sentence(refused, run, content: str) -> None:
+    (run / "signature.json").write_text(content)
+    assert "signature.json is damaged; remove it" in refused("evaluate", run)

@@ -201,7 +201,7 @@ def images(shape: tuple[int, int, int], num_classes: int = 4) -> ImageSet:
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 12, 12)])
 def test_a_model_is_judged_on_images_of_another_kind(run, experiment, shape) -> None:
     learner, own = _built(experiment())
-    tasks = judged_tasks(FewShot(images(shape), way=3, shot=1, num_query=2), own)
+    tasks = judged_tasks(FewShot(images(shape), way=3, shot=1, num_query=2), own.signature())
     assert tuple(tasks.input_shape) == tuple(own.input_shape)
     assert 0 <= evaluate(learner, tasks, num_tasks=2).accuracy <= 1
 
@@ -209,6 +209,6 @@ def test_a_model_is_judged_on_images_of_another_kind(run, experiment, shape) -> 
 def test_fewer_classes_than_outputs_will_do_but_more_will_not(run, experiment) -> None:
     _, own = _built(experiment())
     few = FewShot(images((3, 8, 8)), way=2, shot=1, num_query=2)
-    assert judged_tasks(few, own).num_outputs == 2
+    assert judged_tasks(few, own.signature()).num_outputs == 2
     with pytest.raises(ConfigError, match=r"3 outputs, but these tasks have .* with 4"):
-        judged_tasks(FewShot(images((3, 8, 8)), way=4, shot=1, num_query=2), own)
+        judged_tasks(FewShot(images((3, 8, 8)), way=4, shot=1, num_query=2), own.signature())

@@ -84,9 +84,9 @@ def evaluate(
     trained = Run(run).experiment()
     changed = load_experiment(Run(run).config, [*changes, *(settings or [])])
     set_up(trained, device=device, threads=threads)
-    own_tasks = build_tasks(trained)
-    tasks = judged_tasks(build_tasks(changed), own_tasks)
-    learner = build_learner(trained, own_tasks)
+    signature = Run(run).signature(trained)
+    tasks = judged_tasks(build_tasks(changed), signature)
+    learner = build_learner(trained, signature)
     if batch_norm is not None:
         learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
     members = Run(run).load_for(checkpoint, trained)

@@ -1,6 +1,6 @@
 """Sources of few-shot tasks."""
 
-from alfa.data._base import SPLITS, TASKS, Split, Tasks, register_tasks, task_rng
+from alfa.data._base import SPLITS, TASKS, Signature, Split, Tasks, register_tasks, task_rng
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images
 from alfa.data._image_set import Classes, ImageSet
@@ -19,6 +19,7 @@ __all__ = [
     "FewShot",
     "ImageSet",
     "Images",
+    "Signature",
     "Sine",
     "Sinusoids",
     "Source",

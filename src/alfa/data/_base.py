@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,25 @@ from alfa.types import Episode
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What must be known of the tasks that a model was trained on, to use it without them.
+
+    Attributes:
+        input_shape: the shape of one input.
+        num_outputs: what a model puts out for one input.
+        loss: the name of the loss that fits.
+        mean: of every channel of images, which are normalised by it; otherwise nothing.
+        std: likewise.
+    """
+
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    loss: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 class Tasks(abc.ABC):
@@ -39,6 +59,10 @@ class Tasks(abc.ABC):
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> Episode:
         """Tasks `first`, `first` + 1, ... of a split, as one stack."""
+
+    def signature(self) -> Signature:
+        """What a model must know of these tasks."""
+        return Signature(tuple(self.input_shape), self.num_outputs, self.loss)
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
         """Make sure that tasks of these splits can be drawn, before hours of training.

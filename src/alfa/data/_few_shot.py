@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alfa.data._base import SPLITS, Split, Tasks, register_tasks, task_rng
+from alfa.data._base import SPLITS, Signature, Split, Tasks, register_tasks, task_rng
 from alfa.data._image_set import ImageSet
 from alfa.data._open import open_images
 from alfa.errors import ConfigError, DataError
@@ -71,6 +72,10 @@ class FewShot(Tasks):
         self._scale, self._shift = (
             values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
         )
+
+    def signature(self) -> Signature:
+        mean, std = self.images.mean, self.images.std
+        return replace(super().signature(), mean=tuple(mean), std=tuple(std))
 
     def check(self, *splits: Split) -> None:
         """Make sure that tasks of these splits can be drawn.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from alfa.data import FewShot, Split, Tasks
+from alfa.data import FewShot, Signature, Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.inner import Learner
 from alfa.inner.memory import RandomState
@@ -212,19 +212,19 @@ def _mean_and_interval(values: Tensor) -> tuple[float, float | None]:
     return float(values.mean()), 1.96 * spread / math.sqrt(len(values))
 
 
-def judged_tasks(tasks: Tasks, own: Tasks) -> Tasks:
+def judged_tasks(tasks: Tasks, own: Signature) -> Tasks:
     """Tasks for a model that was trained on others, brought to its inputs.
 
     Args:
         tasks: to judge the model on.
-        own: that it was trained on.
+        own: of those that it was trained on.
 
     Raises:
         ConfigError: the model cannot take them.
     """
-    if isinstance(tasks, FewShot) and isinstance(own, FewShot):
+    if isinstance(tasks, FewShot) and own.mean:
         # A model keeps its training set's normalisation when it is tested elsewhere.
-        images = tasks.images.like(own.images.shape, own.images.mean, own.images.std)
+        images = tasks.images.like(own.input_shape, own.mean, own.std)
         tasks = FewShot(images, way=tasks.way, shot=tasks.shot, num_query=tasks.num_query)
     fits = tasks.num_outputs == own.num_outputs or (
         # The linear layer has an output for each class; some of them may stay unused.

@@ -1,6 +1,7 @@
 """A run folder: what an experiment leaves behind.
 
 config.toml                 the experiment, every option spelled out
+signature.json              what a model must know of the tasks it was trained on
 metrics.jsonl               one JSON object per validation
 checkpoints/                last.safetensors, best.safetensors, and epoch-*.safetensors, which are
                             tested together
@@ -11,12 +12,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from pydantic import TypeAdapter
 
+from alfa.build import build_tasks
 from alfa.config import Experiment, load_experiment, to_dict
+from alfa.data import Signature
 from alfa.errors import CheckpointError
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
@@ -33,6 +38,7 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.toml"
+        self.signature_file = path / "signature.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
 
@@ -93,6 +99,26 @@ class Run:
                 "`alfa train --out` made."
             )
         return load_experiment(self.config)
+
+    def write_signature(self, signature: Signature) -> None:
+        write_json(self.signature_file, asdict(signature))
+
+    def signature(self, experiment: Experiment) -> Signature:
+        """What a model must know of the tasks that it was trained on, which need not be there.
+
+        Args:
+            experiment: of this run.
+        """
+        if not self.signature_file.is_file():
+            # Older runs have none.
+            return build_tasks(experiment).signature()
+        try:
+            return TypeAdapter(Signature).validate_json(self.signature_file.read_bytes())
+        except ValueError:
+            raise CheckpointError(
+                f"{self.signature_file} is damaged; remove it, and it is taken from the tasks of "
+                "the run."
+            ) from None
 
     def load_checkpoint(self, name: str, experiment: Experiment) -> Checkpoint:
         return Checkpoint.load(self.checkpoint(name), fingerprint=experiment.fingerprint())

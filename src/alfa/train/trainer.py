@@ -119,6 +119,7 @@ class _Trainer:
     def prepare(self, *, resume: bool) -> None:
         if not resume:
             self.run.create(self.experiment)
+            self.run.write_signature(self.tasks.signature())
             return
         if not self.run.checkpoint("last").is_file():
             # Killed before the first checkpoint: the beginning is where it goes on from.
@@ -126,6 +127,7 @@ class _Trainer:
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
+            self.run.write_signature(self.tasks.signature())
             return
         checkpoint = self.run.load_checkpoint("last", self.experiment)
         checkpoint.restore(self.learner, self.optimizer)

@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 _PAUSE, _PART = 10.0, 0.05
 
 
+@dataclass(frozen=True)
+class Amount:
+    """How far some work is; `Meter.update` explains it."""
+
+    what: str
+    done: int
+    total: int | None
+    unit: str
+    note: str
+    passing: bool
+
+
 class Meter(abc.ABC):
     """Shows work, each under a name, with its rate and the time left."""
 
@@ -36,7 +48,6 @@ class Meter(abc.ABC):
     def tell(self, message: str) -> None:
         """Say a sentence."""
 
-    @abc.abstractmethod
     def update(
         self,
         what: str,
@@ -57,6 +68,11 @@ class Meter(abc.ABC):
             note: news about it.
             passing: when it is done its bar goes, and if it was short it has no line.
         """
+        self.show(Amount(what, done, total, unit, note, passing))
+
+    @abc.abstractmethod
+    def show(self, work: Amount) -> None:
+        """Show how far some work is."""
 
 
 @contextmanager
@@ -106,16 +122,7 @@ class _Silent(Meter):
     def tell(self, message: str) -> None:
         pass
 
-    def update(
-        self,
-        what: str,
-        done: int,
-        total: int | None,
-        *,
-        unit: str,
-        note: str = "",
-        passing: bool = False,
-    ) -> None:
+    def show(self, work: Amount) -> None:
         pass
 
 
@@ -153,29 +160,20 @@ class _Bars(Meter):
     def tell(self, message: str) -> None:
         _print(self._console, f"{self._name}: {message}")
 
-    def update(
-        self,
-        what: str,
-        done: int,
-        total: int | None,
-        *,
-        unit: str,
-        note: str = "",
-        passing: bool = False,
-    ) -> None:
+    def show(self, work: Amount) -> None:
         # Not before there is something to show: what is refused at once has no bar.
         self._bars.start()
-        if what in self._ids and done < self._task(what).completed:
-            self._remove(what)
-        if what not in self._ids:
+        if work.what in self._ids and work.done < self._task(work.what).completed:
+            self._remove(work.what)
+        if work.what not in self._ids:
             # What an earlier run has done is no part of this one's rate.
-            self._ids[what] = self._bars.add_task(
-                what, total=total, completed=done, unit=unit, note=note
+            self._ids[work.what] = self._bars.add_task(
+                work.what, total=work.total, completed=work.done, unit=work.unit, note=work.note
             )
-        fields: dict[str, Any] = {"note": note} if note else {}
-        self._bars.update(self._ids[what], completed=done, total=total, **fields)
-        if passing and done == total:
-            self._remove(what)
+        fields: dict[str, Any] = {"note": work.note} if work.note else {}
+        self._bars.update(self._ids[work.what], completed=work.done, total=work.total, **fields)
+        if work.passing and work.done == work.total:
+            self._remove(work.what)
 
     def _task(self, what: str) -> Task:
         return next(task for task in self._bars.tasks if task.id == self._ids[what])
@@ -210,34 +208,26 @@ class _Lines(Meter):
     def tell(self, message: str) -> None:
         _print(self.console, f"{self.name}: {message}")
 
-    def update(
-        self,
-        what: str,
-        done: int,
-        total: int | None,
-        *,
-        unit: str,
-        note: str = "",
-        passing: bool = False,
-    ) -> None:
-        now = self.clock()
-        pace = self._paces.get(what)
+    def show(self, work: Amount) -> None:
+        now, done, total = self.clock(), work.done, work.total
+        pace = self._paces.get(work.what)
         if pace is None or done < pace.done:
-            pace = self._paces[what] = _Pace(now, done, done, now)
+            pace = self._paces[work.what] = _Pace(now, done, done, now)
         pace.done = done
         waited = now - pace.shown > max(_PAUSE, _PART * (now - pace.began))
-        ended = done == total and not pace.ended and (not passing or pace.shown > pace.began)
-        if not note and not ended and (done == pace.first or not waited):
+        worth_it = not work.passing or pace.shown > pace.began
+        ended = done == total and not pace.ended and worth_it
+        if not work.note and not ended and (done == pace.first or not waited):
             return
         pace.shown, pace.ended = now, done == total
-        parts = [count_text(done, total, unit)]
+        parts = [] if work.what == self.name else [work.what]
+        parts.append(count_text(done, total, work.unit))
         rate = (done - pace.first) / (now - pace.began) if now > pace.began else 0.0
         if rate:
-            parts.append(rate_text(rate, unit))
+            parts.append(rate_text(rate, work.unit))
             if total is not None and done < total:
                 parts.append(f"{duration_text((total - done) / rate)} left")
-        named = [] if what == self.name else [what]
-        _print(self.console, f"{self.name}: {', '.join([*named, *parts, *filter(None, [note])])}")
+        _print(self.console, f"{self.name}: {', '.join([*parts, *filter(None, [work.note])])}")
 
 
 def _print(console: Console, text: str) -> None:

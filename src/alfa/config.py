@@ -129,9 +129,11 @@ class Experiment(_Section):
             content["outer"].pop(key)
         content["test"] = {}
         content.pop("engine")
+        # Runs from before there was a choice have the same fingerprint.
         if self.inner.batch_norm == "transductive":
-            # Runs from before there was a choice have the same fingerprint.
             content["inner"].pop("batch_norm")
+        if content["model"].get("device_parts") == 1:
+            content["model"].pop("device_parts")
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -32,6 +32,10 @@ class CheckpointError(AlfaError):
     """A run folder or checkpoint cannot be used."""
 
 
+class BusyError(CheckpointError):
+    """Another process is writing into a run folder."""
+
+
 class DivergedError(AlfaError, ArithmeticError):
     """A loss or a gradient is no longer finite."""
 

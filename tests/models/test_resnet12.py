@@ -79,6 +79,17 @@ INITS = {
 }
 
 
+class OnDevices(nn.Module):
+    """A model that each device runs on its own part of the images."""
+
+    def __init__(self, model: nn.Module, num_devices: int) -> None:
+        super().__init__()
+        self.model, self.num_devices = model, num_devices
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.model(part) for part in x.chunk(self.num_devices)])
+
+
 def meta_gradients(model, episode, rule="alfa", init="learned", **options) -> list[Tensor]:
     start = INITS[init](model)
     made = RULES[rule](start.layers).double()
@@ -235,3 +246,19 @@ def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
     model = ResNet12((3, 16, 16), 5)
     with pytest.raises(ConfigError, match=r"must be \[task, example, channel, height, width\]"):
         model(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("order", ["second", "first"])
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_parts_are_normalised_as_several_devices_do(num_devices, order) -> None:
+    model, episode = make()
+    theirs = meta_gradients(OnDevices(Plain(model), num_devices), episode, order=order)
+    model.device_parts = num_devices
+    assert_equal(meta_gradients(model, episode, order=order), theirs)
+
+
+def test_parts_do_not_go_with_inductive_batch_norm() -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = ResNet12((2, 16, 17), 3, filters=FILTERS, device_parts=2, generator=generator).double()
+    with pytest.raises(ConfigError, match="`device_parts` splits the images"):
+        meta_gradients(model, make()[1], batch_norm="inductive")

@@ -23,11 +23,7 @@ import numpy as np
 from alfa.data._base import Split
 from alfa.data._store import IMAGES, INDEX, ITEMS, Index, checksum
 from alfa.errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where two processes at once are the user's own affair
-    fcntl = None  # type: ignore[assignment]
+from alfa.lock import try_lock
 
 
 @dataclass(frozen=True)
@@ -99,14 +95,10 @@ class Draft:
             self._images.close()
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._journal):
             raise DataError(
                 f"another process is preparing {self.place.name}; wait until it has finished."
-            ) from None
+            )
 
     def _load(self, key: str) -> None:
         """Read the journal as far as it is whole."""

@@ -32,6 +32,8 @@ class ResNet12(Convolutional):
         filters: of the four blocks.
         pooling: after all ``"four"`` blocks, as the paper says, or, as in the published code,
             after the first ``"three"``, in the third with a padding of 1.
+        device_parts: into how many parts of consecutive images a set is split for batch norm, as
+            the published code does on several devices; for the supplement's Table A alone.
         generator: source of the random weights.
 
     Example:
@@ -49,6 +51,7 @@ class ResNet12(Convolutional):
         *,
         filters: Sequence[Count] = (64, 128, 256, 512),
         pooling: Pooling = "four",
+        device_parts: Count = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -72,7 +75,7 @@ class ResNet12(Convolutional):
                 stages.append(Pool(size=1))
             num_channels = outputs
         self.linear = nn.utils.skip_init(nn.Linear, num_channels, num_outputs)
-        self.num_outputs = num_outputs
+        self.num_outputs, self.device_parts = num_outputs, device_parts
         self.start(generator)
         self.network = Chain(*stages, GlobalPool(), Linear("linear"))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from pydantic import TypeAdapter
 from alfa.build import build_tasks
 from alfa.config import Experiment, load_experiment, to_dict
 from alfa.data import Signature
-from alfa.errors import CheckpointError
+from alfa.errors import BusyError, CheckpointError
+from alfa.lock import try_lock
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.files import named_errors, write_atomic, write_json
@@ -66,18 +68,58 @@ class Run:
     def exists(self) -> bool:
         return self.config.is_file()
 
+    def check(self, *, resume: bool) -> None:
+        """Make sure that a run can begin or go on here, without leaving a trace if not.
+
+        Raises:
+            CheckpointError: the folder holds something already, or no run to go on with.
+        """
+        if resume:
+            if not self.exists:
+                self.experiment()
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self._content())):
+            hint = "continue it with --resume, or " if self.exists else ""
+            raise CheckpointError(
+                f"{self.path} is not empty; {hint}choose another folder with --out."
+            )
+
     def create(self, experiment: Experiment) -> None:
         """Begin a run.
 
         Raises:
             CheckpointError: the folder holds something already.
         """
-        if self.path.exists() and (not self.path.is_dir() or any(self._content())):
-            hint = "continue it with --resume, or " if self.exists else ""
-            raise CheckpointError(
-                f"{self.path} is not empty; {hint}choose another folder with --out."
-            )
+        # Once more, as another process may have begun one in the meantime.
+        self.check(resume=False)
         self.write_config(experiment)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing into the folder.
+
+        Raises:
+            BusyError: one of them is doing so.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            if not try_lock(file):
+                raise BusyError(
+                    f"{self.path} is in use by another process; wait until it has finished, or "
+                    "choose another folder."
+                )
+            yield
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a process is writing into the folder."""
+        if not (self.path / ".lock").is_file():
+            return False
+        try:
+            with self.lock():
+                return False
+        except BusyError:
+            return True
 
     def _content(self) -> Iterator[Path]:
         # A crash can leave a hidden temporary file, which is no reason to refuse the folder.

@@ -85,10 +85,13 @@ def train(
         DivergedError: a loss or gradient is not finite; the last good checkpoint is kept.
     """
     # Built first: what cannot be built leaves no folder behind.
-    trainer = _Trainer(experiment, Run(path), device, on_progress)
-    trainer.prepare(resume=resume)
-    trainer.train()
-    return trainer.test()
+    run = Run(path)
+    trainer = _Trainer(experiment, run, device, on_progress)
+    run.check(resume=resume)
+    with run.lock():
+        trainer.prepare(resume=resume)
+        trainer.train()
+        return trainer.test()
 
 
 class _Trainer:

@@ -1,0 +1,162 @@
+"""The paper's tables: all cells are there, can be run, and have the figures of the paper."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from alfa.build import build_learner
+from alfa.data import Signature
+from alfa.paper import TABLES, Cell, Quoted
+
+CELLS = [cell for table in TABLES.values() for cell in table.cells]
+RUNNABLE = [cell for cell in CELLS if not cell.missing]
+
+
+def test_every_cell_is_there() -> None:
+    assert {name: len(table.cells) for name, table in TABLES.items()} == {
+        "table1": 48,
+        "table2": 10,
+        "table3": 40,
+        "table4": 4,
+        "table5": 3,
+        "table6": 16,
+        "table7": 6,
+        "table8": 12,
+        "tableA": 10,
+        "tableB": 48,
+        "tableC": 0,
+        "tableD": 0,
+        "tableE": 15,
+    }
+    assert len(CELLS) == 212
+
+
+def test_ids_are_unique_and_begin_with_their_table() -> None:
+    assert len({cell.id for cell in CELLS}) == len(CELLS)
+    for name, table in TABLES.items():
+        assert all(re.fullmatch(rf"{name}/[\w+-]+/[\w+-]+/[\w-]+", c.id) for c in table.cells)
+    assert "table1/miniimagenet-5w5s/alfa+maml/conv4" in {cell.id for cell in CELLS}
+
+
+def test_rows_and_columns_hold_all_entries() -> None:
+    for table in TABLES.values():
+        rows, columns = ({line.key for line in lines} for lines in (table.rows, table.columns))
+        assert len(rows) == len(table.rows)
+        assert len(columns) == len(table.columns)
+        assert {row for row, _ in table.entries} == rows
+        assert {column for _, column in table.entries} == columns
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "texts"),
+    [
+        ("tableC", "matching-networks", ["43.56 +- 0.84", "55.31 +- 0.73", None, None]),
+        ("table1", "leo-trainval", ["61.76 +- 0.08", "77.59 +- 0.12", "66.33 +- 0.05"]),
+        ("tableB", "tadam", ["40.1 +- 0.4", "56.1 +- 0.4", None, None]),
+        ("tableD", "mscoco", ["48.11 +- 1.14", "59.28"]),
+    ],
+)
+def test_quoted_figures_are_marked(table: str, name: str, texts: list) -> None:
+    found = [TABLES[table].entries[name, column.key] for column in TABLES[table].columns]
+    quoted = [entry.published and entry.published.text for entry in found]
+    assert quoted[: len(texts)] == texts
+    assert all(isinstance(entry, Quoted) for entry in found[-1:])
+
+
+def test_the_quoted_figures_of_cells_are_those_of_maml() -> None:
+    assert {cell.published.text for cell in CELLS if cell.quoted} == {
+        "48.70 +- 1.75",
+        "63.11 +- 0.91",
+    }
+
+
+def test_cells_share_a_run_if_and_only_if_they_train_the_same() -> None:
+    prints: dict[str, set[str]] = {}
+    for cell in RUNNABLE:
+        prints.setdefault(cell.run, set()).add(cell.experiment().fingerprint())
+    assert all(len(found) == 1 for found in prints.values())
+    assert len(set.union(*prints.values())) == len(prints) == 139
+
+
+def test_across_domains_the_models_of_table_1_serve() -> None:
+    trained = {cell.run for cell in TABLES["table1"].cells}
+    for cell in (*TABLES["table2"].cells, *TABLES["tableE"].cells):
+        assert cell.run in trained
+        assert cell.judged_on in cell.id
+        assert cell.datasets == ("miniimagenet", cell.judged_on)
+
+
+SIZES = {"mlp": ((1,), 1), "conv4": ((3, 16, 16), 5), "resnet12": ((3, 16, 16), 5)}
+
+
+@pytest.mark.parametrize("cell", RUNNABLE, ids=lambda cell: cell.id)
+def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
+    experiment = cell.experiment()
+    shape, num_outputs = SIZES[experiment.model.name]
+    if experiment.model.name != "resnet12":
+        loss = "mse" if experiment.model.name == "mlp" else "cross_entropy"
+        learner = build_learner(experiment, Signature(shape, num_outputs, loss))
+        hidden = experiment.model.options.get("hidden", ())
+        assert len(learner.init.layers) == (2 * len(hidden) + 2 if hidden else 10)
+    if experiment.tasks.name == "images":
+        tasks = experiment.tasks.options
+        assert tasks["num_query"] == 15
+        assert experiment.outer.num_iterations == 50_000
+        assert experiment.outer.num_tasks == (2 if tasks["shot"] == 5 else 4) or (
+            cell.run.endswith("l2f/resnet12") and experiment.outer.num_tasks == 2
+        )
+        assert f"-{tasks['way']}w{tasks['shot']}s" in cell.run
+    assert experiment.inner.order == "second"
+    assert experiment.outer.learning_rate == 0.001
+
+
+def test_only_what_varies_in_table_6_varies() -> None:
+    for cell in TABLES["table6"].cells:
+        rule = cell.experiment().rule.options
+        rate, other = ("alpha", "beta") if "-alpha-" in cell.id else ("beta", "alpha")
+        assert rule[other] == {
+            "source": "constant",
+            "value": 1.0 if other == "beta" else 0.01,
+        }
+        assert rule[rate]["source"] == ("learned" if "fixed" in cell.id else "generated")
+        assert rule[rate]["per_step"] == ("per-step" in cell.id)
+        assert rule[rate]["per_layer"] == ("per-layer" in cell.id)
+        assert rule["per_parameter_decay"] == ("random-beta" in cell.id)
+
+
+def test_a_cell_that_cannot_be_run_says_what_is_missing() -> None:
+    missing = {cell.table: cell.missing for cell in CELLS if cell.missing}
+    assert set(missing) == {"table3"}
+    assert "ResNet18" in missing["table3"]
+
+
+def _of_the_paper() -> list[list[str]]:
+    """The figures of every table in the text of the paper, row by row."""
+    text = Path(os.environ["ALFA_TEST_PAPER"]).read_text()
+    tables = []
+    for body in re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", text, flags=re.S):
+        body = re.split(r"\\midrule|\\hline", body, maxsplit=1)[1]
+        # The space below a line is no figure.
+        body = re.sub(r"\\\\\s*\[.*?\]", "", body).replace(r"\pm", "+-")
+        body = re.sub(r"\\textbf|\\boldsymbol|[\\{}$%\s]", "", body)
+        found = re.findall(r"(\d+\.\d+)(?:\+-(\d+\.\d+))?", body)
+        tables.append([f"{value} +- {spread}" if spread else value for value, spread in found])
+    return tables
+
+
+@pytest.mark.skipif(
+    "ALFA_TEST_PAPER" not in os.environ, reason="ALFA_TEST_PAPER does not say where the paper is"
+)
+def test_the_published_figures_are_those_of_the_paper() -> None:
+    ours = []
+    for table in TABLES.values():
+        places = [(row.key, column.key) for row in table.rows for column in table.columns]
+        figures = [table.entries[place].published for place in places]
+        ours.append([figure.text for figure in figures if figure is not None])
+    # The last column of Table D repeats figures without their spread.
+    ours[11] = [text.partition(" ")[0] for text in ours[11]]
+    assert ours == _of_the_paper()

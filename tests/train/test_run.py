@@ -1,0 +1,76 @@
+"""Run folders: who may write into them, and what they know of their tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from alfa.data import Signature
+from alfa.errors import BusyError, CheckpointError
+from alfa.train import Run, train
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """A run folder that another process has locked."""
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from alfa.train import Run\n"
+        "with Run(Path(sys.argv[1])).lock():\n"
+        "    print('locked', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    path = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield path, process
+        process.kill()
+
+
+def test_a_folder_that_another_process_uses_is_refused(busy, tiny) -> None:
+    path, process = busy
+    assert Run(path).is_busy
+    with pytest.raises(BusyError, match="is in use by another process; wait until"):
+        train(tiny(), path)
+    assert os.listdir(path) == [".lock"]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not Run(path).is_busy
+    train(tiny("outer.num_iterations=1"), path)
+    assert not Run(path).is_busy
+
+
+def test_a_folder_is_busy_while_it_is_trained_in(tiny, tmp_path) -> None:
+    run = Run(tmp_path / "run")
+    assert not run.is_busy
+    seen = []
+    train(tiny("outer.num_iterations=1"), run.path, on_progress=lambda _: seen.append(run.is_busy))
+    assert seen
+    assert all(seen)
+    assert not run.is_busy
+
+
+def test_a_run_knows_its_signature(tiny, tmp_path) -> None:
+    experiment = tiny("outer.num_iterations=1")
+    train(experiment, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    expected = Signature((1,), 1, "mse")
+    assert run.signature(experiment) == expected
+    run.signature_file.unlink()
+    assert run.signature(experiment) == expected
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"input_shape": "wide"}', b"\xff"])
+def test_a_damaged_signature_is_named(tiny, tmp_path, content: bytes) -> None:
+    run = Run(tmp_path)
+    run.signature_file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"signature\.json is damaged; remove it"):
+        run.signature(tiny())

@@ -57,16 +57,12 @@ def evaluate(
     """
     from rich.console import Console
 
-    from alfa.build import build_learner, build_tasks
     from alfa.cli.progress import meter
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
-    from alfa.config import load_experiment
     from alfa.data import SPLITS
     from alfa.errors import ConfigError, check_choice
-    from alfa.inner import check_batch_norm
-    from alfa.train import Run, judged_tasks
-    from alfa.train import evaluate as run_evaluation
+    from alfa.train import Run, judge, on_dataset
 
     check_choice("--split", split, SPLITS)
     check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
@@ -76,33 +72,23 @@ def evaluate(
                 f"--set {setting}: an evaluation can change the tasks only, such as "
                 "tasks.num_support=5; the rest is as it was trained."
             )
-    options = {"dataset": dataset, "way": way, "shot": shot, "num_query": num_query}
+    options = {"way": way, "shot": shot, "num_query": num_query}
     changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
     if dataset is not None:
-        # The size of the images trained on says nothing about those of another dataset.
-        changes.append("tasks.size=none")
-    trained = Run(run).experiment()
-    changed = load_experiment(Run(run).config, [*changes, *(settings or [])])
-    set_up(trained, device=device, threads=threads)
-    signature = Run(run).signature(trained)
-    tasks = judged_tasks(build_tasks(changed), signature)
-    learner = build_learner(trained, signature)
-    if batch_norm is not None:
-        learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
-    members = Run(run).load_for(checkpoint, trained)
-    count = trained.test.num_tasks if num_tasks is None else num_tasks
-    total = count * len(members)
+        changes += on_dataset(dataset)
+    set_up(Run(run).experiment(), device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
-        evaluation = run_evaluation(
-            learner.to(device),
-            tasks,
-            members=members,
-            num_tasks=count,
+        evaluation, changed = judge(
+            Run(run),
+            changes=[*changes, *(settings or [])],
+            checkpoint=checkpoint,
+            num_tasks=num_tasks,
             num_steps=num_steps,
             split=split,  # type: ignore[arg-type]
-            seed=trained.seed if seed is None else seed,
+            seed=seed,
+            batch_norm=batch_norm,
             device=device,
-            on_tasks=lambda done: shown.update("testing", done, total, unit="tasks"),
+            on_tasks=lambda done, total: shown.update("testing", done, total, unit="tasks"),
         )
     content = {
         **evaluation.as_dict(),

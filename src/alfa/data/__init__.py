@@ -4,7 +4,7 @@ from alfa.data._base import SPLITS, TASKS, Signature, Split, Tasks, register_tas
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images
 from alfa.data._image_set import Classes, ImageSet
-from alfa.data._open import data_folder, open_images, open_store, store_path
+from alfa.data._open import data_folder, open_images, open_store, prepared, store_path
 from alfa.data._prepare import prepare
 from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
@@ -33,6 +33,7 @@ __all__ = [
     "open_images",
     "open_store",
     "prepare",
+    "prepared",
     "register_source",
     "register_tasks",
     "store_path",

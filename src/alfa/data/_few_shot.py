@@ -155,6 +155,7 @@ class Images(FewShot):
         shot: support images of each class.
         num_query: query images of each class.
         augment: training images are flipped and moved at random.
+        seen_size: the side that images are brought to as they are drawn, to try things out.
 
     Raises:
         DataError: the dataset is not prepared, or too small for such tasks.
@@ -169,8 +170,12 @@ class Images(FewShot):
         shot: Count = 5,
         num_query: Count = 15,
         augment: bool = False,
+        seen_size: Count | None = None,
     ) -> None:
         images = open_images(dataset, size=size)
+        if seen_size is not None:
+            shape = (images.shape[0], seen_size, seen_size)
+            images = images.like(shape, images.mean, images.std)
         super().__init__(images, way=way, shot=shot, num_query=num_query, augment=augment)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alfa.paper._base import Cell, Figure, Line, Quoted, Table
+from alfa.paper._job import Job, plan_jobs, select
+from alfa.paper._reproduce import Outcome, reproduce
+from alfa.paper._state import Measured, State, look, measured
 from alfa.paper._table1 import TABLE_1, TABLE_C
 from alfa.paper._table2 import TABLE_2, TABLE_E
 from alfa.paper._table3 import TABLE_3, TABLE_D
@@ -25,4 +28,20 @@ _ALL = (
 )
 TABLES: Mapping[str, Table] = {table.name: table for table in _ALL}
 
-__all__ = ["TABLES", "Cell", "Figure", "Line", "Quoted", "Table"]
+__all__ = [
+    "TABLES",
+    "Cell",
+    "Figure",
+    "Job",
+    "Line",
+    "Measured",
+    "Outcome",
+    "Quoted",
+    "State",
+    "Table",
+    "look",
+    "measured",
+    "plan_jobs",
+    "reproduce",
+    "select",
+]

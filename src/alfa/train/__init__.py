@@ -2,6 +2,7 @@
 
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
+from alfa.train.judge import judge, on_dataset
 from alfa.train.run import Run
 from alfa.train.trainer import Progress, Work, train
 
@@ -12,6 +13,8 @@ __all__ = [
     "Run",
     "Work",
     "evaluate",
+    "judge",
     "judged_tasks",
+    "on_dataset",
     "train",
 ]

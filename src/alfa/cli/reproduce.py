@@ -1,0 +1,234 @@
+"""`alfa reproduce`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from alfa.cli.train import Device, Json, Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alfa.paper import Cell, Job, Measured
+
+Out = Annotated[Path, typer.Option(help="The folder that all runs are kept in.")]
+
+
+def reproduce(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, such as `table1`; without any, all listed.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every table.")] = False,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Only cells trained or tested on it.")
+    ] = None,
+    shots: Annotated[list[int] | None, typer.Option(help="Only cells of so many shots.")] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="Only these rows, such as `alfa+maml`.")
+    ] = None,
+    backbone: Annotated[list[str] | None, typer.Option(help="Only conv4, resnet12, ...")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times, from seed 0 on.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds for each cell: everything runs, no results.")
+    ] = False,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Train for so many only; the report says so.")
+    ] = None,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Show the cells and their state, run nothing.")
+    ] = False,
+    out: Out = Path("reproduction"),
+    device: Device = "cpu",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Run the experiments behind the paper's tables, and show them beside its figures.
+
+    What is done is not run again, what was stopped goes on, and cells that share a model train it
+    once. Without a table, shows how far all of them are.
+
+    Examples:
+
+        alfa reproduce
+
+        alfa reproduce table1 --dataset miniimagenet --shots 5 --rows alfa+maml --list
+
+        alfa reproduce table8 --seeds 3
+
+        alfa reproduce --all --quick
+    """
+    from alfa.errors import ConfigError
+    from alfa.paper import TABLES, plan_jobs
+    from alfa.paper import reproduce as run_jobs
+
+    names = list(TABLES) if everything else _names(tables or [])
+    if not names:
+        _overview(out, seeds=seeds, iterations=iterations, quick=quick, as_json=as_json)
+        return
+    cells = _chosen(
+        names, datasets=dataset or [], shots=shots or [], rows=rows or [], backbones=backbone or []
+    )
+    if quick and iterations is not None:
+        raise ConfigError("--quick has its own number of iterations; leave --iterations out.")
+    jobs = plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
+    if only_list:
+        _print_cells(cells, jobs, as_json=as_json)
+        return
+    from alfa.cli.progress import meter, show_training
+    from alfa.cli.start import set_up
+
+    with meter("reproduce", quiet=as_json) as shown:
+        shows = {job.name: show_training(shown, job.name) for job in jobs}
+        outcome = run_jobs(
+            jobs,
+            device=device,
+            before=lambda job: set_up(job.experiment, device=device, threads=threads),
+            on_progress=lambda job, progress: shows[job.name](progress),
+        )
+    _print_cells(cells, jobs, as_json=as_json)
+    for name, sentence in outcome.failed.items():
+        typer.echo(f"alfa: {name} failed: {sentence}", err=True)
+    for name in outcome.busy:
+        typer.echo(f"alfa: {name} is being run by another process.", err=True)
+    raise typer.Exit(1 if outcome.failed else 0)
+
+
+def _names(tables: list[str]) -> list[str]:
+    from alfa.errors import check_choice
+    from alfa.paper import TABLES
+
+    known = {name.lower(): name for name in TABLES}
+    for name in tables:
+        check_choice("TABLES", name.lower(), known)
+    return [known[name.lower()] for name in dict.fromkeys(tables)]
+
+
+def _chosen(names: list[str], **filters: Any) -> list[Cell]:
+    from alfa.errors import ConfigError
+    from alfa.paper import TABLES, select
+
+    cells = [cell for name in names for cell in TABLES[name].cells]
+    chosen = select(cells, **filters)
+    if not chosen and not cells:
+        raise ConfigError(
+            f"{', '.join(names)}: its own figures are all quoted; nothing can be run."
+        )
+    if not chosen:
+        ids = [cell.id.split("/") for cell in cells]
+        rows, backbones = (sorted({parts[i] for parts in ids}) for i in (2, 3))
+        raise ConfigError(
+            f"no cell of {', '.join(names)} is meant by these options; there are the datasets "
+            f"{', '.join(sorted({d for cell in cells for d in cell.datasets}))}, the rows "
+            f"{', '.join(rows)} and the backbones {', '.join(backbones)}."
+        )
+    return chosen
+
+
+def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_json: bool) -> None:
+    """Every table, and how many of its cells are how far."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from alfa.paper import TABLES, plan_jobs
+
+    found: list[dict[str, Any]] = []
+    for name, table in TABLES.items():
+        jobs = plan_jobs(table.cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
+        states = dict(Counter(row["state"] for row in _rows(table.cells, jobs)))
+        count = len(table.cells)
+        found.append({"table": name, "title": table.title, "cells": count, "states": states})
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("table", "cells", "state", "what it compares"):
+        shown.add_column(header, no_wrap=header != "what it compares")
+    for row in found:
+        told = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+        cells = str(row["cells"]) if row["cells"] else "-"
+        shown.add_row(row["table"], cells, told or "all quoted", row["title"])
+    console = Console()
+    console.print(shown, width=None if console.is_terminal else 120)
+    typer.echo(f"\nkept in {out}; `alfa reproduce table1 --list` shows the cells of one.")
+
+
+def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """How far every cell is, from every seed."""
+    from alfa.paper import State, look, measured
+
+    served = [(cell, job) for cell in cells for job in jobs if cell in job.cells]
+    rows: list[dict[str, Any]] = [
+        {
+            "id": cell.id,
+            "state": str(State.MISSING),
+            "note": f"needs {cell.missing}",
+            "published": cell.published.text,
+            "measured": None,
+        }
+        for cell in cells
+        if cell.missing
+    ]
+    for cell, job in served:
+        state, note = look(job, cell)
+        rows.append(
+            {
+                "id": cell.id,
+                "seed": job.experiment.seed,
+                "state": str(state),
+                "note": note,
+                "published": cell.published.text,
+                "measured": _as_dict(measured(job, cell)),
+            }
+        )
+    return rows
+
+
+def _as_dict(found: Measured | None) -> dict[str, Any] | None:
+    from dataclasses import asdict
+
+    return None if found is None else {**asdict(found), "path": str(found.path)}
+
+
+def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = _rows(cells, jobs)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    # In a narrow terminal, what gives way is the name.
+    for header in ("cell", "seed", "state", "published", "measured", "iterations"):
+        table.add_column(header, no_wrap=header != "cell", overflow="fold")
+    quick = False
+    for row in rows:
+        found = row["measured"]
+        quick = quick or bool(found and found["is_quick"])
+        table.add_row(
+            row["id"],
+            str(row.get("seed", "-")),
+            row["state"],
+            row["published"],
+            "-" if found is None else _figure(found),
+            "-" if found is None else f"{found['num_iterations']:,}",
+        )
+    console = Console()
+    console.print(table, width=None if console.is_terminal else 120)
+    if quick:
+        typer.echo("\nquick: these figures show that everything runs, and are no results.")
+    notes = dict.fromkeys(row["note"] for row in rows if row["note"])
+    for note in notes:
+        typer.echo(f"  - {note}")
+
+
+def _figure(found: dict[str, Any]) -> str:
+    if found["is_quick"]:
+        return "quick"
+    interval = "?" if found["interval"] is None else f"{found['interval']:.2f}"
+    return f"{found['value']:.2f} +- {interval}"

@@ -1,0 +1,77 @@
+"""A trained run, tested on any tasks that its model can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import Experiment, load_experiment
+from alfa.data import Split
+from alfa.inner import check_batch_norm
+from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
+from alfa.train.run import Run
+
+
+def judge(
+    run: Run,
+    *,
+    changes: Sequence[str] = (),
+    checkpoint: str = "best",
+    num_tasks: int | None = None,
+    num_steps: int | None = None,
+    split: Split = "test",
+    seed: int | None = None,
+    batch_norm: str | None = None,
+    device: torch.device | str = "cpu",
+    on_tasks: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Evaluation, Experiment]:
+    """Test a run's model on tasks, by default those that it was made for.
+
+    Args:
+        run: the run, whose own dataset need not be there.
+        changes: to its tasks, such as ``"tasks.dataset=cub"``.
+        checkpoint: ``"best"``, ``"last"`` or ``"ensemble"``.
+        num_tasks: how many; by default as many as the run's own test has.
+        num_steps: inner steps; by default as in training.
+        split: that the tasks come from.
+        seed: of the tasks; by default the run's.
+        batch_norm: ``"transductive"`` or ``"inductive"``; by default as in training.
+        device: where to compute.
+        on_tasks: called with the tasks that are done, and all of them, counted for each model.
+
+    Returns:
+        What was found, and the experiment with the changes.
+
+    Raises:
+        AlfaError: there is no such run, or its model cannot take these tasks.
+    """
+    trained = run.experiment()
+    changed = load_experiment(run.config, changes)
+    signature = run.signature(trained)
+    tasks = judged_tasks(build_tasks(changed), signature)
+    learner = build_learner(trained, signature)
+    if batch_norm is not None:
+        learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
+    members = run.load_for(checkpoint, trained)
+    count = trained.test.num_tasks if num_tasks is None else num_tasks
+    total = count * len(members)
+    found = evaluate(
+        learner.to(device),
+        tasks,
+        members=members,
+        num_tasks=count,
+        num_steps=num_steps,
+        split=split,
+        seed=trained.seed if seed is None else seed,
+        device=device,
+        on_tasks=lambda done: on_tasks(done, total),
+    )
+    return found, changed
+
+
+def on_dataset(dataset: str) -> list[str]:
+    """The changes to a run's tasks that take their images from another dataset."""
+    # The size of the images trained on says nothing about those of another dataset.
+    return [f"tasks.dataset={dataset}", "tasks.size=none"]

@@ -1,0 +1,297 @@
+"""Running cells: what is done, gone on with, shared, and survived."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from alfa.errors import DataError
+from alfa.paper import (
+    TABLES,
+    Cell,
+    Job,
+    Outcome,
+    State,
+    look,
+    measured,
+    plan_jobs,
+    reproduce,
+    select,
+)
+from alfa.paper import _reproduce as module
+from alfa.train import Run, train
+
+SINE = TABLES["table8"].entries["maml", "5s-2x40"]
+ACROSS = TABLES["table2"].entries["maml/conv4", "cub"]
+assert isinstance(SINE, Cell)
+assert isinstance(ACROSS, Cell)
+
+
+@pytest.fixture
+def quick(tmp_path) -> Callable[..., Job]:
+    """The one job of a cell, in its quick form."""
+
+    def make(cell: Cell = SINE, **options) -> Job:
+        (job,) = plan_jobs([cell], tmp_path, quick=True, **options)
+        return job
+
+    return make
+
+
+def longer(job: Job, num_iterations: int) -> Job:
+    outer = job.experiment.outer.model_copy(update={"num_iterations": num_iterations})
+    return replace(job, experiment=job.experiment.model_copy(update={"outer": outer}))
+
+
+def other(job: Job) -> Job:
+    return replace(job, experiment=job.experiment.model_copy(update={"seed": 7}))
+
+
+# --- what to run
+
+
+def test_cells_that_share_a_model_share_a_job(tmp_path) -> None:
+    run = "miniimagenet-5w5s/alfa+maml/conv4"
+    cells = [cell for table in TABLES.values() for cell in table.cells if cell.run == run]
+    (job,) = plan_jobs(cells, tmp_path)
+    # Tables 1, 2, 5, 7 and, on three datasets, E.
+    assert sorted(cell.table for cell in job.cells) == [
+        *("table1", "table2", "table5", "table7"),
+        *("tableE", "tableE", "tableE"),
+    ]
+    assert job.path == tmp_path / "runs" / run / "seed-0"
+
+
+def test_every_seed_is_a_job_of_its_own(tmp_path) -> None:
+    jobs = plan_jobs([SINE, ACROSS], tmp_path, num_seeds=2, num_iterations=9)
+    assert [job.experiment.seed for job in jobs] == [0, 0, 1, 1]
+    assert {job.experiment.outer.num_iterations for job in jobs} == {9}
+    assert len({job.path for job in jobs}) == 4
+
+
+def test_what_cannot_be_run_is_no_job(tmp_path) -> None:
+    assert plan_jobs(TABLES["table3"].cells, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "cell", [c for t in TABLES.values() for c in t.cells if not c.missing][::7]
+)
+def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_path) -> None:
+    (job,) = plan_jobs([cell], tmp_path, quick=True)
+    full, small = cell.experiment(), job.experiment
+    assert (small.model, small.init, small.rule, small.inner) == (
+        full.model,
+        full.init,
+        full.rule,
+        full.inner,
+    )
+    kept = ("way", "shot", "num_support")
+    assert {k: v for k, v in small.tasks.options.items() if k in kept} == {
+        k: v for k, v in full.tasks.options.items() if k in kept
+    }
+    assert "quick" in job.path.relative_to(tmp_path).parts
+
+
+def test_quick_takes_real_images_where_they_are_at_hand(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"miniimagenet": [84], "cub": [84, 32]})
+    (job,) = plan_jobs([ACROSS], tmp_path, quick=True)
+    assert job.experiment.tasks.options["dataset"] == "miniimagenet"
+    assert job.experiment.tasks.options["seen_size"] == 16
+    # Which of two sizes is meant, nobody knows.
+    assert job.judged_on(ACROSS) == "strokes"
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({}, 48),
+        ({"rows": ["alfa+maml"]}, 8),
+        ({"rows": ["alfa+maml"], "shots": [5], "datasets": ["miniimagenet"]}, 2),
+        ({"backbones": ["conv4"], "datasets": ["tieredimagenet"]}, 12),
+        ({"shots": [3]}, 0),
+    ],
+)
+def test_cells_are_chosen_by_what_they_are(filters: dict, count: int) -> None:
+    assert len(select(TABLES["table1"].cells, **filters)) == count
+
+
+def test_a_cell_is_chosen_by_what_it_is_tested_on_and_by_its_points() -> None:
+    assert len(select(TABLES["tableE"].cells, datasets=["omniglot"])) == 5
+    assert len(select(TABLES["table8"].cells, shots=[10])) == 4
+
+
+# --- how far it is
+
+
+def test_a_cell_that_was_run_is_done_and_measured(quick) -> None:
+    job = quick()
+    assert look(job, SINE) == (State.NOT_RUN, "")
+    assert measured(job, SINE) is None
+    assert reproduce([job]) == Outcome(done=[job.name])
+    assert look(job, SINE) == (State.DONE, "")
+    found = measured(job, SINE)
+    assert found is not None
+    result = Run(job.path).read_result()
+    assert result is not None
+    assert (found.value, found.num_iterations, found.is_quick) == (result["test"]["loss"], 2, True)
+    before = (job.path / "result.json").stat().st_mtime_ns
+    assert reproduce([job]) == Outcome(skipped=[job.name])
+    assert (job.path / "result.json").stat().st_mtime_ns == before
+
+
+def test_what_was_trained_for_less_is_trained_further_to_the_same_figures(quick, tmp_path) -> None:
+    job = quick()
+    reproduce([job])
+    more = longer(job, 4)
+    assert look(more, SINE) == (State.SHORTER, "2 of 4 iterations")
+    assert measured(more, SINE).num_iterations == 2
+    assert reproduce([more]).done == [job.name]
+    assert look(more, SINE)[0] == State.DONE
+    # What was trained for longer will do.
+    assert look(job, SINE)[0] == State.DONE
+    unbroken = replace(more, path=tmp_path / "unbroken")
+    reproduce([unbroken])
+    assert measured(more, SINE).value == measured(unbroken, SINE).value
+
+
+def test_what_was_stopped_goes_on(quick) -> None:
+    job = quick()
+    reproduce([job])
+    (job.path / "result.json").unlink()
+    assert look(job, SINE)[0] == State.STOPPED
+    assert measured(job, SINE) is None
+    assert reproduce([job]).done == [job.name]
+    assert look(job, SINE)[0] == State.DONE
+
+
+def test_what_has_nothing_to_train_is_done_without_an_iteration(quick) -> None:
+    cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w1s"]
+    job = quick(cell)
+    reproduce([job])
+    assert look(job, cell)[0] == State.DONE
+    assert measured(job, cell).num_iterations == 0
+
+
+def test_another_experiment_in_the_folder_is_left_alone(quick) -> None:
+    job = quick()
+    reproduce([job])
+    before = (job.path / "result.json").read_bytes()
+    assert look(other(job), SINE)[0] == State.DIFFERS
+    assert measured(other(job), SINE) is None
+    outcome = reproduce([other(job)])
+    assert "holds another experiment; move it away" in outcome.failed[job.name]
+    assert (job.path / "result.json").read_bytes() == before
+    assert look(job, SINE)[0] == State.DONE
+
+
+@pytest.mark.parametrize("name", ["config.toml", "result.json"])
+def test_a_damaged_folder_is_named_and_left_alone(quick, name: str) -> None:
+    job = quick()
+    reproduce([job])
+    (job.path / name).write_text("{")
+    state, told = look(job, SINE)
+    assert state == State.DAMAGED
+    assert name in told
+    assert measured(job, SINE) is None
+    assert name in reproduce([job]).failed[job.name]
+    assert (job.path / name).read_text() == "{"
+
+
+def test_a_folder_in_use_is_passed_over(quick) -> None:
+    job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
+    with Run(job.path).lock():
+        assert look(job, SINE)[0] == State.RUNNING
+        assert reproduce([job, second]) == Outcome(busy=[job.name], done=[second.name])
+
+
+# --- what fails
+
+
+def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
+    job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
+    work = module.train
+
+    def fail(experiment, path, **options):
+        if path == job.path:
+            raise RuntimeError("out of\nmemory")
+        return work(experiment, path, **options)
+
+    monkeypatch.setattr(module, "train", fail)
+    outcome = reproduce([job, second])
+    assert outcome == Outcome(
+        done=[second.name], failed={job.name: "RuntimeError('out of\\nmemory')"}
+    )
+    assert look(job, SINE) == (State.FAILED, "RuntimeError('out of\\nmemory')")
+    assert "Traceback" in (job.path / ".error.txt").read_text()
+    monkeypatch.setattr(module, "train", work)
+    assert reproduce([job]).done == [job.name]
+    assert look(job, SINE)[0] == State.DONE
+
+
+def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
+    (job,) = plan_jobs([ACROSS], tmp_path)
+    outcome = reproduce([job])
+    assert "miniimagenet is not prepared" in outcome.failed[job.name]
+    state, told = look(job, ACROSS)
+    assert (state, told) == (State.FAILED, outcome.failed[job.name])
+
+
+# --- other datasets
+
+
+def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, tmp_path, monkeypatch) -> None:
+    cells = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
+    (job,) = plan_jobs([*cells, ACROSS], tmp_path, quick=True)
+    calls = []
+    judge = module.judge
+    monkeypatch.setattr(module, "judge", lambda run, **o: calls.append(o) or judge(run, **o))
+    reproduce([job])
+    assert len(calls) == 4
+    assert all(look(job, cell)[0] == State.DONE for cell in job.cells)
+    assert {path.name for path in (job.path / "tests").iterdir()} == {
+        *("cub.json", "omniglot.json", "fc100.json", "cifar-fs.json"),
+    }
+    content = json.loads((job.path / "tests" / "cub.json").read_text())
+    assert content["dataset"] == "strokes"
+    assert measured(job, ACROSS).value == 100 * content["accuracy"]
+
+
+def test_only_the_tests_that_are_missing_are_made(quick, monkeypatch) -> None:
+    job = quick(ACROSS)
+    reproduce([job])
+    (job.path / "tests" / "cub.json").unlink()
+    assert look(job, ACROSS) == (State.STOPPED, "trained, but not tested on cub")
+    monkeypatch.setattr(module, "train", lambda *a, **o: pytest.fail("trained again"))
+    assert reproduce([job]).done == [job.name]
+    assert look(job, ACROSS)[0] == State.DONE
+
+
+def test_a_test_of_a_shorter_training_does_not_count(quick) -> None:
+    job = quick(ACROSS)
+    reproduce([job])
+    train(longer(job, 3).experiment, job.path, resume=True)
+    assert look(longer(job, 3), ACROSS)[0] == State.STOPPED
+    assert measured(longer(job, 3), ACROSS) is None
+
+
+def test_a_damaged_test_is_named(quick) -> None:
+    job = quick(ACROSS)
+    reproduce([job])
+    (job.path / "tests" / "cub.json").write_text("{")
+    assert look(job, ACROSS)[0] == State.DAMAGED
+    assert "cub.json is damaged; remove it" in reproduce([job]).failed[job.name]
+
+
+def test_a_failure_in_a_test_is_not_one_of_the_training(quick, monkeypatch) -> None:
+    job = quick(ACROSS)
+
+    def fail(*args, **options):
+        raise DataError("cub is not prepared.")
+
+    monkeypatch.setattr(module, "judge", fail)
+    assert reproduce([job]).failed == {job.name: "cub is not prepared."}
+    assert look(job, ACROSS) == (State.FAILED, "cub is not prepared.")
+    assert Run(job.path).read_result() is not None

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from alfa import __version__
-from alfa.cli import bench, data, demo, evaluate, reproduce, sheet, train
+from alfa.cli import bench, data, demo, evaluate, report, reproduce, sheet, train
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
 app.command("bench")(bench.bench)
 data.app.command("show")(sheet.show)
 app.add_typer(data.app, name="data")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alfa.paper._base import Cell, Figure, Line, Quoted, Table
+from alfa.paper._collect import Collection, FoundRun, collect
+from alfa.paper._compare import curves_of, lay_out
 from alfa.paper._job import Job, plan_jobs, select
 from alfa.paper._reproduce import Outcome, reproduce
 from alfa.paper._state import Measured, State, look, measured
@@ -31,7 +33,9 @@ TABLES: Mapping[str, Table] = {table.name: table for table in _ALL}
 __all__ = [
     "TABLES",
     "Cell",
+    "Collection",
     "Figure",
+    "FoundRun",
     "Job",
     "Line",
     "Measured",
@@ -39,6 +43,9 @@ __all__ = [
     "Quoted",
     "State",
     "Table",
+    "collect",
+    "curves_of",
+    "lay_out",
     "look",
     "measured",
     "plan_jobs",

@@ -12,6 +12,8 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
 from alfa.paper._base import Cell
 
+# In a run folder, the model of the paper that it is.
+MARK = "paper.json"
 # The smallest side that four times 2 x 2 pooling leaves something of.
 _QUICK_SIZE = 16
 

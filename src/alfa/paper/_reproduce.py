@@ -12,7 +12,7 @@ import torch
 
 from alfa.errors import AlfaError, BusyError, CheckpointError
 from alfa.paper._base import Cell
-from alfa.paper._job import Job
+from alfa.paper._job import MARK, Job
 from alfa.paper._state import ERROR, State, has_trained, look, read_test
 from alfa.train import Progress, Run, Work, judge, on_dataset, train
 from alfa.train.files import write_atomic, write_json
@@ -83,6 +83,7 @@ def _run(job: Job, device: torch.device | str, on_progress: Callable[[Progress],
             job.experiment, job.path, resume=resume, device=device, on_progress=on_progress
         )
     with run.lock():
+        write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
         for cell in job.cells:
             if cell.judged_on is not None and read_test(job, cell, result) is None:
                 _test_elsewhere(job, cell, result, device, on_progress)

@@ -41,6 +41,7 @@ class Measured:
         num_tasks: in the test.
         num_models: whose outputs were averaged.
         num_iterations: of training.
+        trains: there is something to train.
         seconds: of training.
         seed: of everything.
         is_quick: it shows that everything runs, and says nothing about the method.
@@ -52,6 +53,7 @@ class Measured:
     num_tasks: int
     num_models: int
     num_iterations: int
+    trains: bool
     seconds: float
     seed: int
     is_quick: bool
@@ -101,12 +103,24 @@ def measured(job: Job, cell: Cell) -> Measured | None:
     test = other if cell.judged_on is not None else result.get("ensemble", result["test"])
     if test is None:
         return None
+    return measure(cell, result, test, path=job.path, is_quick=job.is_quick)
+
+
+def measure(
+    cell: Cell, result: dict[str, Any], test: dict[str, Any], *, path: Path, is_quick: bool
+) -> Measured:
+    """What a result says of a cell.
+
+    Args:
+        cell: that is measured.
+        result: of the run.
+        test: the part of it, or the other test, that measures the cell.
+        path: the run folder.
+        is_quick: it shows that everything runs, and says nothing about the method.
+    """
     accuracy = cell.metric == "accuracy"
-    value, interval = (
-        (test["accuracy"], test["accuracy_interval"])
-        if accuracy
-        else (test["loss"], test["interval"])
-    )
+    names = ("accuracy", "accuracy_interval") if accuracy else ("loss", "interval")
+    value, interval = (test[name] for name in names)
     scale = 100 if accuracy else 1
     return Measured(
         value=scale * value,
@@ -114,10 +128,11 @@ def measured(job: Job, cell: Cell) -> Measured | None:
         num_tasks=test["num_tasks"],
         num_models=test.get("num_models", 1),
         num_iterations=result["num_iterations"],
+        trains=bool(result["num_meta_parameters"]),
         seconds=result["seconds"],
-        seed=job.experiment.seed,
-        is_quick=job.is_quick,
-        path=job.path,
+        seed=result["config"]["seed"],
+        is_quick=is_quick,
+        path=path,
     )
 
 

@@ -1,0 +1,148 @@
+"""`alfa report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alfa.paper import Collection, FoundRun
+    from alfa.report.paper_page import RunLine
+    from alfa.report.tables import Grid
+
+FORMATS = (".html", ".md", ".csv", ".tex")
+
+
+def report(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, or folders that hold some; by default `reproduction`."),
+    ] = None,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file ending in .html, .md, .csv or .tex; several for several."),
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option(help="Only this table; by default those with a run.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All tables, also those that nothing was run for.")
+    ] = False,
+) -> None:
+    """Show what was measured beside the paper's figures, in one file.
+
+    Examples:
+
+        alfa report
+
+        alfa report runs/cifar-fs-alfa runs/cifar-fs-maml --out cifar.html
+
+        alfa report reproduction --table table1 --out table1.tex --out table1.csv
+    """
+    from alfa.errors import ConfigError, DataError, check_choice
+    from alfa.paper import TABLES, collect, lay_out
+    from alfa.train.files import write_atomic
+
+    places = folders or [Path("reproduction")]
+    outputs = out or [Path("report.html")]
+    for path in outputs:
+        if path.suffix not in FORMATS:
+            raise ConfigError(f"--out is {path}, but must end in {', '.join(FORMATS)}.")
+    for place in places:
+        if not place.is_dir():
+            raise DataError(f"{place} is not a folder; give run folders, or folders of them.")
+    known = {name.lower(): name for name in TABLES}
+    for name in table or []:
+        check_choice("--table", name.lower(), known)
+    collection = collect(places, TABLES.values())
+    for problem in collection.problems:
+        typer.echo(f"alfa: cannot be read: {problem}", err=True)
+    for path in outputs:
+        grids = [
+            lay_out(found, collection, links_from=path.resolve().parent)
+            for name, found in TABLES.items()
+            if not table or name.lower() in map(str.lower, table)
+        ]
+        if not everything and not table:
+            grids = [grid for grid in grids if grid.num_measured or grid.num_quick]
+        content = _content(grids, collection, path, places)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content.encode())
+        typer.echo(f"written: {path}")
+
+
+def _content(grids: Sequence[Grid], collection: Collection, path: Path, places: list[Path]) -> str:
+    """The file, in the format that its name asks for."""
+    from alfa.report.tables import comma_separated, latex, markdown
+
+    match path.suffix:
+        case ".md":
+            return "\n".join(markdown(grid) for grid in grids)
+        case ".csv":
+            return comma_separated(grids)
+        case ".tex":
+            return "\n".join(latex(grid) for grid in grids)
+        case _:
+            return _page(grids, collection, path, places)
+
+
+def _page(grids: Sequence[Grid], collection: Collection, path: Path, places: list[Path]) -> str:
+    import os
+
+    from alfa.paper import TABLES, curves_of
+    from alfa.report.curves import Curve, draw
+    from alfa.report.paper_page import render
+
+    curves = {}
+    for grid in grids:
+        lines = []
+        metric = "val_accuracy"
+        for run in curves_of(TABLES[grid.name], collection):
+            metric = "val_accuracy" if "val_accuracy" in run.metrics[0] else "val_loss"
+            scale = 100 if metric == "val_accuracy" else 1
+            points = [
+                (float(record["iteration"]), scale * record[metric])
+                for record in run.metrics
+                if record.get(metric) is not None
+            ]
+            lines.append(Curve(f"{run.serves}, seed {run.experiment.seed}", tuple(points)))
+        title = "validation accuracy, %" if metric == "val_accuracy" else "validation loss"
+        curves[grid.name] = draw(lines, x_title="outer iterations", y_title=title)
+    runs = [_line(run, os.path.relpath(run.path, path.resolve().parent)) for run in collection.runs]
+    command = " ".join(["alfa report", *map(str, places), "--out", str(path)])
+    return render(grids, curves=curves, runs=runs, problems=collection.problems, command=command)
+
+
+def _line(run: FoundRun, link: str) -> RunLine:
+    from alfa.report.paper_page import RunLine
+
+    title = run.serves or run.path.name
+    seed = run.experiment.seed
+    if run.result is None:
+        done = run.metrics[-1]["iteration"] if run.metrics else 0
+        return RunLine(title, link, seed, done, 0.0, "-", 0, "not complete")
+    test = run.result.get("ensemble", run.result["test"])
+    if run.is_quick:
+        figure, note = "-", "quick, no result"
+    elif test.get("accuracy") is not None:
+        figure, note = _figure(100 * test["accuracy"], test["accuracy_interval"], 100), ""
+    else:
+        figure, note = _figure(test["loss"], test["interval"], 1), ""
+    return RunLine(
+        title,
+        link,
+        seed,
+        run.result["num_iterations"],
+        run.result["seconds"],
+        figure,
+        test["num_tasks"],
+        note,
+    )
+
+
+def _figure(value: float, interval: float | None, scale: float) -> str:
+    return f"{value:.2f}" if interval is None else f"{value:.2f} +- {scale * interval:.2f}"

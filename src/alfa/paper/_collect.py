@@ -1,0 +1,132 @@
+"""Run folders, and the cells of the paper that they measure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from alfa.config import Experiment
+from alfa.errors import AlfaError
+from alfa.paper._base import Cell, Table
+from alfa.paper._job import MARK
+from alfa.train import Run
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run folder that was read.
+
+    Attributes:
+        path: the folder.
+        experiment: that was run.
+        metrics: one record per validation.
+        result: the test; None while it is being trained.
+        tests: on other datasets, by their names.
+        serves: the model of the paper that it is, by name; None if it is none.
+        is_quick: it shows that everything runs, and measures nothing.
+    """
+
+    path: Path
+    experiment: Experiment
+    metrics: Sequence[dict[str, Any]]
+    result: dict[str, Any] | None
+    tests: dict[str, dict[str, Any]]
+    serves: str | None
+    is_quick: bool
+
+    def test_for(self, cell: Cell) -> dict[str, Any] | None:
+        """What measures a cell, unless the model was trained further since."""
+        if self.result is None:
+            return None
+        if cell.judged_on is None:
+            found: dict[str, Any] = self.result.get("ensemble", self.result["test"])
+            return found
+        test = self.tests.get(cell.judged_on)
+        current = test and test.get("num_iterations") == self.result["num_iterations"]
+        return test if current else None
+
+
+@dataclass
+class Collection:
+    """Runs, and what was wrong with others.
+
+    Attributes:
+        runs: that could be read.
+        problems: a sentence for each folder that could not.
+    """
+
+    runs: list[FoundRun] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def serving(self, run: str) -> list[FoundRun]:
+        """The runs of a model of the paper, by seed; quick ones only where there are no others."""
+        found = [x for x in self.runs if x.serves == run and x.result is not None]
+        real = [x for x in found if not x.is_quick]
+        return sorted(real or found, key=lambda x: (x.experiment.seed, str(x.path)))
+
+
+def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
+    """Read all runs in some folders.
+
+    Args:
+        folders: run folders, or folders that hold some, at any depth.
+        tables: whose cells the runs may measure.
+    """
+    names = _Names([cell for table in tables for cell in table.cells if not cell.missing])
+    collection = Collection()
+    for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
+        try:
+            collection.runs.append(_read(path, names))
+        except (AlfaError, OSError, ValueError, KeyError, TypeError) as error:
+            told = " ".join(str(error).split())
+            collection.problems.append(f"{path}: {told}")
+    return collection
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        if "config.toml" in files:
+            folders.clear()
+            yield Path(path)
+
+
+def _read(path: Path, names: _Names) -> FoundRun:
+    run = Run(path)
+    experiment = run.experiment()
+    mark = json.loads((path / MARK).read_text()) if (path / MARK).is_file() else {}
+    is_quick = bool(mark.get("is_quick"))
+    return FoundRun(
+        path=path,
+        experiment=experiment,
+        metrics=run.read_metrics(),
+        result=run.read_result(),
+        tests={
+            file.stem: json.loads(file.read_text())
+            for file in sorted((path / "tests").glob("*.json"))
+        },
+        serves=mark["run"] if is_quick else names.of(experiment),
+        is_quick=is_quick,
+    )
+
+
+class _Names:
+    """Which model of the paper an experiment trains, whatever its seed."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._experiments = {cell.run: cell.experiment() for cell in cells}
+        self._by_seed = lru_cache(self._fingerprints)
+
+    def of(self, experiment: Experiment) -> str | None:
+        return self._by_seed(experiment.seed).get(experiment.fingerprint())
+
+    def _fingerprints(self, seed: int) -> dict[str, str]:
+        return {
+            experiment.model_copy(update={"seed": seed}).fingerprint(): name
+            for name, experiment in self._experiments.items()
+        }

@@ -1,0 +1,99 @@
+"""Learning curves as SVG that takes its colours from the page, in light and in dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+_WIDTH, _HEIGHT = 640, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 8, 10, 34
+# The page defines so many colours; with more curves they come again, dashed.
+NUM_COLORS = 6
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a figure.
+
+    Attributes:
+        title: in the legend.
+        points: x and y, in the order of x.
+    """
+
+    title: str
+    points: tuple[tuple[float, float], ...]
+
+
+def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
+    """A figure with axes and a legend, or nothing where there are no points.
+
+    Args:
+        curves: the lines.
+        x_title: below the figure.
+        y_title: above it.
+    """
+    points = [point for curve in curves for point in curve.points]
+    if not points:
+        return Markup()
+    last = max(x for x, _ in points)
+    ticks = nice_ticks(min(y for _, y in points), max(y for _, y in points))
+    bottom, top = ticks[0], ticks[-1]
+
+    def place(x: float, y: float) -> str:
+        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / max(last, 1e-9)
+        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - y) / (top - bottom)
+        return f"{across:.1f},{down:.1f}"
+
+    parts = []
+    for tick in ticks:
+        left, level = place(0, tick).split(",")
+        right = place(last, tick).split(",")[0]
+        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{level}" y2="{level}"/>')
+        place_of_text = f'x="{_LEFT - 6}" y="{level}" dy="4" text-anchor="end"'
+        parts.append(f'<text class="tick" {place_of_text}>{tick:g}</text>')
+    for tick in nice_ticks(0, last):
+        if tick <= last:
+            across = place(tick, bottom).split(",")[0]
+            label = f"{tick:,.0f}"
+            parts.append(
+                f'<text class="tick" x="{across}" y="{_HEIGHT - 16}" text-anchor="middle">'
+                f"{label}</text>"
+            )
+    parts.append(
+        f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 2}" text-anchor="end">'
+        f"{escape(x_title)}</text>"
+    )
+    for number, curve in enumerate(curves):
+        line = " ".join(place(x, y) for x, y in curve.points)
+        parts.append(f'<polyline class="{_class(number)}" points="{line}"/>')
+        for x, y in curve.points if len(curve.points) == 1 else ():
+            across, down = place(x, y).split(",")
+            parts.append(f'<circle class="{_class(number)}" cx="{across}" cy="{down}" r="3"/>')
+    legend = "".join(
+        f'<span><svg width="22" height="8" aria-hidden="true"><line class="{_class(number)}" '
+        f'x1="1" x2="21" y1="4" y2="4"/></svg> {escape(curve.title)}</span>'
+        for number, curve in enumerate(curves)
+    )
+    return Markup(
+        f'<figure class="curves"><figcaption>{escape(y_title)}</figcaption>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(y_title)}">'
+        f'{"".join(parts)}</svg><div class="legend">{legend}</div></figure>'
+    )
+
+
+def _class(number: int) -> str:
+    dashed = " dashed" if number // NUM_COLORS % 2 else ""
+    return f"curve c{number % NUM_COLORS}{dashed}"
+
+
+def nice_ticks(low: float, high: float, *, count: int = 5) -> list[float]:
+    """Round numbers that enclose a range."""
+    step = (high - low) / count or abs(high) or 1.0
+    unit = 10 ** math.floor(math.log10(step))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= step)
+    first = math.floor(low / step)
+    last = max(math.ceil(high / step), first + 1)
+    return [number * step for number in range(first, last + 1)]

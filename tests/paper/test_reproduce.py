@@ -81,7 +81,7 @@ def test_what_cannot_be_run_is_no_job(tmp_path) -> None:
 )
 def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_path) -> None:
     (job,) = plan_jobs([cell], tmp_path, quick=True)
-    full, small = cell.experiment(), job.experiment
+    full, small = cell.experiment, job.experiment
     assert (small.model, small.init, small.rule, small.inner) == (
         full.model,
         full.init,

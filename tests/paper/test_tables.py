@@ -77,7 +77,7 @@ def test_the_quoted_figures_of_cells_are_those_of_maml() -> None:
 def test_cells_share_a_run_if_and_only_if_they_train_the_same() -> None:
     prints: dict[str, set[str]] = {}
     for cell in RUNNABLE:
-        prints.setdefault(cell.run, set()).add(cell.experiment().fingerprint())
+        prints.setdefault(cell.run, set()).add(cell.experiment.fingerprint())
     assert all(len(found) == 1 for found in prints.values())
     assert len(set.union(*prints.values())) == len(prints) == 139
 
@@ -95,7 +95,7 @@ SIZES = {"mlp": ((1,), 1), "conv4": ((3, 16, 16), 5), "resnet12": ((3, 16, 16), 
 
 @pytest.mark.parametrize("cell", RUNNABLE, ids=lambda cell: cell.id)
 def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
-    experiment = cell.experiment()
+    experiment = cell.experiment
     shape, num_outputs = SIZES[experiment.model.name]
     if experiment.model.name != "resnet12":
         loss = "mse" if experiment.model.name == "mlp" else "cross_entropy"
@@ -116,7 +116,7 @@ def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
 
 def test_only_what_varies_in_table_6_varies() -> None:
     for cell in TABLES["table6"].cells:
-        rule = cell.experiment().rule.options
+        rule = cell.experiment.rule.options
         rate, other = ("alpha", "beta") if "-alpha-" in cell.id else ("beta", "alpha")
         assert rule[other] == {
             "source": "constant",

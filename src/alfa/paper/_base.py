@@ -85,6 +85,7 @@ class Cell:
         trained_on = self.content.get("tasks", {}).get("dataset")
         return tuple(dict.fromkeys(name for name in (trained_on, self.judged_on) if name))
 
+    @cached_property
     def experiment(self) -> Experiment:
         """The experiment, with every option spelled out."""
         return parse_experiment(copy.deepcopy(dict(self.content)), source=self.id)

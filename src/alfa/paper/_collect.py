@@ -119,7 +119,7 @@ class _Names:
     """Which model of the paper an experiment trains, whatever its seed."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self._experiments = {cell.run: cell.experiment() for cell in cells}
+        self._experiments = {cell.run: cell.experiment for cell in cells}
         self._by_seed = lru_cache(self._fingerprints)
 
     def of(self, experiment: Experiment) -> str | None:

@@ -65,7 +65,7 @@ def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     digits = 2 if entry.metric == "accuracy" else 3
     if len(found) > 1:
         notes.append(f"seeds {', '.join(f'{seed.value:.{digits}f}' for seed in found)}")
-    wanted = entry.experiment().outer.num_iterations
+    wanted = entry.experiment.outer.num_iterations
     done = min(seed.num_iterations for seed in found)
     verdict = compare(entry, value, interval)
     if trained_for_less(found, wanted):

@@ -1,0 +1,149 @@
+"""Runs found in folders, and measured figures beside the published ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from alfa.paper import TABLES, Cell, collect, curves_of, lay_out
+from alfa.paper._compare import compare
+from alfa.report.tables import Box
+
+MAML = TABLES["table1"].entries["maml/conv4", "tieredimagenet-5w5s"]
+ALFA = TABLES["table1"].entries["alfa+maml/conv4", "miniimagenet-5w5s"]
+CUB = TABLES["table2"].entries["alfa+maml/conv4", "cub"]
+SINE = TABLES["table8"].entries["maml", "5s-2x40"]
+assert all(isinstance(cell, Cell) for cell in (MAML, ALFA, CUB, SINE))
+
+
+@pytest.fixture
+def box(tmp_path):
+    """What stands in the place of a cell, given the runs under the folder."""
+
+    def find(cell: Cell) -> Box:
+        table = TABLES[cell.table]
+        grid = lay_out(table, collect([tmp_path], TABLES.values()), links_from=tmp_path)
+        (place,) = [place for place, entry in table.entries.items() if entry is cell]
+        row = [line.key for line in table.rows].index(place[0])
+        return grid.rows[row].boxes[[line.key for line in table.columns].index(place[1])]
+
+    return find
+
+
+def test_a_run_anywhere_is_known_by_what_it_trains(pretend, box) -> None:
+    pretend(MAML, 0.6748, at="some/where/my-run")
+    assert box(MAML) == Box("67.48 +- 0.47", "67.48 +- 0.50", "within", link="some/where/my-run")
+
+
+def test_the_ensemble_is_what_counts(pretend, tmp_path) -> None:
+    pretend(MAML, 0.5)
+    (run,) = collect([tmp_path], TABLES.values()).runs
+    assert run.serves == MAML.run
+    assert run.test_for(MAML)["accuracy"] == 0.5
+
+
+def test_seeds_are_averaged(pretend, box) -> None:
+    for seed, value in enumerate((0.68, 0.67, 0.66)):
+        pretend(MAML, value, seed=seed)
+    found = box(MAML)
+    assert found.measured == f"67.00 +- {math.sqrt(3) * 0.5 / 3:.2f}"
+    assert found.notes == ("seeds 68.00, 67.00, 66.00",)
+
+
+def test_the_longer_of_two_runs_of_a_seed_counts(pretend, box) -> None:
+    pretend(MAML, 0.1, at="a", num_iterations=10)
+    pretend(MAML, 0.6748, at="b")
+    pretend(MAML, 0.2, at="c", num_iterations=20)
+    assert box(MAML).measured == "67.48 +- 0.50"
+
+
+def test_a_shorter_training_is_no_verdict(pretend, box) -> None:
+    pretend(MAML, 0.6748, num_iterations=1500)
+    found = box(MAML)
+    assert (found.verdict, found.notes) == ("shorter", ("1,500 of 50,000 iterations",))
+
+
+def test_what_has_nothing_to_train_is_not_shorter(pretend, box) -> None:
+    cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
+    pretend(cell, 0.3109, num_iterations=0, num_meta_parameters=0)
+    assert box(cell).verdict == "within"
+
+
+def test_a_quick_run_shows_no_figure(pretend, box) -> None:
+    pretend(MAML, 0.9, quick=True)
+    assert box(MAML) == Box("67.48 +- 0.47", "quick", "quick", link=f"{MAML.run}/seed-0")
+    pretend(MAML, 0.6748, at="real")
+    assert box(MAML).measured == "67.48 +- 0.50"
+
+
+def test_other_datasets_are_read_from_the_same_run(pretend, box) -> None:
+    pretend(ALFA, 0.6912, elsewhere={"cub": 0.5835})
+    assert box(ALFA).measured == "69.12 +- 0.50"
+    assert box(CUB).measured == "58.35 +- 0.50"
+    # It is also the last row of Table 5, and the last of the steps in Table 7.
+    assert box(TABLES["table5"].entries["weights+gradients", "miniimagenet-5w5s"]).measured
+
+
+def test_a_run_in_the_making_is_no_measurement(pretend, box, tmp_path) -> None:
+    pretend(MAML, complete=False)
+    assert box(MAML) == Box("67.48 +- 0.47")
+    (run,) = collect([tmp_path], TABLES.values()).runs
+    assert run.result is None
+
+
+def test_what_is_no_cell_is_a_run_all_the_same(pretend, tmp_path) -> None:
+    path = pretend(MAML)
+    text = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(text.replace("learning_rate = 0.01", "learning_rate = 0.02"))
+    (run,) = collect([tmp_path], TABLES.values()).runs
+    assert run.serves is None
+
+
+@pytest.mark.parametrize("name", ["config.toml", "result.json"])
+def test_a_damaged_folder_is_named_and_the_others_are_read(pretend, tmp_path, name: str) -> None:
+    pretend(MAML)
+    bad = pretend(ALFA)
+    (bad / name).write_text("{")
+    collection = collect([tmp_path, tmp_path], TABLES.values())
+    assert [run.serves for run in collection.runs] == [MAML.run]
+    (problem,) = collection.problems
+    assert problem.startswith(f"{bad}: ")
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "interval", "verdict"),
+    [
+        # The paper's plus-minus is no interval, so theirs is taken to be as wide as ours.
+        (MAML, 67.48 + 0.70, 0.5, "within"),
+        (MAML, 67.48 + 0.72, 0.5, "above"),
+        (MAML, 67.48 - 0.72, 0.5, "below"),
+        # Here it is one.
+        (SINE, 1.24 - 0.22, 0.1, "within"),
+        (SINE, 1.24 - 0.24, 0.1, "below"),
+        (MAML, 67.48, None, ""),
+    ],
+)
+def test_verdicts_take_both_intervals_into_account(cell, value, interval, verdict) -> None:
+    assert compare(cell, value, interval) == verdict
+
+
+def test_squared_errors_have_three_digits(pretend, box) -> None:
+    pretend(SINE, 0.6231, 0.0304)
+    assert box(SINE).measured == "0.623 +- 0.030"
+
+
+def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
+    pretend(ALFA)
+    pretend(MAML, quick=True)
+    collection = collect([tmp_path], TABLES.values())
+    assert [run.serves for run in curves_of(TABLES["table1"], collection)] == [ALFA.run]
+    assert [run.serves for run in curves_of(TABLES["tableE"], collection)] == [ALFA.run]
+
+
+def test_what_cannot_be_run_is_said_once(tmp_path) -> None:
+    grid = lay_out(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
+    assert len(grid.notes) == 1
+    assert "cannot be run yet" in grid.notes[0]
+    assert all(box.published for box in grid.boxes)

@@ -1,0 +1,60 @@
+"""Learning curves as SVG."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from alfa.report.curves import Curve, draw, nice_ticks
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 100, [0, 20, 40, 60, 80, 100]),
+        (39.2, 59.9, [35, 40, 45, 50, 55, 60]),
+        (0.011, 0.042, [0.01, 0.02, 0.03, 0.04, 0.05]),
+        (5, 5, [5, 10]),
+        (0, 0, [0, 1]),
+        (-1, 1, [-1, -0.5, 0, 0.5, 1]),
+    ],
+)
+def test_ticks_are_round_and_enclose_the_range(low, high, ticks) -> None:
+    assert nice_ticks(low, high) == pytest.approx(ticks)
+
+
+def svg_of(curves: list[Curve]) -> ET.Element:
+    text = str(draw(curves, x_title="iterations", y_title="accuracy <&>"))
+    figure = ET.fromstring(text)
+    found = figure.find("svg")
+    assert found is not None
+    return found
+
+
+def test_points_lie_in_the_frame_and_higher_is_further_up() -> None:
+    svg = svg_of([Curve("a", ((0, 10.0), (50, 20.0), (100, 40.0)))])
+    line = svg.find("polyline")
+    assert line is not None
+    points = [tuple(map(float, p.split(","))) for p in line.attrib["points"].split()]
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
+    assert all(0 <= x <= 640 and 0 <= y <= 260 for x, y in points)
+
+
+def test_a_single_point_is_a_dot_and_titles_are_escaped() -> None:
+    svg = svg_of([Curve("<script>", ((5, 1.0),))])
+    assert svg.find("circle") is not None
+    assert svg.attrib["aria-label"] == "accuracy <&>"
+    assert "<script>" not in str(draw([Curve("<script>", ((5, 1.0),))], x_title="", y_title=""))
+
+
+def test_many_curves_are_told_apart() -> None:
+    svg = svg_of([Curve(str(n), ((0, 0.0), (1, float(n)))) for n in range(12)])
+    classes = [line.attrib["class"] for line in svg.findall("polyline")]
+    assert len(set(classes)) == 12
+
+
+def test_no_points_are_no_figure() -> None:
+    assert draw([], x_title="", y_title="") == ""
+    assert draw([Curve("a", ())], x_title="", y_title="") == ""

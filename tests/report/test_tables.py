@@ -1,0 +1,85 @@
+"""Tables in the formats that people paste them into."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from alfa.report.tables import Box, Grid, Row, comma_separated, latex, markdown
+
+
+@pytest.fixture
+def grid() -> Grid:
+    return Grid(
+        name="table9",
+        label="Table 9",
+        title="Cats & dogs",
+        about="What it shows.",
+        columns=(("Pets", "1-shot"), ("Pets", "5-shot"), ("Wild", "5-shot")),
+        rows=(
+            Row(
+                "4-CONV",
+                "ALFA",
+                (
+                    Box("50.00 +- 0.50", "51.00 +- 0.60", "within", ("seeds 50.50, 51.50",)),
+                    Box("60.00 +- 0.50", is_quoted=True),
+                    Box(),
+                ),
+            ),
+            Row("4-CONV", "100 % MAML", (Box("40.00"), Box("41.00"), Box("42.00"))),
+            Row("others", "LEO_1", (Box("1.00"), Box("2.00"), Box("9.00", "quick", "quick"))),
+        ),
+        notes=("A note.",),
+    )
+
+
+def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
+    assert markdown(grid).splitlines() == [
+        "## Table 9: Cats & dogs",
+        "",
+        "What it shows. A note.",
+        "",
+        "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
+        "| --- | --- | --- | --- |",
+        "| ALFA, 4-CONV | **51.00 +- 0.60** (seeds 50.50, 51.50) / 50.00 +- 0.50 "
+        "| 60.00 +- 0.50 (quoted) | - |",
+        "| 100 % MAML, 4-CONV | 40.00 | 41.00 | 42.00 |",
+        "| LEO_1, others | 1.00 | 2.00 | **quick** / 9.00 |",
+    ]
+
+
+def test_comma_separated_values_have_a_line_for_every_place(grid: Grid) -> None:
+    rows = list(csv.DictReader(io.StringIO(comma_separated([grid, grid]))))
+    assert len(rows) == 18
+    assert rows[0] == {
+        "table": "table9",
+        "row": "ALFA, 4-CONV",
+        "column": "Pets, 1-shot",
+        "published": "50.00 +- 0.50",
+        "quoted": "no",
+        "measured": "51.00 +- 0.60",
+        "verdict": "within",
+        "notes": "seeds 50.50, 51.50",
+        "run": "",
+    }
+    assert rows[1]["quoted"] == "yes"
+
+
+def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
+    lines = [line.strip() for line in latex(grid).splitlines()]
+    assert r"\caption{Cats \& dogs. Below our figures those of the paper.}" in lines
+    assert r"& \multicolumn{2}{c}{Pets} & \multicolumn{1}{c}{Wild} \\" in lines
+    assert r"\multicolumn{4}{l}{4-CONV} \\" in lines
+    assert r"ALFA & $51.00 \pm 0.60$ &  &  \\" in lines
+    assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50$ & -- \\" in lines
+    assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
+    assert lines.count(r"\midrule") == 2
+    assert r"LEO\_1 & " in latex(grid)
+
+
+def test_what_is_quick_is_not_measured(grid: Grid) -> None:
+    assert (grid.num_measured, grid.num_quick) == (1, 1)
+    assert grid.column_groups == [("Pets", 2), ("Wild", 1)]
+    assert [(group, len(rows)) for group, rows in grid.row_groups] == [("4-CONV", 2), ("others", 1)]

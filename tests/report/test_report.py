@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,33 +11,9 @@ from matplotlib.figure import Figure
 
 from alfa.config import load_experiment
 from alfa.errors import CheckpointError
-from alfa.report import TrainedRun, load_run, plots, write_demo_page
+from alfa.report import load_run, plots, write_demo_page
 from alfa.report.page import Plot
 from alfa.train import Progress, train
-
-TINY = (
-    "outer.num_iterations=10",
-    "outer.validate_every=5",
-    "outer.num_val_tasks=4",
-    "test.num_tasks=5",
-    "model.hidden=[8]",
-    "tasks.num_query=10",
-)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainedRun]:
-    """Small complete runs, by their settings."""
-    done: dict[tuple[str, ...], TrainedRun] = {}
-
-    def get(*overrides: str, title: str | None = None) -> TrainedRun:
-        if overrides not in done:
-            path = tmp_path_factory.mktemp("runs") / "my-run"
-            train(load_experiment("sinusoid-alfa", [*TINY, *overrides]), path)
-            done[overrides] = load_run(path, title)
-        return done[overrides]
-
-    return get
 
 
 def _draw(figure: Figure) -> None:
@@ -60,7 +35,7 @@ def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(load_experiment("sinusoid-alfa", TINY), path, on_progress=stop)
+        train(load_experiment("sinusoid-alfa", ["model.hidden=[8]"]), path, on_progress=stop)
     with pytest.raises(CheckpointError) as caught:
         load_run(path)
     message = f"{path} is not complete; go on with `alfa train --resume {path}` first."
@@ -116,50 +91,6 @@ def test_the_truth_passes_through_the_support(trained) -> None:
     *_, truth, support = figure.axes[0].lines
     x, y = np.asarray(support.get_xdata()), np.asarray(support.get_ydata())
     assert np.interp(x, truth.get_xdata(), truth.get_ydata()) == pytest.approx(y, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["rule.name=sgd"],
-        ["rule.name=learned"],
-        ["rule.per_parameter_decay=true"],
-        ["rule.name=learned", "rule.per_parameter_decay=true"],
-        ["rule.alpha={source='generated', per_layer=false}"],
-        ["rule.alpha={source='constant', value=0.02}"],
-    ],
-    ids=lambda overrides: ",".join(overrides),
-)
-def test_rates_have_a_panel_for_alpha_and_beta_of_every_layer(trained, overrides) -> None:
-    run = trained(*overrides)
-    figure = plots.rates(run, num_tasks=6)
-    assert len(figure.axes) == 2 * len(run.learner.init.layers) == 8
-    for axes in figure.axes:
-        assert len(axes.lines) == 2
-        assert axes.lines[0].get_xdata().tolist() == [1, 2, 3, 4, 5]
-        assert np.isfinite(axes.lines[0].get_ydata()).all()
-    assert [axes.get_title() for axes in figure.axes[:4]] == list(run.learner.init.layers)
-    _draw(figure)
-
-
-def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
-    run = trained("rule.per_parameter_decay=true")
-    figure = plots.rates(run, num_tasks=6)
-    episode = run.tasks.episode(0, num_tasks=6, split="test", seed=0)
-    adapted = run.learner.adapt(episode.support_x, episode.support_y, order="none")
-    for axes, layer in zip(figure.axes[4:], run.learner.init.layers, strict=True):
-        medians = [
-            np.median(step.beta[layer].detach().flatten(1).mean(1).numpy())
-            for step in adapted.rates
-        ]
-        assert axes.lines[0].get_ydata().tolist() == pytest.approx(medians, rel=1e-6)
-
-
-def test_constant_rates_are_drawn_as_they_are(trained) -> None:
-    figure = plots.rates(trained("rule.name=sgd"), num_tasks=3)
-    assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.01] * 5)
-    assert figure.axes[4].lines[0].get_ydata() == pytest.approx([1.0] * 5)
 
 
 def test_the_same_figures_give_the_same_file_with_text_as_text(trained) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from alfa import __version__
-from alfa.cli import bench, data, demo, evaluate, report, reproduce, sheet, train
+from alfa.cli import bench, data, demo, evaluate, plot, report, reproduce, sheet, train
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("report")(report.report)
 app.command("bench")(bench.bench)
 data.app.command("show")(sheet.show)
 app.add_typer(data.app, name="data")
+app.add_typer(plot.app, name="plot")
 
 
 # Newer versions of typer bring their own copy of click; these are the same classes in both.

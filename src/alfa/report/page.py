@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 import alfa
 from alfa.report import plots
 from alfa.report.load import TrainedRun
+from alfa.report.rates import bands, used_rates
 from alfa.train.files import write_atomic
 
 
@@ -34,7 +35,7 @@ class Plot:
 
     @property
     def source(self) -> str:
-        return f"data:image/svg+xml;base64,{base64.b64encode(_image(self.figure, 'svg')).decode()}"
+        return f"data:image/svg+xml;base64,{base64.b64encode(image(self.figure, 'svg')).decode()}"
 
 
 def write_demo_page(
@@ -49,7 +50,7 @@ def write_demo_page(
         command: what the reader can run to get this page.
     """
     tasks = plots.sinusoid_tasks(runs)
-    num_steps = runs[0].learner.num_steps
+    num_steps, last = runs[0].learner.num_steps, runs[-1]
     figures = [
         Plot(
             "Learning an unseen curve",
@@ -69,7 +70,9 @@ def write_demo_page(
             "Learning rate alpha (top) and weight factor beta (bottom) for every layer and inner "
             "step: median over 200 unseen tasks, the band holds 90 % of them. A negative alpha "
             "climbs.",
-            plots.rates(runs[-1]),
+            bands(
+                used_rates(last.learner, last.tasks, title=last.title, seed=last.experiment.seed)
+            ),
         ),
     ]
     environment = jinja2.Environment(
@@ -81,13 +84,14 @@ def write_demo_page(
         runs=runs, published=published, figures=figures, command=command, version=alfa.__version__
     )
     write_atomic(path, html.encode())
-    write_atomic(path.with_name("tasks.png"), _image(tasks, "png"))
+    write_atomic(path.with_name("tasks.png"), image(tasks, "png"))
 
 
-def _image(figure: Figure, kind: str) -> bytes:
+def image(figure: Figure, kind: str) -> bytes:
+    """A figure as a file: ``"svg"``, ``"png"`` or ``"pdf"``."""
     buffer = io.BytesIO()
     # Without the date, the same figures give the same file.
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {"Software": None})
     with mpl.rc_context(plots.STYLE):
         figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
     return buffer.getvalue()

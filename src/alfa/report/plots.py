@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from alfa.data import Sinusoids
 from alfa.inner import Adapted
 from alfa.report.load import TrainedRun
-from alfa.types import Layers
 
 STYLE: Any = {
     "axes.spines.right": False,
@@ -112,54 +111,3 @@ def _task_legend(figure: Figure, last: int) -> None:
         label = "before" if step == 0 else f"step {step}"
         handles.append(Line2D([], [], color=color, label=label))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-
-
-def rates(run: TrainedRun, *, num_tasks: int = 200) -> Figure:
-    """Generated alpha and beta per layer and inner step, over unseen tasks."""
-    episode = run.tasks.episode(0, num_tasks=num_tasks, split="test", seed=run.experiment.seed)
-    adapted = run.learner.adapt(episode.support_x, episode.support_y, order="none")
-    layers = run.learner.init.layers
-    values = {
-        "alpha": _per_layer([step.alpha for step in adapted.rates], layers, num_tasks),
-        "beta": _per_layer([step.beta for step in adapted.rates], layers, num_tasks),
-    }
-    steps = np.arange(1, len(adapted.rates) + 1)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(1.75 * len(layers), 3.9), layout="constrained")
-        panels = figure.subplots(2, len(layers), sharex=True, squeeze=False)
-        for row, (name, color) in zip(
-            panels, (("alpha", COLORS[1]), ("beta", COLORS[2])), strict=True
-        ):
-            for axes, layer, index in zip(row, layers, range(len(layers)), strict=True):
-                per_task = values[name][:, :, index]
-                low, middle, high = np.quantile(per_task, [0.05, 0.5, 0.95], axis=1)
-                axes.fill_between(steps, low, high, color=color, alpha=0.25, linewidth=0)
-                axes.plot(steps, middle, color=color, marker="o", markersize=3, linewidth=1.4)
-                axes.ticklabel_format(useOffset=False)
-                axes.tick_params(labelsize=7)
-                if name == "alpha":
-                    axes.axhline(0, color="black", linewidth=0.5)
-                    axes.set_title(layer, fontsize=8)
-                else:
-                    axes.axhline(1, color="black", linewidth=0.5)
-                    axes.set_xlabel("inner step", fontsize=8)
-                    axes.set_xticks(steps)
-            row[0].set_ylabel(name)
-        return figure
-
-
-def _per_layer(
-    rates: Sequence[torch.Tensor | Mapping[str, torch.Tensor]], layers: Layers, num_tasks: int
-) -> np.ndarray:
-    """``[step, task, layer]``; an element-wise rate counts with its mean over the layer."""
-    rows = []
-    for rate in rates:
-        if isinstance(rate, torch.Tensor):
-            rows.append(rate.expand(num_tasks, len(layers)))
-        else:
-            means = [
-                rate[name].flatten(1).mean(1) if rate[name].ndim > 1 else rate[name]
-                for name in layers
-            ]
-            rows.append(torch.stack(means, dim=1).expand(num_tasks, -1))
-    return torch.stack(rows).detach().cpu().numpy()

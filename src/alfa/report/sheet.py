@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,12 +17,20 @@ from alfa.train.files import write_atomic
 
 _PAPER, _TEXT, _FAINT = (238, 240, 243), (36, 41, 51), (112, 120, 133)
 _MARGIN, _GAP, _ROW_GAP, _BETWEEN = 24, 4, 16, 36
+_RIGHT, _WRONG, _FRAME = (58, 125, 68), (190, 49, 68), 3
 _TITLE_SIZE, _TEXT_SIZE = 22, 15
 _LEAST_SIDE, _MOST_IN_LINE, _WIDEST_NAME = 64, 15, 260
 
 
 def contact_sheet(
-    tasks: FewShot, path: Path, *, split: Split = "test", index: int = 0, seed: int = 0
+    tasks: FewShot,
+    path: Path,
+    *,
+    split: Split = "test",
+    index: int = 0,
+    seed: int = 0,
+    predictions: Tensor | None = None,
+    note: str = "",
 ) -> None:
     """Draw one episode as a PNG, as a model sees it: one row for each class.
 
@@ -32,6 +40,9 @@ def contact_sheet(
         split: of the episode.
         index: its number.
         seed: with `split` and `index`, decides the episode.
+        predictions: a class for each query, ``[query]``; right ones get a green frame, wrong ones
+            a red one and the number of the class that they were taken for.
+        note: what else to say, at the top.
 
     Raises:
         DataError: there are no such tasks.
@@ -41,11 +52,18 @@ def contact_sheet(
     names = [tasks.images.splits[split].names[number] for number in classes]
     support, query = (_pixels(tasks, x[0]) for x in (episode.support_x, episode.query_x))
     rows = [_Row(name, *images) for name, *images in zip(names, support, query, strict=True)]
+    if predictions is not None:
+        guesses = predictions.reshape(tasks.way, -1).tolist()
+        rows = [
+            replace(row, name=f"{number + 1}: {row.name}", marks=_marks(number, guesses[number]))
+            for number, row in enumerate(rows)
+        ]
     title = (
         f"{tasks.images.name}, {split} split: {tasks.way}-way {tasks.shot}-shot, "
         f"{tasks.num_query} queries per class"
     )
-    sheet = _Sheet(rows).draw(title, note=f"episode {index}, seed {seed}")
+    told = ", ".join(filter(None, [note, f"episode {index}, seed {seed}"]))
+    sheet = _Sheet(rows).draw(title, note=told)
     buffer = io.BytesIO()
     sheet.save(buffer, "png")
     write_atomic(path, buffer.getvalue())
@@ -53,11 +71,17 @@ def contact_sheet(
 
 @dataclass(frozen=True)
 class _Row:
-    """A class: its name, and its images, uint8 ``[image, height, width, 3]``."""
+    """A class: its name, its images, uint8 ``[image, height, width, 3]``, and marks on queries."""
 
     name: str
     support: np.ndarray
     query: np.ndarray
+    marks: Sequence[str] = ()
+
+
+def _marks(own: int, guesses: Sequence[int]) -> list[str]:
+    """Nothing for a query that was known, and otherwise the class it was taken for."""
+    return ["" if guess == own else str(guess + 1) for guess in guesses]
 
 
 def _pixels(tasks: FewShot, x: Tensor) -> np.ndarray:
@@ -111,6 +135,8 @@ class _Sheet:
             self._write_name(pen, self.names[number], y)
             self._paste(sheet, row.support, (self.left, y), self.support_columns)
             self._paste(sheet, row.query, (self.middle, y), self.query_columns)
+            for query, mark in enumerate(row.marks):
+                self._mark(pen, mark, (self.middle, y), query)
         line = self.middle - _BETWEEN // 2
         pen.line((line, self.top - 10 - _TEXT_SIZE, line, height - _MARGIN), _FAINT, 1)
         return sheet
@@ -131,6 +157,20 @@ class _Sheet:
                 (int(self.cell[0]) - _GAP, int(self.cell[1]) - _GAP), Image.Resampling.NEAREST
             )
             sheet.paste(picture, (int(place[0]), int(place[1])))
+
+    def _mark(
+        self, pen: ImageDraw.ImageDraw, mark: str, corner: tuple[int, int], number: int
+    ) -> None:
+        """Frame a query, and say what it was taken for."""
+        down, right = divmod(number, self.query_columns)
+        x, y = (int(v) for v in np.array(corner) + self.cell * (right, down))
+        width, height = (int(v) - _GAP for v in self.cell)
+        color = _WRONG if mark else _RIGHT
+        pen.rectangle((x - 1, y - 1, x + width, y + height), outline=color, width=_FRAME)
+        if mark:
+            box = pen.textbbox((x + 5, y + 4), mark, self.font)
+            pen.rectangle((x, y, box[2] + 4, box[3] + 3), fill=color)
+            pen.text((x + 5, y + 4), mark, (255, 255, 255), self.font)
 
 
 def _grid(num_images: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
-from alfa.train.judge import judge, on_dataset
+from alfa.train.judge import judge, on_dataset, reopen
 from alfa.train.run import Run
 from alfa.train.trainer import Progress, Work, train
 
@@ -16,5 +16,6 @@ __all__ = [
     "judge",
     "judged_tasks",
     "on_dataset",
+    "reopen",
     "train",
 ]

@@ -8,8 +8,8 @@ import torch
 
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, load_experiment
-from alfa.data import Split
-from alfa.inner import check_batch_norm
+from alfa.data import Split, Tasks
+from alfa.inner import Learner, check_batch_norm
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
 from alfa.train.run import Run
 
@@ -48,10 +48,7 @@ def judge(
         AlfaError: there is no such run, or its model cannot take these tasks.
     """
     trained = run.experiment()
-    changed = load_experiment(run.config, changes)
-    signature = run.signature(trained)
-    tasks = judged_tasks(build_tasks(changed), signature)
-    learner = build_learner(trained, signature)
+    learner, tasks, changed = reopen(run, changes)
     if batch_norm is not None:
         learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
     members = run.load_for(checkpoint, trained)
@@ -69,6 +66,23 @@ def judge(
         on_tasks=lambda done: on_tasks(done, total),
     )
     return found, changed
+
+
+def reopen(run: Run, changes: Sequence[str] = ()) -> tuple[Learner, Tasks, Experiment]:
+    """A run's learner, before any checkpoint is loaded, and tasks that it can take.
+
+    Args:
+        run: the run, whose own dataset need not be there if the changes name another.
+        changes: to its tasks, such as ``"tasks.dataset=cub"``.
+
+    Returns:
+        The learner, the tasks, and the experiment with the changes.
+    """
+    trained = run.experiment()
+    changed = load_experiment(run.config, changes)
+    signature = run.signature(trained)
+    tasks = judged_tasks(build_tasks(changed), signature)
+    return build_learner(trained, signature), tasks, changed
 
 
 def on_dataset(dataset: str) -> list[str]:

@@ -1,0 +1,170 @@
+"""`alfa plot`: pictures of trained runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from alfa.data import Tasks
+    from alfa.inner import Learner
+
+app = typer.Typer(
+    help="Draw what trained runs do.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+PICTURES = (".png", ".svg", ".pdf")
+
+TheRun = Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")]
+NumTasks = Annotated[int, typer.Option(min=1, help="Tasks to adapt to.")]
+Dataset = Annotated[
+    list[str] | None,
+    typer.Option(help="Tasks of another dataset; several for several in one picture."),
+]
+
+
+@app.command()
+def rates(
+    run: TheRun,
+    dataset: Dataset = None,
+    layer: Annotated[
+        list[str] | None, typer.Option(help="Only layers like this, such as `conv4.*`.")
+    ] = None,
+    zoom: Annotated[int, typer.Option(min=1, help="The step with a panel of its own.")] = 1,
+    num_tasks: NumTasks = 200,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(help="Ends in .png, .svg, .pdf or .csv; several for several."),
+    ] = None,
+) -> None:
+    """Draw the learning rates and weight factors of every inner step and layer.
+
+    Examples:
+
+        alfa plot rates runs/alfa
+
+        alfa plot rates runs/cifar --dataset cifar-fs --dataset omniglot --layer 'conv4.*'
+
+        alfa plot rates runs/alfa --out rates.pdf --out rates.csv
+    """
+    from alfa.report.rates import boxes, comma_separated, used_rates
+    from alfa.train.files import write_atomic
+
+    outputs = out or [Path("rates.png")]
+    _check(outputs, (*PICTURES, ".csv"))
+    found = []
+    names: list[str | None] = list(dataset or ())
+    for name in names or [None]:
+        learner, tasks, title = _reopened(run, name)
+        used = used_rates(learner, tasks, title=title, num_tasks=num_tasks)
+        found.append(used.only(layer) if layer else used)
+    for path in outputs:
+        if path.suffix == ".csv":
+            write_atomic(path, comma_separated(found).encode())
+            typer.echo(f"written: {path}")
+        else:
+            _save(boxes(found, zoom=zoom), path)
+
+
+@app.command()
+def fit(
+    runs: Annotated[list[Path], typer.Argument(help="Runs of regression, a row for each.")],
+    num_tasks: Annotated[int, typer.Option(min=1, help="Curves to fit.")] = 3,
+    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    out: Annotated[Path, typer.Option(help="Ends in .png, .svg or .pdf.")] = Path("fit.png"),
+) -> None:
+    """Draw how unseen curves are fitted, step by step.
+
+    Examples:
+
+        alfa plot fit runs/maml runs/alfa --num-tasks 4 --out fit.svg
+    """
+    from alfa.data import Sinusoids
+    from alfa.errors import ConfigError
+    from alfa.report import load_run
+    from alfa.report.plots import sinusoid_tasks
+
+    _check([out], PICTURES)
+    loaded = [load_run(path) for path in runs]
+    for path, found in zip(runs, loaded, strict=True):
+        if not isinstance(found.tasks, Sinusoids):
+            raise ConfigError(
+                f"{path} was trained on {found.experiment.tasks.name}, but only curves can be "
+                "drawn as such; use `alfa plot episode` for images."
+            )
+    _save(sinusoid_tasks(loaded, num_tasks=num_tasks, first=first), out)
+
+
+@app.command()
+def episode(
+    run: TheRun,
+    dataset: Annotated[str | None, typer.Option(help="Tasks of another dataset.")] = None,
+    number: Annotated[int, typer.Option("--episode", min=0, help="Which episode.")] = 0,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    out: Annotated[Path, typer.Option(help="Ends in .png.")] = Path("episode.png"),
+) -> None:
+    """Draw the images of an episode, and what the adapted model takes the queries for.
+
+    Examples:
+
+        alfa plot episode runs/cifar --dataset cub --episode 3 --out cub.png
+    """
+    import torch
+
+    from alfa.data import SPLITS, FewShot
+    from alfa.errors import ConfigError, check_choice
+    from alfa.report.sheet import contact_sheet
+
+    _check([out], (".png",))
+    check_choice("--split", split, SPLITS)
+    learner, tasks, _ = _reopened(run, dataset)
+    if not isinstance(tasks, FewShot):
+        raise ConfigError(f"{run} was not trained on images; use `alfa plot fit` for curves.")
+    where = {"split": split, "seed": 0}
+    drawn = tasks.episode(number, num_tasks=1, **where)  # type: ignore[arg-type]
+    with torch.no_grad():
+        outcome = learner(drawn, order="none")
+    guesses = outcome.outputs[0].argmax(1)
+    hits = int((guesses == drawn.query_y[0]).sum())
+    contact_sheet(
+        tasks,
+        out,
+        index=number,
+        predictions=guesses,
+        note=f"{hits} of {len(guesses)} right after {learner.num_steps} steps",
+        **where,  # type: ignore[arg-type]
+    )
+    typer.echo(f"written: {out}")
+
+
+def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str]:
+    """The best model of a run, tasks for it, and what they are called."""
+    from alfa.train import Run, on_dataset, reopen
+
+    run = Run(path)
+    trained = run.experiment()
+    own = trained.tasks.options.get("dataset")
+    changes = on_dataset(dataset) if dataset is not None and dataset != own else []
+    learner, tasks, _ = reopen(run, changes)
+    run.load_checkpoint("best", trained).restore(learner)
+    return learner, tasks, dataset or own or trained.tasks.name
+
+
+def _check(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
+    from alfa.errors import ConfigError
+
+    for path in outputs:
+        if path.suffix not in suffixes:
+            raise ConfigError(f"--out is {path}, but must end in {', '.join(suffixes)}.")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    from alfa.report.page import image
+    from alfa.train.files import write_atomic
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, image(figure, path.suffix.removeprefix(".")))
+    typer.echo(f"written: {path}")

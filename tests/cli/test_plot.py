@@ -1,0 +1,94 @@
+"""Pictures of trained runs from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+SINE = ("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.hidden=[6]")
+PICTURES = (
+    *("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.filters=4"),
+    *("model.num_blocks=2", "inner.num_steps=2", "tasks.dataset=spots", "tasks.way=3"),
+    *("tasks.shot=2", "tasks.num_query=3"),
+)
+
+
+def _trained(alfa, path: Path, name: str, settings: tuple[str, ...]) -> Path:
+    words = [word for setting in settings for word in ("--set", setting)]
+    answer = alfa("train", name, "--out", path, *words)
+    assert answer.code == 0, answer.err
+    return path
+
+
+@pytest.fixture
+def sine(alfa, tmp_path) -> Path:
+    return _trained(alfa, tmp_path / "sine", "sinusoid-alfa", SINE)
+
+
+@pytest.fixture
+def images(alfa, spots, tmp_path) -> Path:
+    return _trained(alfa, tmp_path / "images", "strokes-alfa", PICTURES)
+
+
+def test_rates_are_drawn_in_every_format(alfa, sine, tmp_path) -> None:
+    files = [tmp_path / f"rates.{kind}" for kind in ("png", "svg", "pdf", "csv")]
+    words = [word for file in files for word in ("--out", file)]
+    answer = alfa("plot", "rates", sine, "--num-tasks", "4", *words)
+    assert answer.code == 0
+    assert answer.out.splitlines() == [f"written: {file}" for file in files]
+    beginnings = [file.read_bytes()[:5] for file in files]
+    assert beginnings == [b"\x89PNG\r", b"<?xml", b"%PDF-", b"tasks"]
+    before = [file.read_bytes() for file in files]
+    alfa("plot", "rates", sine, "--num-tasks", "4", *words)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_rates_on_two_datasets_are_one_picture(alfa, images, tmp_path) -> None:
+    out = tmp_path / "rates.csv"
+    words = ("--dataset", "spots", "--dataset", "strokes", "--layer", "conv1.*")
+    answer = alfa("plot", "rates", images, *words, "--num-tasks", "2", "--out", out)
+    assert answer.code == 0
+    lines = out.read_text().splitlines()[1:]
+    assert len(lines) == 2 * 2 * 2 * 2
+    assert {line.split(",")[0] for line in lines} == {"spots", "strokes"}
+    assert {line.split(",")[3] for line in lines} == {"conv1.weight", "conv1.bias"}
+
+
+def test_fits_are_drawn_for_several_runs(alfa, sine, tmp_path) -> None:
+    out = tmp_path / "fit.png"
+    assert alfa("plot", "fit", sine, sine, "--num-tasks", "2", "--out", out).code == 0
+    with Image.open(out) as picture:
+        assert picture.size[0] > 600
+
+
+def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_path) -> None:
+    out = tmp_path / "episode.png"
+    answer = alfa("plot", "episode", images, "--episode", "1", "--out", out)
+    assert (answer.code, answer.out) == (0, f"written: {out}\n")
+    with Image.open(out) as picture:
+        colors = {color for _, color in picture.convert("RGB").getcolors(1 << 24)}
+    # Frames: at least one of right and wrong.
+    assert colors & {(58, 125, 68), (190, 49, 68)}
+    assert alfa("plot", "episode", images, "--dataset", "strokes", "--out", out).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
+        (["fit", "IMAGES"], "only curves can be drawn as such; use `alfa plot episode`"),
+        (["episode", "RUN"], "was not trained on images; use `alfa plot fit`"),
+        (["rates", "RUN", "--zoom", "9"], "`zoom` is 9, but the steps are 1 to 5"),
+        (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
+        (["episode", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_a_sentence(
+    refused, sine, images, tmp_path, monkeypatch, words, sentence
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"RUN": sine, "IMAGES": images}
+    assert sentence in refused("plot", *[places.get(word, word) for word in words])
+    assert not list(tmp_path.glob("*.png"))

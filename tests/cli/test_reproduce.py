@@ -1,0 +1,143 @@
+"""The paper's tables from the command line: listed, run, and reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from alfa.paper import TABLES
+from alfa.train import Run
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "reproduction"
+
+
+def test_without_a_table_all_are_listed(alfa, out) -> None:
+    answer = alfa("reproduce", "--out", out)
+    assert answer.code == 0
+    assert "table1" in answer.out
+    assert "48 not run" in answer.out
+    assert "40 cannot be run yet" in answer.out
+    assert "all quoted" in answer.out
+    rows = json.loads(alfa("reproduce", "--out", out, "--json").out)
+    assert {row["table"]: row["cells"] for row in rows} == {
+        name: len(table.cells) for name, table in TABLES.items()
+    }
+    assert not out.exists()
+
+
+def test_cells_are_listed_and_not_run(alfa, out) -> None:
+    words = ("table1", "--dataset", "miniimagenet", "--shots", "5", "--rows", "alfa+maml")
+    rows = json.loads(alfa("reproduce", *words, "--list", "--json", "--out", out).out)
+    assert [(row["id"], row["state"], row["published"]) for row in rows] == [
+        ("table1/miniimagenet-5w5s/alfa+maml/conv4", "not run", "69.12 +- 0.47"),
+        ("table1/miniimagenet-5w5s/alfa+maml/resnet12", "not run", "77.96 +- 0.41"),
+    ]
+    answer = alfa("reproduce", "table3", "--list", "--out", out)
+    assert answer.out.count("needs Meta-Dataset's episodes and sources") == 1
+    assert not out.exists()
+
+
+def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) -> None:
+    words = ("reproduce", "TABLE8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
+    answer = alfa(*words)
+    assert answer.code == 0
+    assert "table8/sinusoid-5s/maml/mlp-2x40" in answer.out
+    assert "1.24 +- 0.21" in answer.out
+    assert "are no results" in answer.out
+    # A figure of a quick run is never printed.
+    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
+    result = Run(path).read_result()
+    assert result is not None
+    assert f"{result['test']['loss']:.2f}" not in answer.out
+    before = (path / "result.json").stat().st_mtime_ns
+    assert alfa(*words).code == 0
+    assert (path / "result.json").stat().st_mtime_ns == before
+    (row, _) = json.loads(alfa(*words, "--list", "--json").out)
+    assert (row["state"], row["measured"]["is_quick"]) == ("done", True)
+
+
+def test_what_failed_is_told_at_the_end(alfa, out) -> None:
+    answer = alfa("reproduce", "table4", "--rows", "maml", "--shots", "1", "--out", out)
+    assert answer.code == 1
+    assert "failed: miniimagenet is not prepared" in answer.err
+    assert "failed" in answer.out
+
+
+def test_what_another_process_runs_is_told(alfa, out) -> None:
+    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
+    words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
+    with Run(path).lock():
+        answer = alfa(*words)
+    assert answer.code == 0
+    assert "sinusoid-5s/maml/mlp-2x40/seed-0 is being run by another process" in answer.err
+    assert "running" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["tabel1"], "Did you mean 'table1'?"),
+        (["table1", "--rows", "alfa+mam"], "no cell of table1 is meant by these options"),
+        (["tableC"], "its own figures are all quoted"),
+        (["table8", "--quick", "--iterations", "5"], "--quick has its own number of iterations"),
+    ],
+)
+def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:
+    assert sentence in refused("reproduce", *words, "--out", out)
+    assert not out.exists()
+
+
+# --- report
+
+
+def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
+    alfa("reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
+    files = [tmp_path / f"report.{kind}" for kind in ("html", "md", "csv", "tex")]
+    words = [word for file in files for word in ("--out", file)]
+    answer = alfa("report", out, *words)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines() == [f"written: {file}" for file in files]
+    html, md, csv, tex = (file.read_text() for file in files)
+    assert "<em>quick</em>" in html
+    assert 'href="reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0"' in html
+    assert "**quick** / 1.24 +- 0.21" in md
+    assert "reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
+    assert r"\toprule" in tex
+    # Only tables with a run, unless all are asked for.
+    assert 'id="table1"' not in html
+    alfa("report", out, "--all", "--out", files[0])
+    assert all(f'id="{name}"' in files[0].read_text() for name in TABLES)
+    alfa("report", out, "--table", "table5", "--out", files[1])
+    assert files[1].read_text().startswith("## Table 5")
+
+
+def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path) -> None:
+    settings = ("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=3")
+    words = [word for setting in settings for word in ("--set", setting)]
+    alfa("train", "sinusoid-maml", "--out", tmp_path / "mine", *words)
+    alfa("train", "sinusoid-maml", "--out", tmp_path / "bad", *words)
+    (tmp_path / "bad/result.json").write_text("{")
+    answer = alfa("report", tmp_path / "mine", tmp_path / "bad", "--out", tmp_path / "report.html")
+    assert answer.code == 0
+    assert "cannot be read: " in answer.err
+    assert "result.json is damaged" in answer.err
+    html = (tmp_path / "report.html").read_text()
+    assert "What could not be read" in html
+    assert "not complete" not in html
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "nowhere is not a folder"),
+        ([".", "--out", "a.txt"], "--out is a.txt, but must end in .html, .md, .csv, .tex."),
+        ([".", "--table", "table9"], "is not one of"),
+    ],
+)
+def test_a_report_that_cannot_be_made_is_a_sentence(refused, words, sentence) -> None:
+    assert sentence in refused("report", *words)

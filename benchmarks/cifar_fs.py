@@ -1,20 +1,28 @@
 """Few-shot images: MAML and ALFA + MAML on CIFAR-FS, 5-way 5-shot, 4-CONV, tested elsewhere too.
 
-    python benchmarks/cifar_fs.py run     trains and tests; can be stopped and started again
-    python benchmarks/cifar_fs.py report  writes docs/results/cifar-fs.json and cifar-fs.md
+    python benchmarks/cifar_fs.py run       trains and tests; can be stopped and started again
+    python benchmarks/cifar_fs.py strokes   the same two on generated characters
+    python benchmarks/cifar_fs.py large     ALFA + MAML on miniImageNet at 84 x 84, tested on CUB
+    python benchmarks/cifar_fs.py resnet12  an outer iteration of every ResNet12 row of Table 1
+    python benchmarks/cifar_fs.py report    writes docs/results/cifar-fs.json and cifar-fs.md
 
 Needs the prepared datasets cifar-fs, omniglot, cub, vgg-flower and traffic-sign where `ALFA_DATA`
-says. Both methods see the same tasks in the same order. After 2,000 iterations the last model is
-tested on 300 tasks, to be held against figures of that length; training then goes on to 6,000.
+says, and for the larger images miniimagenet. Both methods see the same tasks in the same order.
+After 2,000 iterations the last model is tested on 300 tasks, to be held against figures of that
+length; training then goes on to 6,000.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from alfa.paper import TABLES
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
@@ -40,31 +48,104 @@ def add(method: str, key: str, content: Any) -> None:
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
-def train(method: str, num_iterations: int) -> None:
-    path = RUNS / f"cifar-fs-{method}"
-    begin = ["--resume"] if (path / "config.toml").is_file() else [f"cifar-fs-{method}", "--out"]
-    alfa("train", *begin, str(path), "--set", f"outer.num_iterations={num_iterations}")
+def train(name: str, *settings: str) -> dict[str, Any]:
+    """Begin a run, or go on with it; returns its result."""
+    path = RUNS / name
+    begin = ["--resume"] if (path / "config.toml").is_file() else [name, "--out"]
+    alfa("train", *begin, str(path), *(word for x in settings for word in ("--set", x)))
+    result = json.loads((path / "result.json").read_text())
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").open()]
+    return {**{key: result[key] for key in result if key != "config"}, "metrics": metrics}
 
 
-def test(method: str, *options: str) -> dict[str, Any]:
-    return json.loads(alfa("evaluate", str(RUNS / f"cifar-fs-{method}"), *options, "--json"))
+def test(name: str, *options: str) -> dict[str, Any]:
+    return json.loads(alfa("evaluate", str(RUNS / name), *options, "--json"))
 
 
 def run() -> None:
     for method in METHODS:
-        path = RUNS / f"cifar-fs-{method}"
+        name = f"cifar-fs-{method}"
         if "short" not in known().get(method, {}):
-            train(method, SHORT)
-            add(method, "short", test(method, "--checkpoint", "last", "--num-tasks", "300"))
+            # Its own test would be one of a model that is trained further.
+            train(name, f"outer.num_iterations={SHORT}", "test.num_tasks=1")
+            add(method, "short", test(name, "--checkpoint", "last", "--num-tasks", "300"))
         if "long" not in known()[method]:
-            train(method, LONG)
-            result = json.loads((path / "result.json").read_text())
-            add(method, "metrics", [json.loads(x) for x in (path / "metrics.jsonl").open()])
-            add(method, "long", {key: result[key] for key in result if key != "config"})
+            add(method, "long", train(name, f"outer.num_iterations={LONG}", "test.num_tasks=600"))
         for dataset in ELSEWHERE:
             if dataset not in known()[method]:
-                add(method, dataset, test(method, "--dataset", dataset))
+                add(method, dataset, test(name, "--dataset", dataset))
                 print(method, dataset, figure(known()[method][dataset]), flush=True)
+
+
+def strokes() -> None:
+    for method in METHODS:
+        add(method, "strokes", train(f"strokes-{method}"))
+        print("strokes", method, figure(known()[method]["strokes"]["test"]), flush=True)
+
+
+def large() -> None:
+    name = "miniimagenet-alfa"
+    settings = ("num_iterations=400", "validate_every=50", "num_val_tasks=50")
+    trained = train(name, *(f"outer.{x}" for x in settings), "test.num_tasks=200")
+    add("large", "miniimagenet", trained)
+    add("large", "cub", test(name, "--dataset", "cub", "--num-tasks", "200"))
+    print("cub", figure(known()["large"]["cub"]), flush=True)
+
+
+def resnet12() -> None:
+    for cell in TABLES["table1"].cells:
+        _, setting, row, backbone = cell.id.split("/")
+        if (setting, backbone) != ("miniimagenet-5w5s", "resnet12"):
+            continue
+        if row in known().get("resnet12", {}):
+            continue
+        # A process of its own, whose highest memory is that of this row.
+        code = f"import cifar_fs; print(cifar_fs.iterate({cell.id!r}))"
+        path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=path
+        )
+        add("resnet12", row, json.loads(done.stdout.splitlines()[-1]))
+        print(row, known()["resnet12"][row], flush=True)
+
+
+def iterate(cell_id: str) -> str:
+    """One outer iteration of a cell on its real tasks: loss before and after, time and memory."""
+    import resource
+
+    import torch
+
+    from alfa.build import build_learner, build_tasks
+    from alfa.inner import plan_memory
+
+    (cell,) = [cell for cell in TABLES["table1"].cells if cell.id == cell_id]
+    tasks = build_tasks(cell.experiment)
+    learner = build_learner(cell.experiment, tasks)
+    parameters = list(learner.meta_parameters())
+    episode = tasks.episode(0, num_tasks=cell.experiment.outer.num_tasks)
+    plan = plan_memory(learner, episode)
+    learner.memory = plan.mode
+    began = time.perf_counter()
+    losses = []
+    for first in range(0, episode.num_tasks, plan.tasks_at_once):
+        part = episode[first : first + plan.tasks_at_once]
+        outcome = learner(part, order="second" if parameters else "none")
+        loss = outcome.query_losses.sum() / episode.num_tasks
+        if parameters:
+            loss.backward()
+        losses.append(float(loss.detach()))
+    if parameters:
+        torch.optim.Adam(parameters, lr=cell.experiment.outer.learning_rate).step()
+    return json.dumps(
+        {
+            "loss": sum(losses),
+            "seconds": time.perf_counter() - began,
+            "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+            "memory": plan.mode,
+            "tasks_at_once": plan.tasks_at_once,
+            "num_meta_parameters": sum(p.numel() for p in parameters),
+        }
+    )
 
 
 def figure(found: dict[str, Any]) -> str:
@@ -84,7 +165,7 @@ def picture(results: dict[str, Any], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     for (method, title), color in zip(METHODS.items(), ("#8a8f98", "#2f6f9f"), strict=True):
-        metrics = results[method]["metrics"]
+        metrics = results[method]["long"]["metrics"]
         iterations = [record["iteration"] for record in metrics]
         accuracies = [100 * record["val_accuracy"] for record in metrics]
         axes.plot(iterations, accuracies, "o-", color=color, label=title)
@@ -97,28 +178,88 @@ def picture(results: dict[str, Any], path: Path) -> None:
 
 def report() -> None:
     results = known()
-    rows = [
-        [
-            title,
-            figure(results[method]["short"]),
-            figure(results[method]["long"]["test"]),
-            figure(results[method]["long"]["ensemble"]),
-            f"{results[method]['long']['seconds'] / 60:.0f}",
-        ]
-        for method, title in METHODS.items()
-    ]
-    head = ["", f"{SHORT:,} iterations, last model", f"{LONG:,}, best model", "ensemble", "minutes"]
-    lines = ["### CIFAR-FS", "", *table(head, rows), "### Elsewhere", ""]
+    lines = ["### CIFAR-FS", "", *tested(results, "long", SHORT, LONG)]
     rows = [[x, *(figure(results[method][x]) for method in METHODS)] for x in ELSEWHERE]
-    lines += table(["tested on", *METHODS.values()], rows)
+    lines += ["### Elsewhere", "", *table(["tested on", *METHODS.values()], rows)]
+    lines += ["### Generated characters", "", *on_strokes(results)]
+    lines += ["### 84 x 84 pixels", "", *on_large(results["large"])]
+    lines += ["### ResNet12", "", *on_resnet12(results["resnet12"])]
     picture(results, Path("docs/images/cifar-fs.png"))
     text = PAGE.read_text() if PAGE.is_file() else f"# CIFAR-FS\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
 
 
+def tested(results: dict[str, Any], key: str, short: int, long: int) -> list[str]:
+    rows = [
+        [
+            title,
+            figure(results[method]["short"]),
+            figure(results[method][key]["test"]),
+            figure(results[method][key]["ensemble"]),
+            f"{results[method][key]['seconds'] / 60:.0f}",
+        ]
+        for method, title in METHODS.items()
+    ]
+    head = ["", f"{short:,} iterations, last model", f"{long:,}, best model", "ensemble"]
+    return table([*head, "minutes of training"], rows)
+
+
+def on_strokes(results: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            title,
+            f"{100 * results[method]['strokes']['metrics'][0]['val_accuracy']:.2f}",
+            figure(results[method]["strokes"]["test"]),
+            figure(results[method]["strokes"]["ensemble"]),
+            f"{results[method]['strokes']['seconds'] / 60:.1f}",
+        ]
+        for method, title in METHODS.items()
+    ]
+    first = results["maml"]["strokes"]["metrics"][0]["iteration"]
+    count = results["maml"]["strokes"]["num_iterations"]
+    head = ["", f"{first} iterations, validation", f"{count:,}, best model", "ensemble"]
+    return table([*head, "minutes of training"], rows)
+
+
+def on_large(results: dict[str, Any]) -> list[str]:
+    trained = results["miniimagenet"]
+    rows = [
+        [
+            str(record["iteration"]),
+            f"{record['train_loss']:.3f}",
+            f"{record['val_loss']:.3f}",
+            f"{100 * record['val_accuracy']:.2f}",
+        ]
+        for record in trained["metrics"]
+    ]
+    rate = trained["seconds"] / trained["num_iterations"]
+    return [
+        *table(["iteration", "training loss", "validation loss", "validation accuracy, %"], rows),
+        f"Tested on miniImageNet: {figure(trained['test'])} (best model), "
+        f"{figure(trained['ensemble'])} (ensemble); on CUB: {figure(results['cub'])} (best model). "
+        f"{rate:.2f} s for an iteration.",
+        "",
+    ]
+
+
+def on_resnet12(results: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            row,
+            f"{found['num_meta_parameters']:,}",
+            f"{found['loss']:.3f}",
+            f"{found['seconds']:.1f}",
+            f"{found['gigabytes']:.2f}",
+            f"{found['memory']}, {found['tasks_at_once']} at once",
+        ]
+        for row, found in results.items()
+    ]
+    return table(["row", "meta-parameters", "loss", "seconds", "GB", "memory mode"], rows)
+
+
 if __name__ == "__main__":
-    commands = {f.__name__: f for f in (run, report)}
+    commands = {f.__name__: f for f in (run, strokes, large, resnet12, report)}
     if len(sys.argv) != 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]]()

@@ -14,7 +14,7 @@ from alfa.cli.train import Device, Json, Threads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alfa.paper import Cell, Job, Measured
+    from alfa.paper import Cell, Cost, Job, Measured
 
 Out = Annotated[Path, typer.Option(help="The folder that all runs are kept in.")]
 
@@ -42,6 +42,9 @@ def reproduce(
     only_list: Annotated[
         bool, typer.Option("--list", help="Show the cells and their state, run nothing.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Measure what it would cost here, run nothing.")
+    ] = False,
     out: Out = Path("reproduction"),
     device: Device = "cpu",
     threads: Threads = None,
@@ -58,12 +61,12 @@ def reproduce(
 
         alfa reproduce table1 --dataset miniimagenet --shots 5 --rows alfa+maml --list
 
-        alfa reproduce table8 --seeds 3
+        alfa reproduce table8 --seeds 3 --dry-run
 
         alfa reproduce --all --quick
     """
     from alfa.errors import ConfigError
-    from alfa.paper import TABLES, plan_jobs
+    from alfa.paper import TABLES, estimate, plan_jobs
     from alfa.paper import reproduce as run_jobs
 
     names = list(TABLES) if everything else _names(tables or [])
@@ -82,12 +85,27 @@ def reproduce(
     from alfa.cli.progress import meter, show_training
     from alfa.cli.start import set_up
 
+    def before(job: Job) -> None:
+        set_up(job.experiment, device=device, threads=threads)
+
     with meter("reproduce", quiet=as_json) as shown:
+        if dry_run:
+            costs = estimate(
+                jobs,
+                out,
+                device=device,
+                before=before,
+                on_measured=lambda done, total: shown.update(
+                    "measuring", done, total, unit="experiments"
+                ),
+            )
+            _print_costs(jobs, costs, as_json=as_json)
+            return
         shows = {job.name: show_training(shown, job.name) for job in jobs}
         outcome = run_jobs(
             jobs,
             device=device,
-            before=lambda job: set_up(job.experiment, device=device, threads=threads),
+            before=before,
             on_progress=lambda job, progress: shows[job.name](progress),
         )
     _print_cells(cells, jobs, as_json=as_json)
@@ -131,9 +149,9 @@ def _chosen(names: list[str], **filters: Any) -> list[Cell]:
 
 def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_json: bool) -> None:
     """Every table, and how many of its cells are how far."""
-    from rich.console import Console
     from rich.table import Table
 
+    from alfa.cli.show import wide_console
     from alfa.paper import TABLES, plan_jobs
 
     found: list[dict[str, Any]] = []
@@ -152,8 +170,7 @@ def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_
         told = ", ".join(f"{count} {state}" for state, count in row["states"].items())
         cells = str(row["cells"]) if row["cells"] else "-"
         shown.add_row(row["table"], cells, told or "all quoted", row["title"])
-    console = Console()
-    console.print(shown, width=None if console.is_terminal else 120)
+    wide_console().print(shown)
     typer.echo(f"\nkept in {out}; `alfa reproduce table1 --list` shows the cells of one.")
 
 
@@ -195,8 +212,9 @@ def _as_dict(found: Measured | None) -> dict[str, Any] | None:
 
 
 def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from alfa.cli.show import wide_console
 
     rows = _rows(cells, jobs)
     if as_json:
@@ -218,13 +236,48 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
             "-" if found is None else _figure(found),
             "-" if found is None else f"{found['num_iterations']:,}",
         )
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 120)
+    wide_console().print(table)
     if quick:
         typer.echo("\nquick: these figures show that everything runs, and are no results.")
     notes = dict.fromkeys(row["note"] for row in rows if row["note"])
     for note in notes:
         typer.echo(f"  - {note}")
+
+
+def _print_costs(jobs: Sequence[Job], costs: dict[str, Cost], *, as_json: bool) -> None:
+    """What is left to do, and what it would take."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from alfa.cli.progress import duration_text
+    from alfa.cli.show import wide_console
+
+    if as_json:
+        typer.echo(json.dumps({name: asdict(cost) for name, cost in costs.items()}, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("model to train", "cells", "datasets", "iterations", "time", "memory"):
+        table.add_column(header, no_wrap=header != "model to train", overflow="fold")
+    for job in jobs:
+        if job.name in costs:
+            cost = costs[job.name]
+            datasets = dict.fromkeys(name for cell in job.cells for name in cell.datasets)
+            table.add_row(
+                job.name,
+                str(len(job.cells)),
+                ", ".join(datasets) or "-",
+                f"{job.experiment.outer.num_iterations:,}",
+                duration_text(cost.seconds),
+                f"{cost.memory / 1e9:.1f} GB",
+            )
+    wide_console().print(table)
+    total = sum(cost.seconds for cost in costs.values())
+    done = len(jobs) - len(costs)
+    typer.echo(
+        f"\n{len(costs)} models to train, {done} done; about {duration_text(total)} in all, from "
+        "what was measured on this machine. Nothing was run."
+    )
 
 
 def _figure(found: dict[str, Any]) -> str:

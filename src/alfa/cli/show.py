@@ -11,6 +11,12 @@ from rich.table import Table
 from alfa.train import Evaluation
 
 
+def wide_console() -> Console:
+    """Standard output; a file or a pipe is wide enough for any table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
+
+
 def figure_text(evaluation: Evaluation) -> str:
     """The figure of an evaluation, with its interval."""
     if evaluation.accuracy is not None:

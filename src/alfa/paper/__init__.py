@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from alfa.paper._base import Cell, Figure, Line, Quoted, Table
 from alfa.paper._collect import Collection, FoundRun, collect
 from alfa.paper._compare import curves_of, lay_out
+from alfa.paper._estimate import Cost, estimate
 from alfa.paper._job import Job, plan_jobs, select
 from alfa.paper._reproduce import Outcome, reproduce
 from alfa.paper._state import Measured, State, look, measured
@@ -34,6 +35,7 @@ __all__ = [
     "TABLES",
     "Cell",
     "Collection",
+    "Cost",
     "Figure",
     "FoundRun",
     "Job",
@@ -45,6 +47,7 @@ __all__ = [
     "Table",
     "collect",
     "curves_of",
+    "estimate",
     "lay_out",
     "look",
     "measured",

@@ -1,0 +1,133 @@
+"""How fast an experiment is on this machine, from a few iterations on random data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import Experiment
+from alfa.data import FewShot, ImageSet, Tasks
+from alfa.inner import Learner, plan_memory
+from alfa.train import evaluate
+
+# An iteration that takes longer is not measured itself, but from smaller ones.
+_LONG = 6.0
+# Of smaller tasks, support and query images of a class.
+_SMALL = ((1, 1), (2, 1), (1, 3))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What an experiment costs.
+
+    Attributes:
+        iteration: seconds of an outer iteration; 0 where there is nothing to train.
+        task: seconds of adapting to a task of a validation or test.
+        memory: bytes that an iteration needs beyond what the program itself takes.
+    """
+
+    iteration: float
+    task: float
+    memory: int
+
+
+def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu") -> Speed:
+    """Measure an experiment, without its data.
+
+    Args:
+        experiment: whose outer iterations and tests are timed.
+        device: where to compute.
+    """
+    tasks = _tasks(experiment)
+    learner = build_learner(experiment, tasks).to(device)
+    outer, engine = experiment.outer, experiment.engine
+    task = _seconds_per_task(learner, tasks, device)
+    parameters = list(learner.meta_parameters())
+    if not parameters:
+        return Speed(0.0, task, 0)
+    episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
+    plan = plan_memory(learner, episode, memory=engine.memory, tasks_at_once=engine.tasks_at_once)
+    learner.memory = plan.mode
+    optimizer = torch.optim.Adam(parameters, lr=1e-9)
+
+    def iterate(tasks: Tasks) -> float:
+        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        for first in range(0, outer.num_tasks, plan.tasks_at_once):
+            outcome = learner(episode[first : first + plan.tasks_at_once])
+            outcome.query_losses.mean().backward()
+        optimizer.step()
+        _wait(device)
+        return time.perf_counter() - began
+
+    return Speed(_extrapolated(experiment, tasks, iterate), task, plan.needed or 0)
+
+
+def _extrapolated(experiment: Experiment, tasks: Tasks, iterate: Callable[[Tasks], float]) -> float:
+    """Seconds of an iteration; a long one's from smaller tasks, as time grows with the images."""
+    if not isinstance(tasks, FewShot):
+        return _best(lambda: iterate(tasks))
+    small = [_tasks(experiment, shot=shot, num_query=num_query) for shot, num_query in _SMALL]
+    iterate(small[0])
+    first = _best(lambda: iterate(small[0]))
+    if first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
+        iterate(tasks)
+        return _best(lambda: iterate(tasks))
+    second, third = (_best(lambda t=t: iterate(t)) for t in small[1:])  # type: ignore[misc]
+    per_shot, per_query = second - first, (third - first) / 2
+    return first + per_shot * (tasks.shot - 1) + per_query * (tasks.num_query - 1)
+
+
+def _seconds_per_task(learner: Learner, tasks: Tasks, device: torch.device | str) -> float:
+    """Of an evaluation, which adapts to several tasks at once."""
+
+    def run(num_tasks: int) -> float:
+        began = time.perf_counter()
+        evaluate(learner, tasks, num_tasks=num_tasks, split="train", device=device)
+        _wait(device)
+        return time.perf_counter() - began
+
+    run(1)
+    # The first two tasks of an evaluation find out how many fit, and are not typical.
+    start = run(2)
+    num_tasks = 2 + max(2, min(200, int(3 * _LONG / 10 / (start / 2))))
+    return max((run(num_tasks) - start) / (num_tasks - 2), 1e-9)
+
+
+def _best(work: Callable[[], float], *, rounds: int = 3) -> float:
+    """The least of a few rounds, or the first if it is long."""
+    times = [work()]
+    while len(times) < rounds and times[0] < _LONG:
+        times.append(work())
+    return min(times)
+
+
+def _tasks(
+    experiment: Experiment, *, shot: int | None = None, num_query: int | None = None
+) -> Tasks:
+    """The experiment's tasks, on random images where they would be images."""
+    options = experiment.tasks.options
+    if experiment.tasks.name != "images":
+        return build_tasks(experiment)
+    shot, num_query = shot or options["shot"], num_query or options["num_query"]
+    side = options.get("seen_size") or options["size"]
+    rng = np.random.default_rng(0)
+    shape = (shot + num_query, 3, side, side)
+    classes = {
+        f"class {number}": rng.integers(0, 256, shape, np.uint8) for number in range(options["way"])
+    }
+    images = ImageSet.of_arrays("random", {"train": classes})
+    return FewShot(images, way=options["way"], shot=shot, num_query=num_query)
+
+
+def _wait(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    elif torch.device(device).type == "mps":
+        torch.mps.synchronize()

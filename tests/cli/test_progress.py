@@ -114,51 +114,56 @@ def test_a_time_is_in_the_unit_that_fits(seconds: float, text: str) -> None:
 
 
 @pytest.fixture
-def screen():
-    """A terminal, and the text on it."""
+def screen(clock):
+    """A terminal of ordinary width with bars on it, and its text."""
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=150)
-    return console, lambda: re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
-
-
-def test_bars_show_counts_and_news(screen) -> None:
-    console, text = screen
-    bars = _Bars("run", console)
-    bars.update("run", 0, 1000, unit="it")
-    bars.update("run", 500, 1000, unit="it", note="validation loss 1.000")
-    bars.update("a.zip", 2_000_000, 4_000_000, unit="bytes")
-    bars.tell("a sentence")
+    bars = _Bars("run", Console(file=file, force_terminal=True, width=80), clock)
+    yield bars, lambda: re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
     bars.stop()
-    for expected in ("500 of 1,000 it", "validation loss 1.000", "2.0 of 4.0 MB", "a sentence"):
-        assert expected in text()
+
+
+def test_a_bar_is_one_line_with_its_rate_and_the_time_left(screen, clock) -> None:
+    bars, text = screen
+    bars.update("run", 9_000, 50_000, unit="it")
+    clock.now += 1000
+    bars.update("run", 12_000, 50_000, unit="it", note="validation accuracy 61.23 %")
+    bars.update("a[/b].zip", 2_000_000, 4_000_000, unit="bytes")
+    bars.stop()
+    lines = [" ".join(line.split()) for line in text().splitlines()]
+    assert "run: 12,000 of 50,000 it, validation accuracy 61.23 %" in lines
+    assert any(re.fullmatch(r"run \S+ 12,000 of 50,000 it 3 it/s, 3\.5 h left", x) for x in lines)
+    assert any(re.fullmatch(r"a\[/b\]\.zip \S+ 2\.0 of 4\.0 MB", x) for x in lines)
 
 
 def test_a_passing_bar_goes_when_it_is_done_and_may_come_again(screen) -> None:
-    console, _ = screen
-    bars = _Bars("run", console)
+    bars, _ = screen
+
+    def names() -> list[str]:
+        return [task.description for task in bars._bars.tasks]
+
     bars.update("run", 1, 2, unit="it")
     for _ in range(2):
         bars.update("validating", 3, 9, unit="tasks", passing=True)
-        assert [task.description for task in bars._bars.tasks] == ["run", "validating"]
+        assert names() == ["run", "validating"]
         bars.update("validating", 9, 9, unit="tasks", passing=True)
-        assert [task.description for task in bars._bars.tasks] == ["run"]
+        assert names() == ["run"]
     bars.update("run", 2, 2, unit="it")
     bars.update("run", 1, 2, unit="it")
     assert [task.completed for task in bars._bars.tasks] == [1]
-    bars.stop()
 
 
-def test_what_an_earlier_run_did_is_no_part_of_the_rate(screen) -> None:
-    console, _ = screen
-    bars = _Bars("run", console)
+def test_what_an_earlier_run_did_is_no_part_of_the_rate(screen, clock) -> None:
+    bars, _ = screen
     bars.update("run", 900, 1000, unit="it")
-    assert bars._bars.tasks[0].speed is None
-    bars.stop()
+    assert bars._bars.tasks[0].fields["pace"] == ""
+    clock.now += 10
+    bars.update("run", 950, 1000, unit="it")
+    assert bars._bars.tasks[0].fields["pace"] == "5 it/s, 10 s left"
 
 
 def test_nothing_is_drawn_before_there_is_something_to_show(screen) -> None:
-    console, text = screen
-    _Bars("run", console).stop()
+    bars, text = screen
+    bars.stop()
     assert text() == ""
 
 
@@ -169,17 +174,28 @@ def test_a_quiet_meter_shows_nothing(capsys) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_a_terminal_there_are_lines(capsys) -> None:
+def test_without_a_terminal_there_are_lines_also_where_colours_are_forced(
+    monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     with meter("run") as shown:
+        assert isinstance(shown, _Lines)
         shown.update("run", 1, 3, unit="it", note="news")
     assert capsys.readouterr().err == "run: 1 of 3 it, news\n"
 
 
-def test_in_a_terminal_there_are_bars(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
+@pytest.mark.parametrize(("kind", "expected"), [("xterm", _Bars), ("dumb", _Lines)])
+def test_a_terminal_has_bars_if_it_can_draw_them(monkeypatch, kind: str, expected: type) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("TERM", kind)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
     with meter("run") as shown:
-        assert isinstance(shown, _Bars)
-    assert capsys.readouterr().err == ""
+        assert isinstance(shown, expected)
 
 
 @pytest.mark.parametrize(
@@ -204,3 +220,20 @@ def test_training_tells_messages_and_validations(lines, clock) -> None:
     clock.now += 20
     show(Progress(0, 10, work=Work("validating", 20, 40)))
     assert told() == ["run: memory: store", "run: validating, 20 of 40 tasks, 1 tasks/s, 20 s left"]
+
+
+def test_two_runs_in_one_meter_keep_their_validations_apart(lines, clock) -> None:
+    shown, told = lines
+    first, second = (show_training(shown, name) for name in ("MAML", "ALFA"))
+    for done in (0, 150, 300):
+        first(Progress(0, 10, work=Work("validating", done, 600)))
+        second(Progress(0, 10, work=Work("validating", done // 3, 600)))
+        clock.now += 15
+    second(Progress(0, 10, message="memory: store"))
+    assert told() == [
+        "run: MAML, validating, 150 of 600 tasks, 10 tasks/s, 45 s left",
+        "run: ALFA, validating, 50 of 600 tasks, 3.3 tasks/s, 3 min left",
+        "run: MAML, validating, 300 of 600 tasks, 10 tasks/s, 30 s left",
+        "run: ALFA, validating, 100 of 600 tasks, 3.3 tasks/s, 2 min left",
+        "run: ALFA, memory: store",
+    ]

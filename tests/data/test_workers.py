@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -68,20 +71,70 @@ def test_processes_are_for_many_files_and_several_workers_only(items, monkeypatc
     decoded([], workers=2, total=many)
 
 
-def test_whoever_stops_listening_stops_the_workers(items) -> None:
-    results = decode_chunks(
-        ([item] for item in 50 * items), size=5, num_channels=3, workers=2, total=10**6
-    )
+@pytest.mark.parametrize("total", [1, 10**6], ids=["threads", "processes"])
+def test_whoever_stops_listening_stops_the_workers(items, total: int) -> None:
+    drawn = []
+
+    def chunks():
+        for number in range(500):
+            drawn.append(number)
+            yield items[:1]
+
+    results = decode_chunks(chunks(), size=5, num_channels=3, workers=2, total=total)
     next(results)
     results.close()
-    assert next(results, None) is None
+    assert len(drawn) <= 6
+    assert multiprocessing.active_children() == []
+
+
+def test_a_first_image_that_is_damaged_does_not_keep_from_processes(items, monkeypatch) -> None:
+    used = []
+    monkeypatch.setattr(_workers, "_in_processes", lambda *a: used.append(a) or iter(()))
+    missing = Item("0", Path("nowhere.png").read_bytes)
+    decoded([missing, *items], workers=2, total=_workers.PROCESSES_FROM)
+    assert len(used) == 1
+
+
+def _die(parent: int) -> str:
+    """Code that kills the process it runs in, unless that is the parent."""
+    return f"import os; assert os.getpid() != {parent}; os.kill(os.getpid(), 9)"
 
 
 def test_a_process_that_is_killed_is_a_sentence(items) -> None:
     # As the system does where memory is short.
-    deadly = Item("12", partial(exec, "import os; os.kill(os.getpid(), 9)"))
+    deadly = Item("12", partial(exec, _die(os.getpid())))
     with pytest.raises(DataError, match=r"^a process that decodes images has ended.*--workers 1"):
         decoded([*items, deadly], workers=2, total=_workers.PROCESSES_FROM)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc to look in")
+def test_processes_of_a_parent_that_is_killed_end(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from functools import partial
+from pathlib import Path
+import loky
+from alfa.data import _workers
+from alfa.data.sources import Item
+original = loky.ProcessPoolExecutor
+loky.ProcessPoolExecutor = lambda workers, timeout: original(workers, timeout=min(timeout, 1))
+item = Item("0", Path(sys.argv[0]).read_bytes)
+chunks = ([item] for _ in range(100))
+results = _workers.decode_chunks(chunks, size=5, num_channels=3, workers=2, total=10**6)
+next(results)
+children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+print(children, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    children = [int(number) for number in done.stdout.split()]
+    assert children, done.stderr
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_script_that_prepares_is_not_run_once_more_by_its_processes(tmp_path: Path) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import abc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 if TYPE_CHECKING:
     from alfa.train import Progress as TrainingProgress
@@ -41,8 +32,44 @@ class Amount:
     passing: bool
 
 
+@dataclass
+class Pace:
+    """When a work began, and how far it was then and is now.
+
+    Attributes:
+        began: when it was first heard of.
+        first: how much was done then, maybe by an earlier run, which is no part of the rate.
+        done: how much is done.
+        shown: when it was last shown.
+        ended: its end was shown.
+    """
+
+    began: float
+    first: int
+    done: int
+    shown: float
+    ended: bool = False
+
+    def text(self, now: float, work: Amount) -> str:
+        """The rate and the time left, as far as they are known."""
+        rate = (self.done - self.first) / (now - self.began) if now > self.began else 0.0
+        parts = [rate_text(rate, work.unit)] if rate else []
+        if rate and work.total is not None and work.done < work.total:
+            parts.append(f"{duration_text((work.total - work.done) / rate)} left")
+        return ", ".join(parts)
+
+
 class Meter(abc.ABC):
-    """Shows work, each under a name, with its rate and the time left."""
+    """Shows work, each under a name, with its rate and the time left.
+
+    Args:
+        name: what all of the work belongs to, and lines begin with.
+        clock: tells the time, in seconds.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name, self._clock = name, clock
+        self._paces: dict[str, Pace] = {}
 
     @abc.abstractmethod
     def tell(self, message: str) -> None:
@@ -68,10 +95,15 @@ class Meter(abc.ABC):
             note: news about it.
             passing: when it is done its bar goes, and if it was short it has no line.
         """
-        self.show(Amount(what, done, total, unit, note, passing))
+        now = self._clock()
+        pace = self._paces.get(what)
+        if pace is None or done < pace.done:
+            pace = self._paces[what] = Pace(now, done, done, now)
+        pace.done = done
+        self.show(Amount(what, done, total, unit, note, passing), pace, now)
 
     @abc.abstractmethod
-    def show(self, work: Amount) -> None:
+    def show(self, work: Amount, pace: Pace, now: float) -> None:
         """Show how far some work is."""
 
 
@@ -84,9 +116,10 @@ def meter(name: str, *, quiet: bool = False) -> Iterator[Meter]:
         quiet: show nothing.
     """
     console = Console(stderr=True)
+    # Colours can be forced upon a file, and some terminals cannot move the cursor.
     if quiet:
-        yield _Silent()
-    elif console.is_terminal:
+        yield _Silent(name)
+    elif sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal:
         bars = _Bars(name, console)
         try:
             yield bars
@@ -122,112 +155,76 @@ class _Silent(Meter):
     def tell(self, message: str) -> None:
         pass
 
-    def show(self, work: Amount) -> None:
+    def show(self, work: Amount, pace: Pace, now: float) -> None:
         pass
 
 
-class _Count(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        total = None if task.total is None else int(task.total)
-        text = count_text(int(task.completed), total, task.fields["unit"])
-        return Text(text, style="progress.download")
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        text = rate_text(task.speed, task.fields["unit"]) if task.speed else ""
-        return Text(text, style="progress.data.speed")
-
-
 class _Bars(Meter):
-    """One bar for every work."""
+    """One bar for every work, and news as lines above them."""
 
-    def __init__(self, name: str, console: Console) -> None:
-        self._name, self._console = name, console
+    def __init__(
+        self, name: str, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(name, clock)
+        self._console = console
+        # What is printed meanwhile is not ours to send to standard error.
         self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            _Count(),
-            _Rate(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[count]}", style="progress.download", markup=False),
+            TextColumn("{task.fields[pace]}", style="progress.remaining", markup=False),
             console=console,
-            speed_estimate_period=30,
+            redirect_stdout=False,
         )
         self._ids: dict[str, TaskID] = {}
 
     def tell(self, message: str) -> None:
-        _print(self._console, f"{self._name}: {message}")
+        _print(self._console, f"{self.name}: {message}")
 
-    def show(self, work: Amount) -> None:
+    def show(self, work: Amount, pace: Pace, now: float) -> None:
         # Not before there is something to show: what is refused at once has no bar.
         self._bars.start()
-        if work.what in self._ids and work.done < self._task(work.what).completed:
-            self._remove(work.what)
         if work.what not in self._ids:
-            # What an earlier run has done is no part of this one's rate.
-            self._ids[work.what] = self._bars.add_task(
-                work.what, total=work.total, completed=work.done, unit=work.unit, note=work.note
-            )
-        fields: dict[str, Any] = {"note": work.note} if work.note else {}
-        self._bars.update(self._ids[work.what], completed=work.done, total=work.total, **fields)
+            self._ids[work.what] = self._bars.add_task(work.what, count="", pace="")
+        if work.note:
+            named = "" if work.what == self.name else f"{work.what}, "
+            self.tell(f"{named}{count_text(work.done, work.total, work.unit)}, {work.note}")
+        self._bars.update(
+            self._ids[work.what],
+            completed=work.done,
+            total=work.total,
+            count=count_text(work.done, work.total, work.unit),
+            pace=pace.text(now, work),
+        )
         if work.passing and work.done == work.total:
-            self._remove(work.what)
-
-    def _task(self, what: str) -> Task:
-        return next(task for task in self._bars.tasks if task.id == self._ids[what])
-
-    def _remove(self, what: str) -> None:
-        self._bars.remove_task(self._ids.pop(what))
+            self._bars.remove_task(self._ids.pop(work.what))
 
     def stop(self) -> None:
         self._bars.stop()
 
 
-@dataclass
-class _Pace:
-    """When a work began, and when it was last shown."""
-
-    began: float
-    first: int
-    done: int
-    shown: float
-    ended: bool = False
-
-
-@dataclass
 class _Lines(Meter):
     """A line now and then, at the end, and whenever there is news."""
 
-    name: str
-    console: Console
-    clock: Callable[[], float] = time.monotonic
-    _paces: dict[str, _Pace] = field(default_factory=dict)
+    def __init__(
+        self, name: str, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(name, clock)
+        self._console = console
 
     def tell(self, message: str) -> None:
-        _print(self.console, f"{self.name}: {message}")
+        _print(self._console, f"{self.name}: {message}")
 
-    def show(self, work: Amount) -> None:
-        now, done, total = self.clock(), work.done, work.total
-        pace = self._paces.get(work.what)
-        if pace is None or done < pace.done:
-            pace = self._paces[work.what] = _Pace(now, done, done, now)
-        pace.done = done
+    def show(self, work: Amount, pace: Pace, now: float) -> None:
         waited = now - pace.shown > max(_PAUSE, _PART * (now - pace.began))
         worth_it = not work.passing or pace.shown > pace.began
-        ended = done == total and not pace.ended and worth_it
-        if not work.note and not ended and (done == pace.first or not waited):
+        ended = work.done == work.total and not pace.ended and worth_it
+        if not work.note and not ended and (work.done == pace.first or not waited):
             return
-        pace.shown, pace.ended = now, done == total
-        parts = [] if work.what == self.name else [work.what]
-        parts.append(count_text(done, total, work.unit))
-        rate = (done - pace.first) / (now - pace.began) if now > pace.began else 0.0
-        if rate:
-            parts.append(rate_text(rate, work.unit))
-            if total is not None and done < total:
-                parts.append(f"{duration_text((total - done) / rate)} left")
-        _print(self.console, f"{self.name}: {', '.join([*parts, *filter(None, [work.note])])}")
+        pace.shown, pace.ended = now, work.done == work.total
+        named = "" if work.what == self.name else work.what
+        count = count_text(work.done, work.total, work.unit)
+        self.tell(", ".join(filter(None, [named, count, pace.text(now, work), work.note])))
 
 
 def _print(console: Console, text: str) -> None:
@@ -245,21 +242,34 @@ def note_of(record: dict[str, Any]) -> str:
     return f"validation loss {loss:.3f}"
 
 
-def show_training(shown: Meter, name: str) -> Callable[[TrainingProgress], None]:
+def show_training(
+    shown: Meter, name: str, *, passing: bool = False
+) -> Callable[[TrainingProgress], None]:
     """What `train` is to tell its progress to.
 
     Args:
         shown: shows it.
         name: of the run.
+        passing: it is one of many, whose bars go when they are done.
     """
+    # Where there are several runs, each says whose validation it is.
+    whose = "" if name == shown.name else f"{name}, "
 
     def update(progress: TrainingProgress) -> None:
         if progress.message is not None:
-            shown.tell(progress.message)
+            shown.tell(f"{whose}{progress.message}")
         if progress.work is not None:
-            shown.update(progress.work.what, *progress.work[1:], unit="tasks", passing=True)
+            what, done, total = progress.work
+            shown.update(f"{whose}{what}", done, total, unit="tasks", passing=True)
             return
         note = "" if progress.record is None else note_of(progress.record)
-        shown.update(name, progress.iteration, progress.num_iterations, unit="it", note=note)
+        shown.update(
+            name,
+            progress.iteration,
+            progress.num_iterations,
+            unit="it",
+            note=note,
+            passing=passing,
+        )
 
     return update

@@ -92,10 +92,14 @@ def _can_travel(items: Sequence[Item]) -> bool:
     """Whether images are files that another process can read; pixels are at hand already."""
     try:
         pickle.dumps(items)
-        return isinstance(_read(items[0]), bytes)
     # What a callable that cannot be pickled raises is anything.
     except Exception:
         return False
+    try:
+        return isinstance(_read(items[0]), bytes)
+    except DataError:
+        # A file that cannot be read is a file all the same.
+        return True
 
 
 def _in_threads(
@@ -111,17 +115,22 @@ def _in_processes(
     # Unlike the standard library's processes, loky's do not run the user's script once more.
     from loky import BrokenProcessPool, ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(workers)
+    # Workers that hear nothing for so long end themselves, as when this process was killed.
+    pool = ProcessPoolExecutor(workers, timeout=60)
     try:
         yield from _in_order(pool, partial(_quietly, work), chunks, workers)
+        pool.shutdown()
     except BrokenProcessPool as error:
         reason = str(error).split("\n")[0].split(". ")[0]
         raise DataError(
             f"a process that decodes images has ended ({reason}); run it again, and with "
             "--workers 1 if it happens once more."
         ) from None
-    finally:
-        pool.shutdown(kill_workers=True)
+    except BaseException:
+        # How loky kills them, and what it has to say about that, is of no interest.
+        with warnings.catch_warnings(action="ignore"):
+            pool.shutdown(kill_workers=True)
+        raise
 
 
 def _in_order(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import IO, Any
 
 try:
@@ -23,4 +24,8 @@ def try_lock(file: IO[Any]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        # Some network file systems have none.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise
     return True

@@ -108,7 +108,7 @@ def test_prepare_says_that_nothing_was_to_be_done(alfa, pets: Path) -> None:
     assert alfa("data", "prepare", "pets").code == 0
     answer = alfa("data", "prepare", "pets")
     assert answer.code == 0
-    assert "is there already, with the same images; nothing was done" in answer.err
+    assert "is there already, with images of the same names; nothing was done" in answer.err
     assert "nothing was done" not in alfa("data", "prepare", "pets", "--force").err
 
 
@@ -208,7 +208,7 @@ def test_verify_names_what_is_damaged(alfa, pets: Path, root: Path) -> None:
     path.write_bytes(bytes(content))
     answer = alfa("data", "verify", "pets")
     assert (answer.code, answer.out) == (2, "")
-    assert "is damaged; make it anew with `alfa data prepare pets --force`:" in answer.err
+    assert "is damaged; make it anew with `alfa data prepare pets --size 6 --force`:" in answer.err
     assert answer.err.endswith("  - train/dog: its pixels are not those prepared.\n")
     as_json = alfa("data", "verify", "pets", "--json")
     assert as_json.code == 2

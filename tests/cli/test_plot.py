@@ -80,7 +80,7 @@ def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_
         (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
         (["fit", "IMAGES"], "only curves can be drawn as such; use `alfa plot episode`"),
         (["episode", "RUN"], "was not trained on images; use `alfa plot fit`"),
-        (["rates", "RUN", "--zoom", "9"], "`zoom` is 9, but the steps are 1 to 5"),
+        (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
         (["episode", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
     ],

@@ -50,7 +50,7 @@ def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) ->
     assert "1.24 +- 0.21" in answer.out
     assert "are no results" in answer.out
     # A figure of a quick run is never printed.
-    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
+    path = out / "quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"
     result = Run(path).read_result()
     assert result is not None
     assert f"{result['test']['loss']:.2f}" not in answer.out
@@ -69,7 +69,7 @@ def test_what_failed_is_told_at_the_end(alfa, out) -> None:
 
 
 def test_what_another_process_runs_is_told(alfa, out) -> None:
-    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
+    path = out / "quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"
     words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
     with Run(path).lock():
         answer = alfa(*words)
@@ -82,14 +82,34 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
     ("words", "sentence"),
     [
         (["tabel1"], "Did you mean 'table1'?"),
-        (["table1", "--rows", "alfa+mam"], "no cell of table1 is meant by these options"),
-        (["tableC"], "its own figures are all quoted"),
+        (["table1", "--rows", "alfa+mam"], "Did you mean 'alfa+maml'?"),
+        (["tableC"], "all of the figures are quoted or repeated; nothing can be run"),
+        (["--rows", "maml"], "name the tables that are meant, such as table1, or all with --all"),
+        (["--dry-run"], "name the tables that are meant"),
+        (["table1", "--all"], "--all means every table; leave it out, or table1"),
+        (["table8", "--device", "cuda:9"], "--device is 'cuda:9', which this machine does not"),
         (["table8", "--quick", "--iterations", "5"], "--quick has its own number of iterations"),
     ],
 )
 def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:
     assert sentence in refused("reproduce", *words, "--out", out)
     assert not out.exists()
+
+
+def test_costs_are_told_and_nothing_is_run(alfa, out) -> None:
+    words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--dry-run", "--out", out)
+    answer = alfa(*words)
+    assert answer.code == 0
+    assert "2 models to train, 0 done; about " in answer.out
+    assert [path.name for path in out.iterdir()] == ["speeds.json"]
+    costs = json.loads(alfa(*words, "--json").out)
+    assert all(cost["seconds"] > 0 and cost["trains"] for cost in costs.values())
+    assert "they need Meta-Dataset" in alfa("reproduce", "table3", "--dry-run", "--out", out).err
+
+
+def test_iterations_are_whole_epochs(alfa, out) -> None:
+    words = ("reproduce", "table8", "--iterations", "700", "--list", "--json", "--out", out)
+    assert "--iterations 700 is taken as 1000, whole epochs of 500" in alfa(*words).err
 
 
 # --- report
@@ -104,9 +124,9 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
     assert answer.out.splitlines() == [f"written: {file}" for file in files]
     html, md, csv, tex = (file.read_text() for file in files)
     assert "<em>quick</em>" in html
-    assert 'href="reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0"' in html
+    assert 'href="reproduction/quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"' in html
     assert "**quick** / 1.24 +- 0.21" in md
-    assert "reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
+    assert "reproduction/quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
     assert r"\toprule" in tex
     # Only tables with a run, unless all are asked for.
     assert 'id="table1"' not in html
@@ -135,9 +155,15 @@ def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path)
     ("words", "sentence"),
     [
         (["nowhere"], "nowhere is not a folder"),
+        (["empty"], "there is no run that can be read under empty; run `alfa reproduce`"),
         ([".", "--out", "a.txt"], "--out is a.txt, but must end in .html, .md, .csv, .tex."),
         ([".", "--table", "table9"], "is not one of"),
     ],
 )
-def test_a_report_that_cannot_be_made_is_a_sentence(refused, words, sentence) -> None:
+def test_a_report_that_cannot_be_made_is_a_sentence(
+    refused, tmp_path, monkeypatch, words, sentence
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     assert sentence in refused("report", *words)
+    assert not (tmp_path / "report.html").exists()

@@ -210,7 +210,7 @@ def test_a_store_that_is_there_is_left_alone(run) -> None:
     told: list[Progress] = []
     store = run(on_progress=told.append)
     assert files(store) == before
-    assert "is there already, with the same images; nothing was done" in told[-1].message
+    assert "is there already, with images of the same names; nothing was done" in told[-1].message
     assert len(told) == 2
 
 

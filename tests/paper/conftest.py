@@ -55,7 +55,7 @@ def pretend(tmp_path) -> Callable[..., Path]:
             run.write_result(
                 {
                     "test": test(value - 0.01),
-                    "ensemble": {**test(value), "num_models": 5},
+                    "ensemble": {**test(value), "num_models": experiment.test.ensemble},
                     "num_iterations": done,
                     "num_meta_parameters": num_meta_parameters,
                     "seconds": 60.0,
@@ -67,7 +67,7 @@ def pretend(tmp_path) -> Callable[..., Path]:
             content = {**test(figure), "num_iterations": done}
             (path / "tests" / f"{dataset}.json").write_text(json.dumps(content))
         if quick:
-            (path / "paper.json").write_text(json.dumps({"run": cell.run, "is_quick": True}))
+            (path / ".paper.json").write_text(json.dumps({"run": cell.run, "is_quick": True}))
         return path
 
     return make

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 
 import pytest
 
 from alfa.paper import TABLES, Cell, collect, curves_of, lay_out
 from alfa.paper._compare import compare
+from alfa.paper._state import test_of as _test_of
 from alfa.report.tables import Box
 
 MAML = TABLES["table1"].entries["maml/conv4", "tieredimagenet-5w5s"]
@@ -40,7 +43,7 @@ def test_the_ensemble_is_what_counts(pretend, tmp_path) -> None:
     pretend(MAML, 0.5)
     (run,) = collect([tmp_path], TABLES.values()).runs
     assert run.serves == MAML.run
-    assert run.test_for(MAML)["accuracy"] == 0.5
+    assert _test_of(run.path, MAML, run.result)["accuracy"] == 0.5
 
 
 def test_seeds_are_averaged(pretend, box) -> None:
@@ -56,6 +59,40 @@ def test_the_longer_of_two_runs_of_a_seed_counts(pretend, box) -> None:
     pretend(MAML, 0.6748, at="b")
     pretend(MAML, 0.2, at="c", num_iterations=20)
     assert box(MAML).measured == "67.48 +- 0.50"
+
+
+def test_of_two_equal_runs_the_newer_counts(pretend, box) -> None:
+    first, second = pretend(MAML, 0.6, at="b"), pretend(MAML, 0.61, at="a")
+    for number, path in enumerate((second, first)):
+        os.utime(path / "result.json", (number, number))
+    assert box(MAML).measured == "60.00 +- 0.50"
+
+
+def test_seeds_that_were_trained_for_less_are_left_out(pretend, box) -> None:
+    pretend(MAML, 0.6748)
+    pretend(MAML, 0.2, seed=1, num_iterations=500)
+    pretend(MAML, 0.3, seed=2, num_iterations=500)
+    found = box(MAML)
+    assert (found.measured, found.verdict) == ("67.48 +- 0.50", "within")
+    assert found.notes == ("2 shorter seeds left out",)
+
+
+def test_a_smaller_test_is_said_so(pretend, box) -> None:
+    path = pretend(MAML, 0.6748)
+    result = json.loads((path / "result.json").read_text())
+    result["ensemble"] |= {"num_tasks": 50, "num_models": 2}
+    (path / "result.json").write_text(json.dumps(result))
+    assert box(MAML).notes == ("50 of 600 test tasks", "2 of 5 models")
+
+
+def test_a_damaged_test_is_a_problem_and_the_rest_of_the_run_counts(pretend, tmp_path) -> None:
+    path = pretend(ALFA, 0.6912, elsewhere={"cub": 0.5})
+    (path / "tests/cub.json").write_text("[]")
+    collection = collect([tmp_path], TABLES.values())
+    grids = [lay_out(TABLES[n], collection, links_from=tmp_path) for n in ("table1", "table2")]
+    assert [grid.num_measured for grid in grids] == [1, 0]
+    (problem,) = collection.problems
+    assert "cub.json is damaged" in problem
 
 
 def test_a_shorter_training_is_no_verdict(pretend, box) -> None:
@@ -145,5 +182,7 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
 def test_what_cannot_be_run_is_said_once(tmp_path) -> None:
     grid = lay_out(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
     assert len(grid.notes) == 1
-    assert "cannot be run yet" in grid.notes[0]
+    assert "cannot be run yet need Meta-Dataset" in grid.notes[0]
     assert all(box.published for box in grid.boxes)
+    repeated = lay_out(TABLES["tableD"], collect([tmp_path], ()), links_from=tmp_path)
+    assert repeated.notes == grid.notes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from alfa.errors import DataError
+from alfa.errors import ConfigError, DataError
 from alfa.paper import (
     TABLES,
     Cell,
@@ -96,31 +98,72 @@ def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_
 
 
 def test_quick_takes_real_images_where_they_are_at_hand(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"miniimagenet": [84], "cub": [84, 32]})
+    (before,) = plan_jobs([ACROSS], tmp_path, quick=True)
+    monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"miniimagenet": [84], "cub": [32]})
     (job,) = plan_jobs([ACROSS], tmp_path, quick=True)
     assert job.experiment.tasks.options["dataset"] == "miniimagenet"
     assert job.experiment.tasks.options["seen_size"] == 16
-    # Which of two sizes is meant, nobody knows.
-    assert job.judged_on(ACROSS) == "strokes"
+    # What was run without them stays what it is.
+    assert job.path != before.path
+    # Birds of another size are not those of the cell.
+    assert job.judged_on(ACROSS) == ("strokes", None)
+    monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"cub": [32, 84]})
+    assert job.judged_on(ACROSS) == ("cub", 84)
+
+
+TABLE_1 = [TABLES["table1"]]
 
 
 @pytest.mark.parametrize(
-    ("filters", "count"),
+    ("wanted", "count"),
     [
         ({}, 48),
         ({"rows": ["alfa+maml"]}, 8),
-        ({"rows": ["alfa+maml"], "shots": [5], "datasets": ["miniimagenet"]}, 2),
-        ({"backbones": ["conv4"], "datasets": ["tieredimagenet"]}, 12),
-        ({"shots": [3]}, 0),
+        ({"rows": ["alfa+maml/conv4"]}, 4),
+        ({"rows": ["alfa+maml", "maml"], "shots": ["5"], "dataset": ["miniimagenet"]}, 4),
+        ({"backbone": ["conv4"], "dataset": ["tieredimagenet"]}, 12),
     ],
 )
-def test_cells_are_chosen_by_what_they_are(filters: dict, count: int) -> None:
-    assert len(select(TABLES["table1"].cells, **filters)) == count
+def test_cells_are_chosen_by_what_they_are(wanted: dict, count: int) -> None:
+    assert len(select(TABLE_1, wanted)) == count
 
 
-def test_a_cell_is_chosen_by_what_it_is_tested_on_and_by_its_points() -> None:
-    assert len(select(TABLES["tableE"].cells, datasets=["omniglot"])) == 5
-    assert len(select(TABLES["table8"].cells, shots=[10])) == 4
+@pytest.mark.parametrize(
+    ("table", "wanted", "count"),
+    [
+        ("tableE", {"dataset": ["omniglot"]}, 5),
+        ("table8", {"shots": ["10"]}, 4),
+        ("table6", {"rows": ["maml-alpha-per-step"]}, 2),
+        ("table6", {"rows": ["adaptive"]}, 8),
+        ("tableA", {"rows": ["multi"]}, 5),
+    ],
+)
+def test_rows_are_those_of_the_table(table: str, wanted: dict, count: int) -> None:
+    assert len(select([TABLES[table]], wanted)) == count
+
+
+@pytest.mark.parametrize(
+    ("tables", "wanted", "sentence"),
+    [
+        (["table1"], {"rows": ["maml", "alfa+mamml"]}, "Did you mean 'alfa+maml'?"),
+        (
+            ["table1"],
+            {"shots": ["3"]},
+            "--shots is '3', which no cell of table1 has; there are 1, 5",
+        ),
+        (["table3"], {"dataset": ["cub"]}, "there are none"),
+        (["tableC", "tableD"], {}, "tableC, tableD: all of the figures are quoted or repeated"),
+        (
+            ["table2", "table4"],
+            {"dataset": ["cub"], "shots": ["1"]},
+            "no cell of table2, table4 has all of --dataset cub, --shots 1",
+        ),
+    ],
+)
+def test_what_no_cell_has_is_a_sentence(tables: list[str], wanted: dict, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        select([TABLES[name] for name in tables], wanted)
+    assert sentence in str(caught.value)
 
 
 # --- how far it is
@@ -157,6 +200,22 @@ def test_what_was_trained_for_less_is_trained_further_to_the_same_figures(quick,
     assert measured(more, SINE).value == measured(unbroken, SINE).value
 
 
+def test_what_is_trained_further_keeps_its_earlier_result(quick) -> None:
+    job = quick()
+    reproduce([job])
+    reproduce([longer(job, 4)])
+    earlier = json.loads((job.path / "result-2.json").read_text())
+    assert earlier["num_iterations"] == 2
+
+
+def test_what_was_stopped_further_than_is_asked_for_now_is_tested_as_it_is(quick) -> None:
+    job = quick()
+    reproduce([longer(job, 4)])
+    (job.path / "result.json").unlink()
+    assert reproduce([job]).done == [job.name]
+    assert measured(job, SINE).num_iterations == 4
+
+
 def test_what_was_stopped_goes_on(quick) -> None:
     job = quick()
     reproduce([job])
@@ -187,17 +246,18 @@ def test_another_experiment_in_the_folder_is_left_alone(quick) -> None:
     assert look(job, SINE)[0] == State.DONE
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
 @pytest.mark.parametrize("name", ["config.toml", "result.json"])
-def test_a_damaged_folder_is_named_and_left_alone(quick, name: str) -> None:
+def test_a_damaged_folder_is_named_and_left_alone(quick, name: str, content: str) -> None:
     job = quick()
     reproduce([job])
-    (job.path / name).write_text("{")
+    (job.path / name).write_text(content)
     state, told = look(job, SINE)
     assert state == State.DAMAGED
     assert name in told
     assert measured(job, SINE) is None
     assert name in reproduce([job]).failed[job.name]
-    assert (job.path / name).read_text() == "{"
+    assert (job.path / name).read_text() == content
 
 
 def test_a_folder_in_use_is_passed_over(quick) -> None:
@@ -216,19 +276,36 @@ def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
 
     def fail(experiment, path, **options):
         if path == job.path:
-            raise RuntimeError("out of\nmemory")
+            raise RuntimeError("out of memory")
         return work(experiment, path, **options)
 
     monkeypatch.setattr(module, "train", fail)
     outcome = reproduce([job, second])
-    assert outcome == Outcome(
-        done=[second.name], failed={job.name: "RuntimeError('out of\\nmemory')"}
-    )
-    assert look(job, SINE) == (State.FAILED, "RuntimeError('out of\\nmemory')")
-    assert "Traceback" in (job.path / ".error.txt").read_text()
+    sentence = f"RuntimeError('out of memory'); what happened is in {job.error_file()}."
+    assert outcome == Outcome(done=[second.name], failed={job.name: sentence})
+    assert look(job, SINE) == (State.FAILED, sentence.removesuffix("."))
+    assert "Traceback" in job.error_file().read_text()
     monkeypatch.setattr(module, "train", work)
     assert reproduce([job]).done == [job.name]
     assert look(job, SINE)[0] == State.DONE
+
+
+def test_a_failure_is_forgotten_once_it_is_tried_again(quick, monkeypatch) -> None:
+    job = quick()
+
+    def fail(*args, **options):
+        raise DataError("not prepared.")
+
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "train", fail)
+    reproduce([job])
+    assert look(job, SINE) == (State.FAILED, "not prepared")
+    monkeypatch.setattr(module, "train", stop)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce([job])
+    assert look(job, SINE) == (State.NOT_RUN, "")
 
 
 def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
@@ -236,7 +313,7 @@ def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
     outcome = reproduce([job])
     assert "miniimagenet is not prepared" in outcome.failed[job.name]
     state, told = look(job, ACROSS)
-    assert (state, told) == (State.FAILED, outcome.failed[job.name])
+    assert (state, told) == (State.FAILED, outcome.failed[job.name].removesuffix("."))
 
 
 # --- other datasets
@@ -277,21 +354,57 @@ def test_a_test_of_a_shorter_training_does_not_count(quick) -> None:
     assert measured(longer(job, 3), ACROSS) is None
 
 
-def test_a_damaged_test_is_named(quick) -> None:
-    job = quick(ACROSS)
-    reproduce([job])
+def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick, tmp_path) -> None:
+    (omniglot,) = [c for c in TABLES["tableE"].cells if "omniglot/maml/" in c.id]
+    (job,) = plan_jobs([ACROSS, omniglot], tmp_path, quick=True)
+    reproduce([replace(job, cells=(omniglot,))])
     (job.path / "tests" / "cub.json").write_text("{")
     assert look(job, ACROSS)[0] == State.DAMAGED
-    assert "cub.json is damaged; remove it" in reproduce([job]).failed[job.name]
+    outcome = reproduce([job])
+    assert list(outcome.failed) == [ACROSS.id]
+    assert "cub.json is damaged; remove it" in outcome.failed[ACROSS.id]
+    assert look(job, omniglot)[0] == State.DONE
 
 
-def test_a_failure_in_a_test_is_not_one_of_the_training(quick, monkeypatch) -> None:
-    job = quick(ACROSS)
+def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(
+    quick, tmp_path, monkeypatch
+) -> None:
+    others = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
+    (job,) = plan_jobs([ACROSS, *others], tmp_path, quick=True)
+    work = module.judge
 
-    def fail(*args, **options):
-        raise DataError("cub is not prepared.")
+    def fail(run, **options):
+        if failing:
+            failing.pop()
+            raise DataError("cub is not prepared.")
+        return work(run, **options)
 
+    failing = [True]
     monkeypatch.setattr(module, "judge", fail)
-    assert reproduce([job]).failed == {job.name: "cub is not prepared."}
-    assert look(job, ACROSS) == (State.FAILED, "cub is not prepared.")
+    assert reproduce([job]).failed == {ACROSS.id: "cub is not prepared."}
+    assert look(job, ACROSS) == (State.FAILED, "cub is not prepared")
+    assert all(look(job, cell)[0] == State.DONE for cell in others)
     assert Run(job.path).read_result() is not None
+    assert reproduce([job]).done == [job.name]
+    assert look(job, ACROSS) == (State.DONE, "")
+
+
+# --- two at once
+
+
+def test_two_reproductions_at_once_run_every_model_once(tmp_path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from alfa.paper import TABLES, plan_jobs, reproduce\n"
+        "jobs = plan_jobs(TABLES['table8'].cells[:6], Path(sys.argv[1]), quick=True)\n"
+        "print(reproduce(jobs))\n"
+    )
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outcomes = [eval(worker.communicate()[0], {"Outcome": Outcome}) for worker in workers]
+    assert [outcome.failed for outcome in outcomes] == [{}, {}]
+    done = [name for outcome in outcomes for name in outcome.done]
+    assert len(done) == len(set(done)) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -18,16 +19,31 @@ from alfa.report.curves import Curve, draw, nice_ticks
         (5, 5, [5, 10]),
         (0, 0, [0, 1]),
         (-1, 1, [-1, -0.5, 0, 0.5, 1]),
+        (0.1, 0.1 + 1e-17, [0.1, 0.2]),
+        (0.1, 0.3, [0.1, 0.15, 0.2, 0.25, 0.3]),
     ],
 )
 def test_ticks_are_round_and_enclose_the_range(low, high, ticks) -> None:
-    assert nice_ticks(low, high) == pytest.approx(ticks)
+    assert nice_ticks(low, high) == ticks
+
+
+@pytest.mark.parametrize(
+    ("last", "ticks"),
+    [
+        (1, [0, 1]),
+        (2, [0, 1, 2]),
+        (12, [0, 5, 10, 15]),
+        (50_000, [0, 10_000, 20_000, 30_000, 40_000, 50_000]),
+    ],
+)
+def test_whole_numbers_have_whole_ticks(last, ticks) -> None:
+    assert nice_ticks(0, last, whole=True) == ticks
 
 
 def svg_of(curves: list[Curve]) -> ET.Element:
     text = str(draw(curves, x_title="iterations", y_title="accuracy <&>"))
     figure = ET.fromstring(text)
-    found = figure.find("svg")
+    found = figure.find("div/svg")
     assert found is not None
     return found
 
@@ -50,11 +66,18 @@ def test_a_single_point_is_a_dot_and_titles_are_escaped() -> None:
 
 
 def test_many_curves_are_told_apart() -> None:
-    svg = svg_of([Curve(str(n), ((0, 0.0), (1, float(n)))) for n in range(12)])
+    svg = svg_of([Curve(str(n), ((0, 0.0), (1, float(n)))) for n in range(24)])
     classes = [line.attrib["class"] for line in svg.findall("polyline")]
-    assert len(set(classes)) == 12
+    assert len(set(classes)) == 24
 
 
 def test_no_points_are_no_figure() -> None:
     assert draw([], x_title="", y_title="") == ""
     assert draw([Curve("a", ())], x_title="", y_title="") == ""
+    assert draw([Curve("a", ((1, math.nan),))], x_title="", y_title="") == ""
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    svg = svg_of([Curve("a", ((0, 1.0), (1, math.inf), (2, 3.0))), Curve("b", ())])
+    (line,) = svg.findall("polyline")
+    assert len(line.attrib["points"].split()) == 2

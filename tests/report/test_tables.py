@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -72,14 +73,32 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     assert r"\caption{Cats \& dogs. Below our figures those of the paper.}" in lines
     assert r"& \multicolumn{2}{c}{Pets} & \multicolumn{1}{c}{Wild} \\" in lines
     assert r"\multicolumn{4}{l}{4-CONV} \\" in lines
-    assert r"ALFA & $51.00 \pm 0.60$ &  &  \\" in lines
-    assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50$ & -- \\" in lines
+    assert r"ALFA & $51.00 \pm 0.60^{a}$ &  &  \\" in lines
+    assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{b}$ & -- \\" in lines
     assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
     assert lines.count(r"\midrule") == 2
-    assert r"LEO\_1 & " in latex(grid)
+    assert r"LEO\_1 &  &  & \textit{quick} \\" in lines
+    # Below the table, what there is to know of single figures.
+    assert lines[-3:-1] == [
+        r"\par\footnotesize $^{a}$ seeds 50.50, 51.50",
+        r"\par\footnotesize $^{b}$ quoted by the paper",
+    ]
 
 
 def test_what_is_quick_is_not_measured(grid: Grid) -> None:
     assert (grid.num_measured, grid.num_quick) == (1, 1)
     assert grid.column_groups == [("Pets", 2), ("Wild", 1)]
     assert [(group, len(rows)) for group, rows in grid.row_groups] == [("4-CONV", 2), ("others", 1)]
+
+
+def test_signs_of_the_formats_themselves_are_escaped(grid: Grid) -> None:
+    odd = replace(grid, rows=(Row("a|b", r"x^2 \cite{~}", (Box("1.00"),) * 3),))
+    assert r"| x^2 \cite{~}, a\|b | 1.00 |" in markdown(odd)
+    told = r"x\textasciicircum{}2 \textbackslash{}cite\{\textasciitilde{}\} & $1.00$"
+    assert told in latex(odd)
+
+
+def test_a_mark_for_every_note(grid: Grid) -> None:
+    boxes = tuple(Box("1.00", "2.00", "", (f"note {n}",)) for n in range(3))
+    many = replace(grid, rows=tuple(Row("", str(n), boxes) for n in range(2)))
+    assert latex(many).count(r"\par\footnotesize") == 3

@@ -12,8 +12,10 @@ import torch
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment
 from alfa.data import FewShot, ImageSet, Tasks
-from alfa.inner import Learner, plan_memory
+from alfa.inner import GB, Learner, plan_memory
 from alfa.train import evaluate
+from alfa.train.evaluate import stack_size
+from alfa.train.peak import PeakMemory
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
 _LONG = 6.0
@@ -46,14 +48,21 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     tasks = _tasks(experiment)
     learner = build_learner(experiment, tasks).to(device)
     outer, engine = experiment.outer, experiment.engine
-    task = _seconds_per_task(learner, tasks, device)
+    task, test_memory = _cost_of_task(learner, tasks, device)
     parameters = list(learner.meta_parameters())
     if not parameters:
-        return Speed(0.0, task, 0)
+        return Speed(0.0, task, test_memory)
     episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
-    plan = plan_memory(learner, episode, memory=engine.memory, tasks_at_once=engine.tasks_at_once)
+    plan = plan_memory(
+        learner,
+        episode,
+        memory=engine.memory,
+        tasks_at_once=engine.tasks_at_once,
+        budget=None if engine.memory_budget is None else int(engine.memory_budget * GB),
+    )
     learner.memory = plan.mode
-    optimizer = torch.optim.Adam(parameters, lr=1e-9)
+    # As small a rate as this leaves the learner as it is.
+    optimizer = torch.optim.Adam(parameters, lr=1e-12, fused=True)
 
     def iterate(tasks: Tasks) -> float:
         episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
@@ -66,12 +75,14 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
         _wait(device)
         return time.perf_counter() - began
 
-    return Speed(_extrapolated(experiment, tasks, iterate), task, plan.needed or 0)
+    memory = max(plan.needed or 0, test_memory)
+    return Speed(_extrapolated(experiment, tasks, iterate), task, memory)
 
 
 def _extrapolated(experiment: Experiment, tasks: Tasks, iterate: Callable[[Tasks], float]) -> float:
     """Seconds of an iteration; a long one's from smaller tasks, as time grows with the images."""
     if not isinstance(tasks, FewShot):
+        iterate(tasks)
         return _best(lambda: iterate(tasks))
     small = [_tasks(experiment, shot=shot, num_query=num_query) for shot, num_query in _SMALL]
     iterate(small[0])
@@ -84,8 +95,8 @@ def _extrapolated(experiment: Experiment, tasks: Tasks, iterate: Callable[[Tasks
     return first + per_shot * (tasks.shot - 1) + per_query * (tasks.num_query - 1)
 
 
-def _seconds_per_task(learner: Learner, tasks: Tasks, device: torch.device | str) -> float:
-    """Of an evaluation, which adapts to several tasks at once."""
+def _cost_of_task(learner: Learner, tasks: Tasks, device: torch.device | str) -> tuple[float, int]:
+    """Seconds for a task of an evaluation, which adapts to several at once, and its memory."""
 
     def run(num_tasks: int) -> float:
         began = time.perf_counter()
@@ -97,7 +108,11 @@ def _seconds_per_task(learner: Learner, tasks: Tasks, device: torch.device | str
     # The first two tasks of an evaluation find out how many fit, and are not typical.
     start = run(2)
     num_tasks = 2 + max(2, min(200, int(3 * _LONG / 10 / (start / 2))))
-    return max((run(num_tasks) - start) / (num_tasks - 2), 1e-9)
+    seconds = max((run(num_tasks) - start) / (num_tasks - 2), 1e-9)
+    episode = tasks.episode(0, num_tasks=1).to(device)
+    with PeakMemory() as peak:
+        learner(episode, order="none")
+    return seconds, peak.bytes * stack_size(peak.bytes)
 
 
 def _best(work: Callable[[], float], *, rounds: int = 3) -> float:

@@ -178,9 +178,10 @@ def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
         raise typer.Exit(2 if faults else 0)
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
+        anew = f"`alfa data prepare {name} --size {store.index.size} --force`"
+        how = anew if name in SOURCES else "the command that prepared it, and --force"
         raise DataError(
-            f"the prepared dataset {store.path} is damaged; make it anew with `alfa data prepare "
-            f"{name} --force`:{listed}"
+            f"the prepared dataset {store.path} is damaged; make it anew with {how}:{listed}"
         )
     _print(summary)
     typer.echo(f"all {len(store.index.classes)} checksums are right")
@@ -224,14 +225,16 @@ def download(
 
 def _raw(name: str) -> Path:
     """Where a dataset lies that the user gives no place for."""
+    from alfa.data._download import BY_HAND, DOWNLOADS
     from alfa.data._open import raw_path
     from alfa.errors import DataError
 
     path = raw_path(name)
     if not path.exists():
+        known = name in DOWNLOADS or name in BY_HAND
+        get = f"get {name} with `alfa data download {name}`, or " if known else ""
         raise DataError(
-            f"there is no {path}; get {name} with `alfa data download {name}`, or say where it "
-            f"is: `alfa data prepare {name} PATH`."
+            f"there is no {path}; {get}say where it is: `alfa data prepare {name} PATH`."
         )
     return path
 

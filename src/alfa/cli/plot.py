@@ -50,6 +50,7 @@ def rates(
 
         alfa plot rates runs/alfa --out rates.pdf --out rates.csv
     """
+    from alfa.errors import ConfigError
     from alfa.report.rates import boxes, comma_separated, used_rates
     from alfa.train.files import write_atomic
 
@@ -59,6 +60,8 @@ def rates(
     names: list[str | None] = list(dataset or ())
     for name in names or [None]:
         learner, tasks, title = _reopened(run, name)
+        if zoom > learner.num_steps:
+            raise ConfigError(f"--zoom is {zoom}, but the steps are 1 to {learner.num_steps}.")
         used = used_rates(learner, tasks, title=title, num_tasks=num_tasks)
         found.append(used.only(layer) if layer else used)
     for path in outputs:
@@ -142,10 +145,12 @@ def episode(
 
 def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str]:
     """The best model of a run, tasks for it, and what they are called."""
+    from alfa.cli.start import set_up
     from alfa.train import Run, on_dataset, reopen
 
     run = Run(path)
     trained = run.experiment()
+    set_up(trained, device="cpu", threads=None)
     own = trained.tasks.options.get("dataset")
     changes = on_dataset(dataset) if dataset is not None and dataset != own else []
     learner, tasks, _ = reopen(run, changes)
@@ -165,6 +170,5 @@ def _save(figure: Figure, path: Path) -> None:
     from alfa.report.page import image
     from alfa.train.files import write_atomic
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, image(figure, path.suffix.removeprefix(".")))
     typer.echo(f"written: {path}")

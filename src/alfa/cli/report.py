@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alfa.paper import Collection, FoundRun
+    from markupsafe import Markup
+
+    from alfa.paper import Collection, FoundRun, Table
     from alfa.report.paper_page import RunLine
     from alfa.report.tables import Grid
 
@@ -59,8 +62,14 @@ def report(
     for name in table or []:
         check_choice("--table", name.lower(), known)
     collection = collect(places, TABLES.values())
-    for problem in collection.problems:
-        typer.echo(f"alfa: cannot be read: {problem}", err=True)
+    if not collection.runs and not everything and not table:
+        listed = ", ".join(map(str, places))
+        raise DataError(
+            f"there is no run that can be read under {listed}; run `alfa reproduce` or `alfa "
+            "train` first, or show the paper's figures alone with --all."
+        )
+    options = [*(word for name in table or [] for word in ("--table", name))]
+    options += ["--all"] if everything else []
     for path in outputs:
         grids = [
             lay_out(found, collection, links_from=path.resolve().parent)
@@ -69,13 +78,14 @@ def report(
         ]
         if not everything and not table:
             grids = [grid for grid in grids if grid.num_measured or grid.num_quick]
-        content = _content(grids, collection, path, places)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, content.encode())
+        command = shlex.join(["alfa", "report", *map(str, places), *options, "--out", str(path)])
+        write_atomic(path, _content(grids, collection, path, command).encode())
         typer.echo(f"written: {path}")
+    for problem in collection.problems:
+        typer.echo(f"alfa: cannot be read: {problem}", err=True)
 
 
-def _content(grids: Sequence[Grid], collection: Collection, path: Path, places: list[Path]) -> str:
+def _content(grids: Sequence[Grid], collection: Collection, path: Path, command: str) -> str:
     """The file, in the format that its name asks for."""
     from alfa.report.tables import comma_separated, latex, markdown
 
@@ -87,34 +97,41 @@ def _content(grids: Sequence[Grid], collection: Collection, path: Path, places: 
         case ".tex":
             return "\n".join(latex(grid) for grid in grids)
         case _:
-            return _page(grids, collection, path, places)
+            return _page(grids, collection, path, command)
 
 
-def _page(grids: Sequence[Grid], collection: Collection, path: Path, places: list[Path]) -> str:
-    import os
-
-    from alfa.paper import TABLES, curves_of
-    from alfa.report.curves import Curve, draw
+def _page(grids: Sequence[Grid], collection: Collection, path: Path, command: str) -> str:
+    from alfa.paper import TABLES, link
     from alfa.report.paper_page import render
 
-    curves = {}
-    for grid in grids:
-        lines = []
-        metric = "val_accuracy"
-        for run in curves_of(TABLES[grid.name], collection):
-            metric = "val_accuracy" if "val_accuracy" in run.metrics[0] else "val_loss"
-            scale = 100 if metric == "val_accuracy" else 1
-            points = [
-                (float(record["iteration"]), scale * record[metric])
-                for record in run.metrics
-                if record.get(metric) is not None
-            ]
-            lines.append(Curve(f"{run.serves}, seed {run.experiment.seed}", tuple(points)))
-        title = "validation accuracy, %" if metric == "val_accuracy" else "validation loss"
-        curves[grid.name] = draw(lines, x_title="outer iterations", y_title=title)
-    runs = [_line(run, os.path.relpath(run.path, path.resolve().parent)) for run in collection.runs]
-    command = " ".join(["alfa report", *map(str, places), "--out", str(path)])
+    curves = {grid.name: _curves(TABLES[grid.name], collection) for grid in grids}
+    start = path.resolve().parent
+    runs = [_line(run, link(run.path, start)) for run in collection.runs]
     return render(grids, curves=curves, runs=runs, problems=collection.problems, command=command)
+
+
+def _curves(table: Table, collection: Collection) -> Markup:
+    """The learning curves of a table, a figure for each kind of tasks."""
+    from markupsafe import Markup
+
+    from alfa.paper import curves_of
+    from alfa.report.curves import Curve, draw
+
+    kinds: dict[str, list[Curve]] = {}
+    for run in curves_of(table, collection):
+        accurate = any("val_accuracy" in record for record in run.metrics)
+        metric, scale = ("val_accuracy", 100) if accurate else ("val_loss", 1)
+        points = [
+            (float(record["iteration"]), scale * record[metric])
+            for record in run.metrics
+            if record.get(metric) is not None
+        ]
+        tasks, _, title = str(run.serves).partition("/")
+        what = "validation accuracy, %" if accurate else "validation loss"
+        curve = Curve(f"{title}, seed {run.experiment.seed}", tuple(points))
+        kinds.setdefault(f"{tasks}: {what}", []).append(curve)
+    figures = (draw(lines, x_title="outer iterations", y_title=y) for y, lines in kinds.items())
+    return Markup().join(figures)
 
 
 def _line(run: FoundRun, link: str) -> RunLine:

@@ -65,55 +65,37 @@ def reproduce(
 
         alfa reproduce --all --quick
     """
+    from alfa.cli.start import check_device
     from alfa.errors import ConfigError
-    from alfa.paper import TABLES, estimate, plan_jobs
-    from alfa.paper import reproduce as run_jobs
+    from alfa.paper import TABLES, plan_jobs, select
 
-    names = list(TABLES) if everything else _names(tables or [])
-    if not names:
+    wanted = {
+        "dataset": dataset or [],
+        "shots": [str(count) for count in shots or []],
+        "rows": rows or [],
+        "backbone": backbone or [],
+    }
+    if not tables and not everything:
+        if any(wanted.values()) or only_list or dry_run:
+            raise ConfigError("name the tables that are meant, such as table1, or all with --all.")
         _overview(out, seeds=seeds, iterations=iterations, quick=quick, as_json=as_json)
         return
-    cells = _chosen(
-        names, datasets=dataset or [], shots=shots or [], rows=rows or [], backbones=backbone or []
-    )
+    if tables and everything:
+        raise ConfigError(f"--all means every table; leave it out, or {' '.join(tables)}.")
     if quick and iterations is not None:
         raise ConfigError("--quick has its own number of iterations; leave --iterations out.")
-    jobs = plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
+    names = list(TABLES) if everything else _names(tables or [])
+    cells = select([TABLES[name] for name in names], wanted)
+    check_device(device)
+    jobs = plan_jobs(
+        cells, out, num_seeds=seeds, num_iterations=_whole_epochs(iterations), quick=quick
+    )
     if only_list:
         _print_cells(cells, jobs, as_json=as_json)
-        return
-    from alfa.cli.progress import meter, show_training
-    from alfa.cli.start import set_up
-
-    def before(job: Job) -> None:
-        set_up(job.experiment, device=device, threads=threads)
-
-    with meter("reproduce", quiet=as_json) as shown:
-        if dry_run:
-            costs = estimate(
-                jobs,
-                out,
-                device=device,
-                before=before,
-                on_measured=lambda done, total: shown.update(
-                    "measuring", done, total, unit="experiments"
-                ),
-            )
-            _print_costs(jobs, costs, as_json=as_json)
-            return
-        shows = {job.name: show_training(shown, job.name, passing=True) for job in jobs}
-        outcome = run_jobs(
-            jobs,
-            device=device,
-            before=before,
-            on_progress=lambda job, progress: shows[job.name](progress),
-        )
-    _print_cells(cells, jobs, as_json=as_json)
-    for name, sentence in outcome.failed.items():
-        typer.echo(f"alfa: {name} failed: {sentence}", err=True)
-    for name in outcome.busy:
-        typer.echo(f"alfa: {name} is being run by another process.", err=True)
-    raise typer.Exit(1 if outcome.failed else 0)
+    elif dry_run:
+        _estimate(cells, jobs, out, device=device, threads=threads, as_json=as_json)
+    else:
+        _run(cells, jobs, device=device, threads=threads, as_json=as_json)
 
 
 def _names(tables: list[str]) -> list[str]:
@@ -123,28 +105,88 @@ def _names(tables: list[str]) -> list[str]:
     known = {name.lower(): name for name in TABLES}
     for name in tables:
         check_choice("TABLES", name.lower(), known)
-    return [known[name.lower()] for name in dict.fromkeys(tables)]
+    return list(dict.fromkeys(known[name.lower()] for name in tables))
 
 
-def _chosen(names: list[str], **filters: Any) -> list[Cell]:
-    from alfa.errors import ConfigError
-    from alfa.paper import TABLES, select
+def _whole_epochs(iterations: int | None) -> int | None:
+    """So many, or more to the end of an epoch: a run that is trained further later is then the
+    same as one that never stopped."""
+    from alfa.config import Outer
 
-    cells = [cell for name in names for cell in TABLES[name].cells]
-    chosen = select(cells, **filters)
-    if not chosen and not cells:
-        raise ConfigError(
-            f"{', '.join(names)}: its own figures are all quoted; nothing can be run."
+    if iterations is None:
+        return None
+    epoch = Outer().validate_every
+    rounded = -(-iterations // epoch) * epoch
+    if rounded != iterations:
+        typer.echo(
+            f"alfa: --iterations {iterations} is taken as {rounded}, whole epochs of {epoch}.",
+            err=True,
         )
-    if not chosen:
-        ids = [cell.id.split("/") for cell in cells]
-        rows, backbones = (sorted({parts[i] for parts in ids}) for i in (2, 3))
-        raise ConfigError(
-            f"no cell of {', '.join(names)} is meant by these options; there are the datasets "
-            f"{', '.join(sorted({d for cell in cells for d in cell.datasets}))}, the rows "
-            f"{', '.join(rows)} and the backbones {', '.join(backbones)}."
+    return rounded
+
+
+def _run(
+    cells: Sequence[Cell],
+    jobs: Sequence[Job],
+    *,
+    device: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    from alfa.cli.progress import meter, show_training
+    from alfa.cli.start import set_up
+    from alfa.paper import reproduce as run_jobs
+
+    places = {job.name: number for number, job in enumerate(jobs)}
+    try:
+        with meter("reproduce", quiet=as_json) as shown:
+            shows = {job.name: show_training(shown, job.name, passing=True) for job in jobs}
+
+            def before(job: Job) -> None:
+                set_up(job.experiment, device=device, threads=threads)
+                shown.update("models", places[job.name], len(jobs), unit="models")
+
+            outcome = run_jobs(
+                jobs,
+                device=device,
+                before=before,
+                on_progress=lambda job, progress: shows[job.name](progress),
+            )
+    except KeyboardInterrupt:
+        typer.echo("alfa: stopped; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    _print_cells(cells, jobs, as_json=as_json)
+    for name, sentence in outcome.failed.items():
+        typer.echo(f"alfa: {name} failed: {sentence}", err=True)
+    for name in outcome.busy:
+        typer.echo(f"alfa: {name} is being run by another process.", err=True)
+    raise typer.Exit(1 if outcome.failed else 0)
+
+
+def _estimate(
+    cells: Sequence[Cell],
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    device: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    from alfa.cli.progress import meter
+    from alfa.cli.start import set_up
+    from alfa.paper import estimate
+
+    with meter("measuring", quiet=as_json) as shown:
+        costs = estimate(
+            jobs,
+            out,
+            device=device,
+            before=lambda job: set_up(job.experiment, device=device, threads=threads),
+            on_measured=lambda done, total: shown.update("measuring", done, total, unit="models"),
         )
-    return chosen
+    _print_costs(jobs, costs, as_json=as_json)
+    for parts in dict.fromkeys(cell.missing for cell in cells if cell.missing):
+        typer.echo(f"alfa: some cells cannot be run yet: they need {parts}.", err=True)
 
 
 def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_json: bool) -> None:
@@ -200,6 +242,7 @@ def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
                 "note": note,
                 "published": cell.published.text,
                 "measured": _as_dict(measured(job, cell)),
+                "digits": 2 if cell.metric == "accuracy" else 3,
             }
         )
     return rows
@@ -233,15 +276,19 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
             str(row.get("seed", "-")),
             row["state"],
             row["published"],
-            "-" if found is None else _figure(found),
+            "-" if found is None else _figure(found, row["digits"]),
             "-" if found is None else f"{found['num_iterations']:,}",
         )
     wide_console().print(table)
     if quick:
         typer.echo("\nquick: these figures show that everything runs, and are no results.")
-    notes = dict.fromkeys(row["note"] for row in rows if row["note"])
-    for note in notes:
-        typer.echo(f"  - {note}")
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if row["note"]:
+            notes.setdefault(row["note"], []).append(row["id"])
+    for note, ids in notes.items():
+        others = f" and {len(ids) - 1} others" if ids[1:] else ""
+        typer.echo(f"  - {ids[0]}{others}: {note}")
 
 
 def _print_costs(jobs: Sequence[Job], costs: dict[str, Cost], *, as_json: bool) -> None:
@@ -267,7 +314,7 @@ def _print_costs(jobs: Sequence[Job], costs: dict[str, Cost], *, as_json: bool) 
                 job.name,
                 str(len(job.cells)),
                 ", ".join(datasets) or "-",
-                f"{job.experiment.outer.num_iterations:,}",
+                f"{job.experiment.outer.num_iterations:,}" if cost.trains else "-",
                 duration_text(cost.seconds),
                 f"{cost.memory / 1e9:.1f} GB",
             )
@@ -280,8 +327,8 @@ def _print_costs(jobs: Sequence[Job], costs: dict[str, Cost], *, as_json: bool) 
     )
 
 
-def _figure(found: dict[str, Any]) -> str:
+def _figure(found: dict[str, Any], digits: int) -> str:
     if found["is_quick"]:
         return "quick"
-    interval = "?" if found["interval"] is None else f"{found['interval']:.2f}"
-    return f"{found['value']:.2f} +- {interval}"
+    interval = "?" if found["interval"] is None else f"{found['interval']:.{digits}f}"
+    return f"{found['value']:.{digits}f} +- {interval}"

@@ -15,6 +15,17 @@ def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
     Raises:
         ConfigError: there is no such device on this machine.
     """
+    check_device(device)
+    # A perceptron's operations are smaller than the cost of sharing them.
+    set_threads(threads, small=experiment.model.name == "mlp")
+
+
+def check_device(device: str) -> None:
+    """Make sure that there is something to compute on.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
     try:
         torch.empty(1, device=device)
         usable = torch.device(device).type in ("cpu", "cuda", "mps")
@@ -27,5 +38,3 @@ def set_up(experiment: Experiment, *, device: str, threads: int | None) -> None:
         raise ConfigError(
             f"--device is {device!r}, which this machine does not have; it has {', '.join(known)}."
         )
-    # A perceptron's operations are smaller than the cost of sharing them.
-    set_threads(threads, small=experiment.model.name == "mlp")

@@ -33,6 +33,7 @@ class FewShot(Tasks):
         num_query: query images of each class.
         augment: training images are flipped left to right and moved at random; not for
             characters, which a flip changes.
+        val_way: classes of a validation task, where there are fewer than `way`.
 
     Raises:
         DataError: no split has enough classes and images; names all that are too small.
@@ -55,15 +56,18 @@ class FewShot(Tasks):
         shot: Count = 5,
         num_query: Count = 15,
         augment: bool = False,
+        val_way: Count | None = None,
     ) -> None:
         for key, value in (("way", way), ("shot", shot), ("num_query", num_query)):
             if value < 1:
                 raise ConfigError(f"`{key}` is {value}, but must be at least 1.")
+        if val_way is not None and not 1 <= val_way <= way:
+            raise ConfigError(f"`val_way` is {val_way}, but must be from 1 to `way`, {way}.")
         self.images, self.way, self.shot, self.num_query = images, way, shot, num_query
-        self.augment = augment
+        self.augment, self.val_way = augment, val_way
         self.input_shape, self.num_outputs = images.shape, way
         self._faults = {
-            split: _faults(images, split, way=way, num_examples=shot + num_query)
+            split: _faults(images, split, way=self.way_of(split), num_examples=shot + num_query)
             for split in SPLITS
         }
         if all(self._faults.values()):
@@ -72,6 +76,10 @@ class FewShot(Tasks):
         self._scale, self._shift = (
             values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
         )
+
+    def way_of(self, split: Split) -> int:
+        """Classes of a task of a split."""
+        return self.val_way if split == "val" and self.val_way is not None else self.way
 
     def signature(self) -> Signature:
         mean, std = self.images.mean, self.images.std
@@ -101,7 +109,7 @@ class FewShot(Tasks):
             indices = range(first, first + num_tasks)
             hands = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
         support_y, query_y = (
-            torch.arange(self.way).repeat_interleave(count).repeat(num_tasks, 1)
+            torch.arange(self.way_of(split)).repeat_interleave(count).repeat(num_tasks, 1)
             for count in (self.shot, self.num_query)
         )
         return Episode(
@@ -125,12 +133,12 @@ class FewShot(Tasks):
         """
         self.check(split)
         classes = self.images.splits[split]
-        num_examples = self.shot + self.num_query
-        chosen = np.empty((num_tasks, self.way), dtype=np.int64)
-        numbers = np.empty((num_tasks, self.way, num_examples), dtype=np.int64)
+        way, num_examples = self.way_of(split), self.shot + self.num_query
+        chosen = np.empty((num_tasks, way), dtype=np.int64)
+        numbers = np.empty((num_tasks, way, num_examples), dtype=np.int64)
         for task in range(num_tasks):
             rng = task_rng(seed, split, first + task)
-            chosen[task] = rng.choice(len(classes), self.way, replace=False)
+            chosen[task] = rng.choice(len(classes), way, replace=False)
             for label, c in enumerate(chosen[task]):
                 places = rng.choice(classes.count[c], num_examples, replace=False)
                 numbers[task, label] = classes.first[c] + places
@@ -156,6 +164,7 @@ class Images(FewShot):
         num_query: query images of each class.
         augment: training images are flipped and moved at random.
         seen_size: the side that images are brought to as they are drawn, to try things out.
+        val_way: classes of a validation task, where there are fewer than `way`.
 
     Raises:
         DataError: the dataset is not prepared, or too small for such tasks.
@@ -171,12 +180,15 @@ class Images(FewShot):
         num_query: Count = 15,
         augment: bool = False,
         seen_size: Count | None = None,
+        val_way: Count | None = None,
     ) -> None:
         images = open_images(dataset, size=size)
         if seen_size is not None:
             shape = (images.shape[0], seen_size, seen_size)
             images = images.like(shape, images.mean, images.std)
-        super().__init__(images, way=way, shot=shot, num_query=num_query, augment=augment)
+        super().__init__(
+            images, way=way, shot=shot, num_query=num_query, augment=augment, val_way=val_way
+        )
 
 
 def _faults(images: ImageSet, split: Split, *, way: int, num_examples: int) -> list[str]:

@@ -174,7 +174,10 @@ class _Job:
                 f"those in {self.path}, or with other options; make it anew with --force, or keep "
                 "both with --name."
             )
-        told = f"{self.place} is there already, with the same images; nothing was done"
+        told = (
+            f"{self.place} is there already, with images of the same names; nothing was done, and "
+            "--force makes it anew"
+        )
         self.on_progress(Progress(store.index.shape[0], store.index.shape[0], told))
         return store
 

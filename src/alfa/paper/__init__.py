@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from alfa.paper._base import Cell, Figure, Line, Quoted, Table
 from alfa.paper._collect import Collection, FoundRun, collect
-from alfa.paper._compare import curves_of, lay_out
+from alfa.paper._compare import curves_of, lay_out, link
 from alfa.paper._estimate import Cost, estimate
-from alfa.paper._job import Job, plan_jobs, select
+from alfa.paper._job import Job, plan_jobs
 from alfa.paper._reproduce import Outcome, reproduce
+from alfa.paper._select import select
 from alfa.paper._state import Measured, State, look, measured
 from alfa.paper._table1 import TABLE_1, TABLE_C
 from alfa.paper._table2 import TABLE_2, TABLE_E
@@ -49,6 +50,7 @@ __all__ = [
     "curves_of",
     "estimate",
     "lay_out",
+    "link",
     "look",
     "measured",
     "plan_jobs",

@@ -99,7 +99,7 @@ class Line:
     """A row or a column.
 
     Attributes:
-        key: what it is called on the command line.
+        key: what it is called in the names of cells and on the command line.
         title: what the paper calls it.
         group: what it stands under, with others.
     """

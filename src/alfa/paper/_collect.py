@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from alfa.errors import AlfaError
 from alfa.paper._base import Cell, Table
 from alfa.paper._job import MARK
 from alfa.train import Run
+from alfa.train.files import read_json
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class FoundRun:
         experiment: that was run.
         metrics: one record per validation.
         result: the test; None while it is being trained.
-        tests: on other datasets, by their names.
         serves: the model of the paper that it is, by name; None if it is none.
         is_quick: it shows that everything runs, and measures nothing.
     """
@@ -35,20 +34,8 @@ class FoundRun:
     experiment: Experiment
     metrics: Sequence[dict[str, Any]]
     result: dict[str, Any] | None
-    tests: dict[str, dict[str, Any]]
     serves: str | None
     is_quick: bool
-
-    def test_for(self, cell: Cell) -> dict[str, Any] | None:
-        """What measures a cell, unless the model was trained further since."""
-        if self.result is None:
-            return None
-        if cell.judged_on is None:
-            found: dict[str, Any] = self.result.get("ensemble", self.result["test"])
-            return found
-        test = self.tests.get(cell.judged_on)
-        current = test and test.get("num_iterations") == self.result["num_iterations"]
-        return test if current else None
 
 
 @dataclass
@@ -63,11 +50,15 @@ class Collection:
     runs: list[FoundRun] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
+    def note(self, problem: str) -> None:
+        """Keep what was found to be wrong later, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
     def serving(self, run: str) -> list[FoundRun]:
-        """The runs of a model of the paper, by seed; quick ones only where there are no others."""
+        """The runs of a model of the paper that are complete, quick ones only if all are."""
         found = [x for x in self.runs if x.serves == run and x.result is not None]
-        real = [x for x in found if not x.is_quick]
-        return sorted(real or found, key=lambda x: (x.experiment.seed, str(x.path)))
+        return [x for x in found if not x.is_quick] or found
 
 
 def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
@@ -82,16 +73,16 @@ def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
     for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
         try:
             collection.runs.append(_read(path, names))
-        except (AlfaError, OSError, ValueError, KeyError, TypeError) as error:
-            told = " ".join(str(error).split())
-            collection.problems.append(f"{path}: {told}")
+        except (AlfaError, OSError) as error:
+            collection.problems.append(f"{path}: {' '.join(str(error).split())}")
     return collection
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
     for path, folders, files in os.walk(folder):
         folders.sort()
-        if "config.toml" in files:
+        # A folder that holds runs may have a file of this name that is another program's.
+        if "config.toml" in files and ("metrics.jsonl" in files or "checkpoints" in folders):
             folders.clear()
             yield Path(path)
 
@@ -99,18 +90,14 @@ def _run_folders(folder: Path) -> Iterator[Path]:
 def _read(path: Path, names: _Names) -> FoundRun:
     run = Run(path)
     experiment = run.experiment()
-    mark = json.loads((path / MARK).read_text()) if (path / MARK).is_file() else {}
+    mark = read_json(path / MARK) or {}
     is_quick = bool(mark.get("is_quick"))
     return FoundRun(
         path=path,
         experiment=experiment,
         metrics=run.read_metrics(),
         result=run.read_result(),
-        tests={
-            file.stem: json.loads(file.read_text())
-            for file in sorted((path / "tests").glob("*.json"))
-        },
-        serves=mark["run"] if is_quick else names.of(experiment),
+        serves=mark.get("run") if is_quick else names.of(experiment),
         is_quick=is_quick,
     )
 

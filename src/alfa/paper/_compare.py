@@ -7,13 +7,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from alfa.errors import CheckpointError
 from alfa.paper._base import Cell, Entry, Quoted, Table
 from alfa.paper._collect import Collection, FoundRun
-from alfa.paper._state import Measured, measure
+from alfa.paper._state import Measured, measure, test_of
 from alfa.report.tables import Box, Grid, Row, Verdict
 
-# Whose plus-minus is an interval of the mean; elsewhere it is the spread of a single answer.
-_WITH_INTERVALS = ("table3", "table8")
+# Whose plus-minus is, or may be, an interval of the mean: Tables 3 and 8 say so, and those of
+# Table 2 are too small for what it is elsewhere, the spread of a single answer.
+_WITH_INTERVALS = ("table2", "table3", "table8")
 
 
 def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
@@ -44,54 +46,85 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
 
 
 def _notes(table: Table) -> tuple[str, ...]:
-    missing = dict.fromkeys(cell.missing for cell in table.cells if cell.missing)
-    return tuple(f"Its cells cannot be run yet: they need {parts}." for parts in missing)
+    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
+    missing = dict.fromkeys(cell.missing for cell in cells if cell.missing)
+    return tuple(f"Cells that cannot be run yet need {parts}." for parts in missing)
 
 
 def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     published = "" if entry.published is None else entry.published.text
     if isinstance(entry, Quoted):
         return Box(published, is_quoted=True)
-    if entry.missing:
-        return Box(published)
-    found = of_cell(entry, collection)
+    found = [] if entry.missing else of_cell(entry, collection)
     if not found:
         return Box(published, is_quoted=entry.quoted)
-    link = os.path.relpath(found[0].path, links_from)
+    first = link(found[0].path, links_from)
     if found[0].is_quick:
-        return Box(published, "quick", "quick", is_quoted=entry.quoted, link=link)
-    value, interval = mean_over_seeds(found)
-    notes = []
+        return Box(published, "quick", "quick", is_quoted=entry.quoted, link=first)
+    longest = max(x.num_iterations for x in found)
+    # Seeds that were trained for less would only blur the others.
+    counted = [x for x in found if x.num_iterations == longest]
+    value, interval = mean_over_seeds(counted)
     digits = 2 if entry.metric == "accuracy" else 3
-    if len(found) > 1:
-        notes.append(f"seeds {', '.join(f'{seed.value:.{digits}f}' for seed in found)}")
-    wanted = entry.experiment.outer.num_iterations
-    done = min(seed.num_iterations for seed in found)
+    notes = []
+    if len(counted) > 1:
+        notes.append(f"seeds {', '.join(f'{seed.value:.{digits}f}' for seed in counted)}")
+    if len(counted) < len(found):
+        notes.append(f"{len(found) - len(counted)} shorter seeds left out")
+    notes += _shortcomings(entry, counted)
     verdict = compare(entry, value, interval)
-    if trained_for_less(found, wanted):
-        notes.append(f"{done:,} of {wanted:,} iterations")
+    wanted = entry.experiment.outer.num_iterations
+    if counted[0].trains and longest < wanted:
+        notes.append(f"{longest:,} of {wanted:,} iterations")
         verdict = "shorter"
     spread = "" if interval is None else f" +- {interval:.{digits}f}"
-    return Box(published, f"{value:.{digits}f}{spread}", verdict, tuple(notes), entry.quoted, link)
+    text = f"{value:.{digits}f}{spread}"
+    return Box(published, text, verdict, tuple(notes), entry.quoted, first)
+
+
+def _shortcomings(cell: Cell, found: Sequence[Measured]) -> list[str]:
+    """What of the test was less than the cell's own."""
+    test = cell.experiment.test
+    num_tasks = min(x.num_tasks for x in found)
+    notes = [f"{num_tasks} of {test.num_tasks} test tasks"] if num_tasks < test.num_tasks else []
+    num_models = min(x.num_models for x in found)
+    # Where there is nothing to train, all models would be the same one.
+    if found[0].trains and num_models < test.ensemble:
+        notes.append(f"{num_models} of {test.ensemble} models")
+    return notes
+
+
+def link(path: Path, start: Path) -> str:
+    """The address of a folder, seen from another one."""
+    try:
+        return Path(os.path.relpath(path, start)).as_posix()
+    except ValueError:
+        # On Windows there is no way from one drive to another.
+        return path.as_uri()
 
 
 def of_cell(cell: Cell, collection: Collection) -> list[Measured]:
-    """What was measured for a cell, one for each seed."""
-    by_seed: dict[int, Measured] = {}
+    """What was measured for a cell, one for each seed.
+
+    Of several runs of a seed that counts which was trained for longest, then which was tested
+    most, then the newest.
+    """
+    by_seed: dict[int, tuple[tuple[int, int, int, float], Measured]] = {}
     for run in collection.serving(cell.run):
-        test = run.test_for(cell)
-        if test is not None and run.result is not None:
-            found = measure(cell, run.result, test, path=run.path, is_quick=run.is_quick)
-            best = by_seed.get(found.seed)
-            # Of two runs of one seed, the one that was trained for longer counts.
-            if best is None or found.num_iterations > best.num_iterations:
-                by_seed[found.seed] = found
-    return [by_seed[seed] for seed in sorted(by_seed)]
-
-
-def trained_for_less(found: Sequence[Measured], num_iterations: int) -> bool:
-    """Whether a training ended before so many iterations, if there was one."""
-    return any(x.trains and x.num_iterations < num_iterations for x in found)
+        assert run.result is not None
+        try:
+            test = test_of(run.path, cell, run.result)
+        except CheckpointError as error:
+            collection.note(str(error))
+            continue
+        if test is None:
+            continue
+        found = measure(cell, run.result, test, path=run.path, is_quick=run.is_quick)
+        age = (run.path / "result.json").stat().st_mtime
+        rank = (found.num_iterations, found.num_tasks, found.num_models, age)
+        if found.seed not in by_seed or rank > by_seed[found.seed][0]:
+            by_seed[found.seed] = rank, found
+    return [by_seed[seed][1] for seed in sorted(by_seed)]
 
 
 def mean_over_seeds(found: Sequence[Measured]) -> tuple[float, float | None]:
@@ -106,9 +139,9 @@ def mean_over_seeds(found: Sequence[Measured]) -> tuple[float, float | None]:
 def compare(cell: Cell, value: float, interval: float | None) -> Verdict:
     """Whether a figure is within, above or below what the paper has, for better or worse.
 
-    Both are means over tasks. Their difference is within chance if it is smaller than both
-    intervals together; where the paper gives no interval of the mean, it is taken to be as wide as
-    ours.
+    Both are means over tasks, so that chance explains a difference up to the root of the sum of
+    the squares of both intervals; where the paper gives no interval of the mean, it is taken to be
+    as wide as ours.
     """
     if interval is None:
         return ""

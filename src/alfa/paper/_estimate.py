@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
+import alfa
 from alfa.bench.speed import Speed, measure_speed
 from alfa.config import Experiment
+from alfa.errors import AlfaError
 from alfa.paper._job import Job
-from alfa.paper._state import State, look
+from alfa.paper._state import State, has_trained, look
 from alfa.train import Run
 from alfa.train.files import write_json
 
@@ -26,10 +29,12 @@ class Cost:
     Attributes:
         seconds: of training, validation and tests.
         memory: bytes that it needs beyond what the program itself takes.
+        trains: there is something to train.
     """
 
     seconds: float
     memory: int
+    trains: bool
 
 
 def estimate(
@@ -42,65 +47,78 @@ def estimate(
 ) -> dict[str, Cost]:
     """Costs by the names of jobs; what is done costs nothing.
 
-    Jobs that differ only in what does not change their speed, such as the dataset, are measured
-    once, and what was measured is kept.
+    Jobs that differ only in their data are measured once, and what was measured is kept.
 
     Args:
         jobs: to estimate.
         out: where measurements are kept.
         device: where to compute.
-        before: called before each measurement.
-        on_measured: is told how many of the measurements are made.
+        before: called before each job.
+        on_measured: is told how many of the jobs are estimated, and all of them.
     """
     left = [job for job in jobs if any(look(job, c)[0] != State.DONE for c in job.cells)]
-    by_kind = {_kind(job.experiment, device): job for job in reversed(left)}
-    speeds = _read(out / FILE)
-    for number, (kind, job) in enumerate(by_kind.items()):
-        on_measured(number, len(by_kind))
+    speeds, costs = _read(out / FILE), {}
+    for number, job in enumerate(left):
+        on_measured(number, len(left))
+        before(job)
+        kind = _kind(job.experiment, device)
         if kind not in speeds:
-            before(job)
             speeds[kind] = measure_speed(job.experiment, device=device)
-            out.mkdir(parents=True, exist_ok=True)
             write_json(out / FILE, {key: asdict(speed) for key, speed in speeds.items()})
-    on_measured(len(by_kind), len(by_kind))
-    return {job.name: _cost(job, speeds[_kind(job.experiment, device)]) for job in left}
+        costs[job.name] = cost_of(job, speeds[kind])
+    on_measured(len(left), len(left))
+    return costs
 
 
-def _cost(job: Job, speed: Speed) -> Cost:
-    experiment = job.experiment
-    outer, test = experiment.outer, experiment.test
-    done = _iterations_done(job)
+def cost_of(job: Job, speed: Speed) -> Cost:
+    """What is left to do of a job, given how fast it is."""
+    outer, test = job.experiment.outer, job.experiment.test
     num_iterations = outer.num_iterations if speed.iteration else 0
-    # The last validation of a run is at its end, whether or not an epoch ends there.
-    num_epochs = -(-num_iterations // outer.validate_every) - done // outer.validate_every
-    num_epochs = max(num_epochs, 0 if done else 1)
-    members = min(test.ensemble, max(1, -(-num_iterations // outer.validate_every)))
-    num_tests = 1 + (members if members > 1 else 0)
-    num_tests += members * sum(cell.judged_on is not None for cell in job.cells)
-    num_tasks = num_epochs * outer.num_val_tasks + num_tests * test.num_tasks
-    seconds = (num_iterations - done) * speed.iteration + num_tasks * speed.task
-    return Cost(max(seconds, 0.0), speed.memory)
+    num_epochs = max(1, -(-num_iterations // outer.validate_every))
+    done, is_tested = _progress(job)
+    seconds = max(num_iterations - done, 0) * speed.iteration
+    members = min(test.ensemble, num_epochs)
+    num_tests = members * sum(
+        cell.judged_on is not None and look(job, cell)[0] != State.DONE for cell in job.cells
+    )
+    if not is_tested:
+        num_tests += 1 + (members if members > 1 else 0)
+        # The last validation is at the end, whether or not an epoch ends there.
+        num_left = num_epochs - done // outer.validate_every
+        seconds += max(num_left, 0) * outer.num_val_tasks * speed.task
+    seconds += num_tests * test.num_tasks * speed.task
+    return Cost(seconds, speed.memory, trains=speed.iteration > 0)
 
 
-def _iterations_done(job: Job) -> int:
+def _progress(job: Job) -> tuple[int, bool]:
+    """Iterations that are done, and whether a training of that length is complete."""
     run = Run(job.path)
-    metrics = run.read_metrics() if run.exists else []
-    return int(metrics[-1]["iteration"]) if metrics else 0
+    try:
+        metrics = run.read_metrics() if run.exists else []
+        result = run.read_result() if run.exists else None
+    except AlfaError:
+        return 0, False
+    if result is not None:
+        wanted = job.experiment.outer.num_iterations
+        return int(result["num_iterations"]), has_trained(result, wanted)
+    return (int(metrics[-1]["iteration"]) if metrics else 0), False
 
 
 def _kind(experiment: Experiment, device: torch.device | str) -> str:
-    """What decides the speed of an experiment on a device."""
+    """What decides the speed of an experiment: all but its data, on this machine."""
     tasks = {k: v for k, v in experiment.tasks.options.items() if k != "dataset"}
     content = {
         "tasks": tasks,
         "model": experiment.model.model_dump(),
-        "init": experiment.init.name,
-        "rule": experiment.rule.name,
+        "init": experiment.init.model_dump(),
+        "rule": experiment.rule.model_dump(),
         "inner": experiment.inner.model_dump(),
         "num_tasks": experiment.outer.num_tasks,
         "engine": experiment.engine.model_dump(),
         "device": str(device),
-        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "machine": platform.node(),
+        "versions": [alfa.__version__, torch.__version__],
     }
     return json.dumps(content, sort_keys=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
 from alfa.paper._base import Cell
+from alfa.paper._methods import SIZES
 
-# In a run folder, the model of the paper that it is.
-MARK = "paper.json"
+# In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
+# folder with nothing else counts as empty.
+MARK = ".paper.json"
 # The smallest side that four times 2 x 2 pooling leaves something of.
 _QUICK_SIZE = 16
 
@@ -41,17 +43,18 @@ class Job:
         """Of the run, with its seed."""
         return f"{self.run}/{self.path.name}"
 
-    def judged_on(self, cell: Cell) -> str | None:
-        """The dataset whose tasks test the model for a cell, if not its own."""
-        if cell.judged_on is None or not self.is_quick:
-            return cell.judged_on
-        return _at_hand(cell.judged_on)
+    def judged_on(self, cell: Cell) -> tuple[str, int | None]:
+        """The other dataset whose tasks test the model for a cell, and its size."""
+        assert cell.judged_on is not None
+        size = SIZES[cell.judged_on]
+        if self.is_quick and not _is_at_hand(cell.judged_on, size):
+            return "strokes", None
+        return cell.judged_on, size
 
-    def test_file(self, cell: Cell) -> Path | None:
-        """Where the test on another dataset is kept."""
-        if cell.judged_on is None:
-            return None
-        return self.path / "tests" / f"{cell.judged_on}.json"
+    def error_file(self, cell: Cell | None = None) -> Path:
+        """Where is kept why training failed, or the test for a cell."""
+        name = "training" if cell is None else str(cell.judged_on)
+        return self.path / f".{name}.error.txt"
 
 
 def plan_jobs(
@@ -79,7 +82,9 @@ def plan_jobs(
     for seed in range(num_seeds):
         for run, its_cells in served.items():
             experiment = _variant(its_cells[0], seed, num_iterations, quick)
-            path = out / ("quick" if quick else "runs") / run / f"seed-{seed}"
+            # What is quick depends on the data at hand, and has a folder for each.
+            data = experiment.tasks.options.get("dataset", experiment.tasks.name)
+            path = out / (f"quick/{data}" if quick else "runs") / run / f"seed-{seed}"
             jobs.append(Job(run, path, experiment, tuple(its_cells), quick))
     return jobs
 
@@ -97,10 +102,11 @@ def _make_quick(content: dict[str, Any]) -> None:
     """Fewer and smaller images, fewer tasks and iterations; all else stays as it is."""
     tasks = content["tasks"]
     if tasks["name"] == "images":
-        dataset = _at_hand(tasks["dataset"])
-        size = {"size": _QUICK_SIZE} if dataset == "strokes" else {"seen_size": _QUICK_SIZE}
-        tasks.pop("size")
-        tasks.update(dataset=dataset, num_query=1, **size)
+        if _is_at_hand(tasks["dataset"], tasks["size"]):
+            tasks["seen_size"] = _QUICK_SIZE
+        else:
+            tasks |= {"dataset": "strokes", "size": _QUICK_SIZE}
+        tasks["num_query"] = 1
     else:
         tasks["num_query"] = 5
     content["outer"] |= {
@@ -109,42 +115,9 @@ def _make_quick(content: dict[str, Any]) -> None:
         "validate_every": 1,
         "num_val_tasks": 2,
     }
-    content["test"] = {
-        "num_tasks": 2,
-        "ensemble": min(2, content.get("test", {}).get("ensemble", 2)),
-    }
+    ensemble = min(2, content.get("test", {}).get("ensemble", 2))
+    content["test"] = {"num_tasks": 2, "ensemble": ensemble}
 
 
-def _at_hand(dataset: str) -> str:
-    return dataset if len(prepared().get(dataset, ())) == 1 else "strokes"
-
-
-def select(
-    cells: Sequence[Cell],
-    *,
-    datasets: Sequence[str] = (),
-    shots: Sequence[int] = (),
-    rows: Sequence[str] = (),
-    backbones: Sequence[str] = (),
-) -> list[Cell]:
-    """The cells that are meant; what is not given leaves all.
-
-    Args:
-        cells: to choose from.
-        datasets: trained or tested on.
-        shots: support examples of a class.
-        rows: the part of a cell's id that says what is compared, such as ``"alfa+maml"``.
-        backbones: such as ``"conv4"``.
-    """
-
-    def wanted(cell: Cell) -> bool:
-        _, _, row, backbone = cell.id.split("/")
-        tasks = cell.content.get("tasks", {})
-        return (
-            (not datasets or bool(set(datasets) & set(cell.datasets)))
-            and (not shots or tasks.get("shot", tasks.get("num_support")) in shots)
-            and (not rows or row in rows)
-            and (not backbones or backbone in backbones)
-        )
-
-    return [cell for cell in cells if wanted(cell)]
+def _is_at_hand(dataset: str, size: int) -> bool:
+    return size in prepared().get(dataset, ())

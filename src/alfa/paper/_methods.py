@@ -35,7 +35,16 @@ DATASETS = {
     "cub": "CUB",
     "omniglot": "Omniglot",
 }
-SIZES = {"miniimagenet": 84, "tieredimagenet": 84, "fc100": 32, "cifar-fs": 32}
+# The side of the images that each dataset is prepared with.
+SIZES = {
+    "miniimagenet": 84,
+    "tieredimagenet": 84,
+    "fc100": 32,
+    "cifar-fs": 32,
+    "cub": 84,
+    "omniglot": 28,
+}
+_NUM_VAL_CLASSES = {"miniimagenet": 16, "tieredimagenet": 97, "fc100": 20, "cifar-fs": 16}
 
 
 def setting(dataset: str, *, way: int, shot: int) -> str:
@@ -65,7 +74,10 @@ def classification(
     attenuated = method["init"]["name"] == "attenuated"
     # 4 tasks for 1-shot, 2 for 5-shot; the published L2F runs of ResNet12 have 2 for both.
     num_tasks = 4 if shot == 1 and not (backbone == "resnet12" and attenuated) else 2
+    # 20-way tasks cannot be made of the 16 validation classes of miniImageNet.
+    few = {"val_way": _NUM_VAL_CLASSES[dataset]} if way > _NUM_VAL_CLASSES[dataset] else {}
     return {
+        "preset": "default",
         "tasks": {
             "name": "images",
             "dataset": dataset,
@@ -73,6 +85,7 @@ def classification(
             "way": way,
             "shot": shot,
             "num_query": 15,
+            **few,
         },
         "model": {"name": backbone},
         **method,

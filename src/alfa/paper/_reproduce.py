@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError
 from alfa.paper._base import Cell
 from alfa.paper._job import MARK, Job
-from alfa.paper._state import ERROR, State, has_trained, look, read_test
+from alfa.paper._state import State, has_trained, look, look_at_training, read_test
 from alfa.train import Progress, Run, Work, judge, on_dataset, train
 from alfa.train.files import write_atomic, write_json
 
@@ -26,7 +29,7 @@ class Outcome:
         done: names of the jobs that are done now.
         skipped: names of those that were done before.
         busy: names of those that another process is running.
-        failed: names of those that failed, each with a sentence.
+        failed: names of jobs, or of single cells, that failed, each with a sentence.
     """
 
     done: list[str] = field(default_factory=list)
@@ -55,39 +58,88 @@ def reproduce(
     """
     outcome = Outcome()
     for job in jobs:
-        looks = [look(job, cell) for cell in job.cells]
-        if all(state == State.DONE for state, _ in looks):
+        if all(look(job, cell)[0] == State.DONE for cell in job.cells):
             outcome.skipped.append(job.name)
             continue
         try:
-            for state, told in looks:
-                if state in (State.DIFFERS, State.DAMAGED):
-                    raise CheckpointError(f"{told}.")
             before(job)
-            _run(job, device, partial(on_progress, job))
-            outcome.done.append(job.name)
+            is_new, failed = _run(job, device, partial(on_progress, job))
         except BusyError:
             outcome.busy.append(job.name)
         # A night's work does not end because one model cannot be trained.
         except Exception as error:
-            outcome.failed[job.name] = _note(job, error)
+            outcome.failed[job.name] = _sentence(error, job.error_file())
+        else:
+            outcome.failed |= failed
+            if not failed:
+                # Another process may have done it since it was looked at.
+                (outcome.done if is_new else outcome.skipped).append(job.name)
     return outcome
 
 
-def _run(job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]) -> None:
+def _run(
+    job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]
+) -> tuple[bool, dict[str, str]]:
+    """Train the model and test it for every cell.
+
+    Returns:
+        Whether there was something to do, and the cells whose tests failed, with a sentence.
+    """
     run = Run(job.path)
-    result = run.read_result() if run.exists else None
-    if result is None or not has_trained(result, job.experiment.outer.num_iterations):
-        resume = run.exists
-        result = train(
-            job.experiment, job.path, resume=resume, device=device, on_progress=on_progress
-        )
+    # One lock for all, so that nobody else does a part of it.
     with run.lock():
-        write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
+        result, is_new = _trained(job, run, device, on_progress)
+        failed = {}
         for cell in job.cells:
-            if cell.judged_on is not None and read_test(job, cell, result) is None:
-                _test_elsewhere(job, cell, result, device, on_progress)
-        (job.path / ERROR).unlink(missing_ok=True)
+            if cell.judged_on is None:
+                continue
+            try:
+                if read_test(job.path, cell, result) is None:
+                    is_new = True
+                    _test_elsewhere(job, cell, result, device, on_progress)
+                job.error_file(cell).unlink(missing_ok=True)
+            # A dataset that is not there does not keep from testing on the others.
+            except Exception as error:
+                failed[cell.id] = _noted(error, job.error_file(cell))
+    return is_new, failed
+
+
+def _trained(
+    job: Job, run: Run, device: torch.device | str, on_progress: Callable[[Progress], None]
+) -> tuple[dict[str, Any], bool]:
+    """The result of the training, and whether it had to be made."""
+    result = None
+    if run.exists:
+        state, told = look_at_training(job)
+        if state == State.DIFFERS:
+            raise CheckpointError(f"{told}.")
+        result = run.read_result()
+    if result is not None and has_trained(result, job.experiment.outer.num_iterations):
+        return result, False
+    job.error_file().unlink(missing_ok=True)
+    write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
+    try:
+        result = train(
+            _no_shorter(job, run),
+            job.path,
+            resume=run.exists,
+            device=device,
+            lock=False,
+            on_progress=on_progress,
+        )
+    except Exception as error:
+        _noted(error, job.error_file())
+        raise
+    return result, True
+
+
+def _no_shorter(job: Job, run: Run) -> Experiment:
+    """The experiment; where a run that was stopped is further than is asked for, as far as that."""
+    metrics = run.read_metrics() if run.exists else []
+    done = metrics[-1]["iteration"] if metrics else 0
+    outer = job.experiment.outer
+    outer = outer.model_copy(update={"num_iterations": max(outer.num_iterations, done)})
+    return job.experiment.model_copy(update={"outer": outer})
 
 
 def _test_elsewhere(
@@ -97,9 +149,7 @@ def _test_elsewhere(
     device: torch.device | str,
     on_progress: Callable[[Progress], None],
 ) -> None:
-    path, dataset = job.test_file(cell), job.judged_on(cell)
-    assert path is not None
-    assert dataset is not None
+    dataset, size = job.judged_on(cell)
     count = result["num_iterations"]
 
     def on_tasks(done: int, total: int) -> None:
@@ -107,23 +157,30 @@ def _test_elsewhere(
 
     found, _ = judge(
         Run(job.path),
-        changes=on_dataset(dataset),
+        changes=on_dataset(dataset, size=size),
         checkpoint="ensemble",
         device=device,
         on_tasks=on_tasks,
     )
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, {**found.as_dict(), "dataset": dataset, "num_iterations": count})
+    content = {**found.as_dict(), "dataset": dataset, "num_iterations": count}
+    write_json(job.path / "tests" / f"{cell.judged_on}.json", content)
 
 
-def _note(job: Job, error: Exception) -> str:
+def _noted(error: Exception, file: Path) -> str:
     """Keep what went wrong in the run folder, and say it in a sentence."""
-    known = isinstance(error, AlfaError | OSError)
-    sentence = " ".join((str(error) if known else repr(error)).split())
-    details = "" if known else "".join(traceback.format_exception(error))
-    try:
-        job.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(job.path / ERROR, f"{sentence}\n{details}".encode())
-    except OSError:
-        pass  # The sentence is told in any case.
+    sentence = _sentence(error, file)
+    details = "" if _is_known(error) else "".join(traceback.format_exception(error))
+    # The sentence is told in any case.
+    with contextlib.suppress(OSError):
+        write_atomic(file, f"{sentence}\n{details}".encode())
     return sentence
+
+
+def _sentence(error: Exception, file: Path) -> str:
+    if _is_known(error):
+        return " ".join(str(error).split())
+    return f"{' '.join(repr(error).split())}; what happened is in {file}."
+
+
+def _is_known(error: Exception) -> bool:
+    return isinstance(error, AlfaError | OSError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,9 +11,10 @@ from alfa.errors import AlfaError, CheckpointError
 from alfa.paper._base import Cell
 from alfa.paper._job import Job
 from alfa.train import Run
+from alfa.train.files import read_json
 
-# Hidden, so that the folder still counts as empty.
-ERROR = ".error.txt"
+# What every test of a trained model on another dataset has.
+_TEST_KEYS = {"accuracy", "accuracy_interval", "num_tasks", "num_iterations"}
 
 
 class State(StrEnum):
@@ -61,27 +61,39 @@ class Measured:
 
 
 def look(job: Job, cell: Cell) -> tuple[State, str]:
-    """How far a cell is, and a sentence where there is more to say."""
+    """How far a cell is, and a few words where there is more to say."""
     run = Run(job.path)
     if run.is_busy:
         return State.RUNNING, f"{job.path} is in use by another process"
-    if not run.exists:
-        return _failed(job) or (State.NOT_RUN, "")
     try:
-        stored = run.experiment()
-        result = run.read_result()
-        test = read_test(job, cell, result)
-    except AlfaError as error:
+        if not run.exists:
+            return _failed(job.error_file()) or (State.NOT_RUN, "")
+        state, told = look_at_training(job)
+        if state != State.DONE or cell.judged_on is None:
+            return state, told
+        if read_test(job.path, cell, run.read_result()) is None:
+            not_tested = (State.STOPPED, f"trained, but not tested on {cell.judged_on}")
+            return _failed(job.error_file(cell)) or not_tested
+    except (AlfaError, OSError) as error:
         return State.DAMAGED, str(error).removesuffix(".")
-    if stored.fingerprint() != job.experiment.fingerprint():
+    return State.DONE, ""
+
+
+def look_at_training(job: Job) -> tuple[State, str]:
+    """How far the model of a job is, whose folder is there.
+
+    Raises:
+        AlfaError: the folder cannot be read.
+    """
+    run = Run(job.path)
+    if run.experiment().fingerprint() != job.experiment.fingerprint():
         return State.DIFFERS, f"{job.path} holds another experiment; move it away to run the cell"
+    result = run.read_result()
     if result is None:
-        return _failed(job) or (State.STOPPED, "")
+        return _failed(job.error_file()) or (State.STOPPED, "")
     if not has_trained(result, job.experiment.outer.num_iterations):
         done = result["num_iterations"]
         return State.SHORTER, f"{done:,} of {job.experiment.outer.num_iterations:,} iterations"
-    if cell.judged_on is not None and test is None:
-        return _failed(job) or (State.STOPPED, f"trained, but not tested on {cell.judged_on}")
     return State.DONE, ""
 
 
@@ -97,13 +109,37 @@ def measured(job: Job, cell: Cell) -> Measured | None:
         result = run.read_result() if run.exists else None
         if result is None or run.experiment().fingerprint() != job.experiment.fingerprint():
             return None
-        other = read_test(job, cell, result)
-    except AlfaError:
+        test = test_of(job.path, cell, result)
+    except (AlfaError, OSError):
         return None
-    test = other if cell.judged_on is not None else result.get("ensemble", result["test"])
     if test is None:
         return None
     return measure(cell, result, test, path=job.path, is_quick=job.is_quick)
+
+
+def test_of(path: Path, cell: Cell, result: dict[str, Any]) -> dict[str, Any] | None:
+    """What measures a cell: a part of the result, or a test on another dataset."""
+    if cell.judged_on is not None:
+        return read_test(path, cell, result)
+    found: dict[str, Any] = result.get("ensemble", result["test"])
+    return found
+
+
+def read_test(path: Path, cell: Cell, result: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The test of a model on another dataset, unless it was trained further since.
+
+    Raises:
+        CheckpointError: there is a file, but it is none of ours.
+    """
+    if cell.judged_on is None or result is None:
+        return None
+    file = path / "tests" / f"{cell.judged_on}.json"
+    content = read_json(file)
+    if content is None:
+        return None
+    if not content.keys() >= _TEST_KEYS:
+        raise CheckpointError(f"{file} is damaged; remove it to have it written again.")
+    return content if content["num_iterations"] == result["num_iterations"] else None
 
 
 def measure(
@@ -136,18 +172,7 @@ def measure(
     )
 
 
-def read_test(job: Job, cell: Cell, result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The test of a trained model on another dataset, unless it was trained further since."""
-    path = job.test_file(cell)
-    if path is None or not path.is_file() or result is None:
+def _failed(file: Path) -> tuple[State, str] | None:
+    if not file.is_file():
         return None
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except ValueError:
-        raise CheckpointError(f"{path} is damaged; remove it to have it written again.") from None
-    return content if content["num_iterations"] == result["num_iterations"] else None
-
-
-def _failed(job: Job) -> tuple[State, str] | None:
-    path = job.path / ERROR
-    return (State.FAILED, path.read_text().splitlines()[0]) if path.is_file() else None
+    return State.FAILED, file.read_text(encoding="utf-8").partition("\n")[0].removesuffix(".")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
 _WIDTH, _HEIGHT = 640, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 8, 10, 34
-# The page defines so many colours; with more curves they come again, dashed.
-NUM_COLORS = 6
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 10, 34
+# The page defines so many colours; with more curves they come again, in other dashes.
+NUM_COLORS, NUM_DASHES = 6, 4
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,15 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
         x_title: below the figure.
         y_title: above it.
     """
-    points = [point for curve in curves for point in curve.points]
-    if not points:
+    # A validation that was not finite has no place in a figure.
+    finite = [
+        replace(curve, points=tuple(p for p in curve.points if all(map(math.isfinite, p))))
+        for curve in curves
+    ]
+    curves = [curve for curve in finite if curve.points]
+    if not curves:
         return Markup()
+    points = [point for curve in curves for point in curve.points]
     last = max(x for x, _ in points)
     ticks = nice_ticks(min(y for _, y in points), max(y for _, y in points))
     bottom, top = ticks[0], ticks[-1]
@@ -54,13 +60,13 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{level}" y2="{level}"/>')
         place_of_text = f'x="{_LEFT - 6}" y="{level}" dy="4" text-anchor="end"'
         parts.append(f'<text class="tick" {place_of_text}>{tick:g}</text>')
-    for tick in nice_ticks(0, last):
+    # Iterations are whole numbers.
+    for tick in nice_ticks(0, last, whole=True):
         if tick <= last:
             across = place(tick, bottom).split(",")[0]
-            label = f"{tick:,.0f}"
             parts.append(
                 f'<text class="tick" x="{across}" y="{_HEIGHT - 16}" text-anchor="middle">'
-                f"{label}</text>"
+                f"{tick:,.0f}</text>"
             )
     parts.append(
         f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 2}" text-anchor="end">'
@@ -79,21 +85,34 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
     )
     return Markup(
         f'<figure class="curves"><figcaption>{escape(y_title)}</figcaption>'
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(y_title)}">'
-        f'{"".join(parts)}</svg><div class="legend">{legend}</div></figure>'
+        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(y_title)}">{"".join(parts)}</svg></div>'
+        f'<div class="legend">{legend}</div></figure>'
     )
 
 
 def _class(number: int) -> str:
-    dashed = " dashed" if number // NUM_COLORS % 2 else ""
-    return f"curve c{number % NUM_COLORS}{dashed}"
+    dash = number // NUM_COLORS % NUM_DASHES
+    return f"curve c{number % NUM_COLORS}{f' d{dash}' if dash else ''}"
 
 
-def nice_ticks(low: float, high: float, *, count: int = 5) -> list[float]:
-    """Round numbers that enclose a range."""
-    step = (high - low) / count or abs(high) or 1.0
-    unit = 10 ** math.floor(math.log10(step))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= step)
-    first = math.floor(low / step)
-    last = max(math.ceil(high / step), first + 1)
-    return [number * step for number in range(first, last + 1)]
+def nice_ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:
+    """Round numbers that enclose a range.
+
+    Args:
+        low: its lower end.
+        high: its upper end.
+        count: about how many steps there are.
+        whole: they are whole numbers.
+    """
+    width = high - low
+    # What differs by rounding only is the same.
+    step = width / count if width > 1e-9 * abs(high) else abs(high) or 1.0
+    step = max(step, 1.0) if whole else step
+    unit = 10.0 ** math.floor(math.log10(step))
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(unit * factor for factor in factors if unit * factor >= step * (1 - 1e-9))
+    first = math.floor(low / step + 1e-9)
+    last = max(math.ceil(high / step - 1e-9), first + 1)
+    # Not 0.30000000000000004
+    return [round(number * step, 12) for number in range(first, last + 1)]

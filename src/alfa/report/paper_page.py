@@ -43,11 +43,11 @@ class RunLine:
 
 
 VERDICTS: Mapping[Verdict, str] = {
-    "within": "within the published figure's interval",
-    "above": "above it",
-    "below": "below it",
+    "within": "no further from the published figure than chance explains",
+    "above": "above it by more",
+    "below": "below it by more",
     "shorter": "trained for less than the paper",
-    "quick": "no result, everything runs",
+    "quick": "no result: it only shows that everything runs",
 }
 
 
@@ -84,6 +84,7 @@ def render(
         runs=runs,
         problems=problems,
         counts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
+        num_measured=sum(grid.num_measured for grid in grids),
         verdicts=VERDICTS,
         command=command,
         version=alfa.__version__,

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from alfa.data import Split, Tasks
-from alfa.errors import ConfigError
+from alfa.errors import ConfigError, did_you_mean
 from alfa.inner import Learner
 from alfa.report.plots import COLORS, STYLE
 from alfa.types import Layers
@@ -53,15 +53,17 @@ class UsedRates:
         Raises:
             ConfigError: there is no such layer.
         """
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in self.layers):
+                raise ConfigError(
+                    f"no layer is called {pattern}; there are {', '.join(self.layers)}."
+                    f"{did_you_mean(pattern, self.layers)}"
+                )
         kept = [
             number
             for number, name in enumerate(self.layers)
             if any(fnmatchcase(name, pattern) for pattern in patterns)
         ]
-        if not kept:
-            raise ConfigError(
-                f"no layer is called {' or '.join(patterns)}; there are {', '.join(self.layers)}."
-            )
         names = tuple(self.layers[number] for number in kept)
         return UsedRates(self.title, names, self.alpha[:, :, kept], self.beta[:, :, kept])
 
@@ -125,7 +127,8 @@ def bands(rates: UsedRates) -> Figure:
         for row, name, color in zip(panels, ("alpha", "beta"), COLORS[1:3], strict=True):
             for number, axes in enumerate(row):
                 per_task = getattr(rates, name)[:, :, number]
-                low, middle, high = np.quantile(per_task, [0.05, 0.5, 0.95], axis=1)
+                levels = [_TAIL / 100, 0.5, 1 - _TAIL / 100]
+                low, middle, high = np.quantile(per_task, levels, axis=1)
                 axes.fill_between(steps, low, high, color=color, alpha=0.25, linewidth=0)
                 axes.plot(steps, middle, color=color, marker="o", markersize=3, linewidth=1.4)
                 axes.ticklabel_format(useOffset=False)

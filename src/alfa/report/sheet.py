@@ -50,16 +50,17 @@ def contact_sheet(
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
     (classes,), _ = tasks.draw(index, num_tasks=1, split=split, seed=seed)
     names = [tasks.images.splits[split].names[number] for number in classes]
-    support, query = (_pixels(tasks, x[0]) for x in (episode.support_x, episode.query_x))
+    way = tasks.way_of(split)
+    support, query = (_pixels(tasks, x[0], way) for x in (episode.support_x, episode.query_x))
     rows = [_Row(name, *images) for name, *images in zip(names, support, query, strict=True)]
     if predictions is not None:
-        guesses = predictions.reshape(tasks.way, -1).tolist()
+        guesses = predictions.reshape(tasks.way_of(split), -1).tolist()
         rows = [
             replace(row, name=f"{number + 1}: {row.name}", marks=_marks(number, guesses[number]))
             for number, row in enumerate(rows)
         ]
     title = (
-        f"{tasks.images.name}, {split} split: {tasks.way}-way {tasks.shot}-shot, "
+        f"{tasks.images.name}, {split} split: {tasks.way_of(split)}-way {tasks.shot}-shot, "
         f"{tasks.num_query} queries per class"
     )
     told = ", ".join(filter(None, [note, f"episode {index}, seed {seed}"]))
@@ -84,14 +85,14 @@ def _marks(own: int, guesses: Sequence[int]) -> list[str]:
     return ["" if guess == own else str(guess + 1) for guess in guesses]
 
 
-def _pixels(tasks: FewShot, x: Tensor) -> np.ndarray:
+def _pixels(tasks: FewShot, x: Tensor, way: int) -> np.ndarray:
     """Inputs as they were before normalisation, ``[way, image, height, width, 3]``."""
     mean, std = (np.reshape(v, (-1, 1, 1)) for v in (tasks.images.mean, tasks.images.std))
     values = np.clip(x.double().numpy() * std + mean, 0, 1)
     pixels: np.ndarray = np.round(255 * values).astype(np.uint8)
     # More than three channels can only be shown in part.
     colours = pixels[:, :3] if pixels.shape[1] >= 3 else pixels[:, :1].repeat(3, axis=1)
-    return colours.transpose(0, 2, 3, 1).reshape(tasks.way, -1, *pixels.shape[2:], 3)
+    return colours.transpose(0, 2, 3, 1).reshape(way, -1, *pixels.shape[2:], 3)
 
 
 class _Sheet:

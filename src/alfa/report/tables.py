@@ -42,6 +42,10 @@ class Row:
     title: str
     boxes: tuple[Box, ...]
 
+    @property
+    def has_results(self) -> bool:
+        return any(box.measured and box.verdict != "quick" for box in self.boxes)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -106,12 +110,16 @@ def markdown(grid: Grid) -> str:
     """A heading, and a table with the measured figure in bold before the published one."""
     about = " ".join([grid.about, *grid.notes])
     lines = [f"## {grid.label}: {grid.title}", "", about, ""]
-    lines.append(f"| | {' | '.join(_column_titles(grid))} |")
+    lines.append(f"| | {' | '.join(map(_markdown_text, _column_titles(grid)))} |")
     lines.append(f"| --- |{' --- |' * len(grid.columns)}")
     for row in grid.rows:
         cells = " | ".join(_markdown_box(box) for box in row.boxes)
-        lines.append(f"| {_row_title(row)} | {cells} |")
+        lines.append(f"| {_markdown_text(_row_title(row))} | {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def _markdown_text(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _markdown_box(box: Box) -> str:
@@ -139,12 +147,17 @@ def comma_separated(grids: Sequence[Grid]) -> str:
 
 
 def latex(grid: Grid) -> str:
-    r"""A ``table`` for the package booktabs, with the measured figure above the published one."""
+    r"""A ``table`` for the package booktabs, with the measured figure above the published one.
+
+    What there is to know of a figure, such as that it is quoted or was trained for less, stands
+    below the table.
+    """
     titles = " & ".join(_tex(title) for _, title in grid.columns)
     head = [f"    & {titles} \\\\"]
     if any(group for group, _ in grid.columns):
         spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(group)}}}" for group, n in grid.column_groups]
         head.insert(0, f"    & {' & '.join(spans)} \\\\")
+    marks = _Marks()
     body: list[str] = []
     for group, rows in grid.row_groups:
         if body:
@@ -152,8 +165,12 @@ def latex(grid: Grid) -> str:
         if group:
             body.append(rf"    \multicolumn{{{len(grid.columns) + 1}}}{{l}}{{{_tex(group)}}} \\")
         for row in rows:
-            ours = [rf"${_signs(box.measured)}$" if box.measured else "" for box in row.boxes]
-            theirs = [rf"${_signs(box.published)}$" if box.published else "--" for box in row.boxes]
+            ours = [_tex_figure(box.measured, marks.of(*box.notes)) for box in row.boxes]
+            theirs = [
+                _tex_figure(box.published, marks.of(*["quoted by the paper"] * box.is_quoted))
+                or "--"
+                for box in row.boxes
+            ]
             if any(ours):
                 body.append(f"    {_tex(row.title)} & {' & '.join(ours)} \\\\")
                 body.append(f"    \\quad published & {' & '.join(theirs)} \\\\")
@@ -171,16 +188,48 @@ def latex(grid: Grid) -> str:
         *body,
         r"    \bottomrule",
         r"  \end{tabular}",
+        *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in marks.known.items()),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _signs(text: str) -> str:
-    return text.replace("+-", r"\pm").replace("%", r"\%")
+class _Marks:
+    """Letters for notes, the same one for the same note."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def of(self, *notes: str) -> str:
+        found = []
+        for note in notes:
+            number = len(self.known)
+            found.append(self.known.setdefault(note, _letters(number)))
+        return ",".join(found)
 
 
-_ESCAPES = str.maketrans({c: f"\\{c}" for c in "%&#_$"})
+def _letters(number: int) -> str:
+    first, last = divmod(number, 26)
+    return (_letters(first - 1) if first else "") + chr(ord("a") + last)
+
+
+def _tex_figure(text: str, marks: str) -> str:
+    if not text:
+        return ""
+    raised = rf"^{{{marks}}}" if marks else ""
+    if not text[0].isdigit():
+        return rf"\textit{{{_tex(text)}}}" + (f"${raised}$" if raised else "")
+    return "$" + text.replace("+-", r"\pm") + raised + "$"
+
+
+_ESCAPES = str.maketrans(
+    {
+        **{c: f"\\{c}" for c in "%&#_${}"},
+        "\\": r"\textbackslash{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+    }
+)
 
 
 def _tex(text: str) -> str:

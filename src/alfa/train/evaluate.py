@@ -187,7 +187,7 @@ def _judged(
         with without_dropout(learner.model), peak or nullcontext():
             outcome = learner(episode, num_steps=num_steps, order="none")
         if peak is not None:
-            at_once = max(1, min(_MOST_TASKS, _MOST_BYTES // max(peak.bytes, 1)))
+            at_once = stack_size(peak.bytes)
         check_finite(
             outcome.adapted.support_losses,
             outcome.query_losses,
@@ -201,6 +201,11 @@ def _judged(
         first += count
         on_tasks(first)
     return Judged(torch.cat(outputs), torch.cat(targets), torch.cat(losses))
+
+
+def stack_size(task_bytes: int) -> int:
+    """How many tasks are adapted to at once, by the memory that one takes."""
+    return max(1, min(_MOST_TASKS, _MOST_BYTES // max(task_bytes, 1)))
 
 
 def _mean_and_interval(values: Tensor) -> tuple[float, float | None]:
@@ -225,7 +230,13 @@ def judged_tasks(tasks: Tasks, own: Signature) -> Tasks:
     if isinstance(tasks, FewShot) and own.mean:
         # A model keeps its training set's normalisation when it is tested elsewhere.
         images = tasks.images.like(own.input_shape, own.mean, own.std)
-        tasks = FewShot(images, way=tasks.way, shot=tasks.shot, num_query=tasks.num_query)
+        tasks = FewShot(
+            images,
+            way=tasks.way,
+            shot=tasks.shot,
+            num_query=tasks.num_query,
+            val_way=tasks.val_way,
+        )
     fits = tasks.num_outputs == own.num_outputs or (
         # The linear layer has an output for each class; some of them may stay unused.
         tasks.loss == "cross_entropy" and tasks.num_outputs < own.num_outputs

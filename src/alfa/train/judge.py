@@ -85,7 +85,12 @@ def reopen(run: Run, changes: Sequence[str] = ()) -> tuple[Learner, Tasks, Exper
     return build_learner(trained, signature), tasks, changed
 
 
-def on_dataset(dataset: str) -> list[str]:
-    """The changes to a run's tasks that take their images from another dataset."""
-    # The size of the images trained on says nothing about those of another dataset.
-    return [f"tasks.dataset={dataset}", "tasks.size=none"]
+def on_dataset(dataset: str, *, size: int | None = None) -> list[str]:
+    """The changes to a run's tasks that take their images from another dataset.
+
+    Args:
+        dataset: its name.
+        size: in which it was prepared; by default the only one. The size of the images trained on
+            says nothing about those of another dataset.
+    """
+    return [f"tasks.dataset={dataset}", f"tasks.size={'none' if size is None else size}"]

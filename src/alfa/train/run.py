@@ -11,6 +11,7 @@ result.json                 the test, when training is complete
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,7 +28,12 @@ from alfa.errors import BusyError, CheckpointError
 from alfa.lock import try_lock
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.files import named_errors, write_atomic, write_json
+from alfa.train.files import named_errors, read_json, write_atomic, write_json
+
+# What every result has had from the beginning.
+_RESULT_KEYS = {"test", "num_iterations", "num_meta_parameters", "seconds", "config"}
+# How often, and after how many seconds, a lock is tried again.
+_TRIES, _PAUSE = 5, 0.1
 
 
 class Run:
@@ -102,24 +108,27 @@ class Run:
             BusyError: one of them is doing so.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            if not try_lock(file):
-                raise BusyError(
-                    f"{self.path} is in use by another process; wait until it has finished, or "
-                    "choose another folder."
-                )
-            yield
+        with (self.path / ".lock").open("a") as file:
+            # Who only looks whether it is busy has the lock for a moment, too.
+            for _ in range(_TRIES):
+                if try_lock(file):
+                    yield
+                    return
+                time.sleep(_PAUSE)
+            raise BusyError(
+                f"{self.path} is in use by another process; wait until it has finished, or choose "
+                "another folder."
+            )
 
     @property
     def is_busy(self) -> bool:
         """Whether a process is writing into the folder."""
-        if not (self.path / ".lock").is_file():
-            return False
         try:
-            with self.lock():
-                return False
-        except BusyError:
-            return True
+            with (self.path / ".lock").open() as file:
+                return not try_lock(file)
+        except OSError:
+            # There is none, or nobody may write here.
+            return False
 
     def _content(self) -> Iterator[Path]:
         # A crash can leave a hidden temporary file, which is no reason to refuse the folder.
@@ -197,17 +206,25 @@ class Run:
         kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
         write_atomic(self.metrics, "".join(json.dumps(r) + "\n" for r in kept).encode())
 
+    def set_result_aside(self) -> None:
+        """Keep the result of a run that is trained further, under the name of its length."""
+        if self.result.is_file():
+            count = (read_json(self.result) or {}).get("num_iterations", "earlier")
+            self.result.replace(self.path / f"result-{count}.json")
+
     def write_result(self, result: dict[str, Any]) -> None:
         write_json(self.result, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        if not self.result.is_file():
-            return None
-        try:
-            content: dict[str, Any] = json.loads(self.result.read_text())
-        except ValueError:
-            raise CheckpointError(
-                f"{self.result} is damaged; remove it and go on with "
-                f"`alfa train --resume {self.path}`, which writes it again."
-            ) from None
-        return content
+        """The result, if training is complete.
+
+        Raises:
+            CheckpointError: there is a file, but it is none of ours.
+        """
+        content = read_json(self.result)
+        if content is None or content.keys() >= _RESULT_KEYS:
+            return content
+        raise CheckpointError(
+            f"{self.result} is damaged; remove it and go on with `alfa train --resume "
+            f"{self.path}`, which writes it again."
+        )

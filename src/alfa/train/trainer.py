@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +67,7 @@ def train(
     *,
     resume: bool = False,
     device: torch.device | str = "cpu",
+    lock: bool = True,
     on_progress: OnProgress = lambda progress: None,
 ) -> dict[str, Any]:
     """Train an experiment in a run folder, then test its best model.
@@ -75,6 +77,7 @@ def train(
         path: the run folder.
         resume: go on from the folder's last checkpoint, to the same numbers as an unbroken run.
         device: where to compute.
+        lock: keep other processes from the folder; not if the caller does so already.
         on_progress: called after every iteration.
 
     Returns:
@@ -88,7 +91,7 @@ def train(
     run = Run(path)
     trainer = _Trainer(experiment, run, device, on_progress)
     run.check(resume=resume)
-    with run.lock():
+    with run.lock() if lock else nullcontext():
         trainer.prepare(resume=resume)
         trainer.train()
         return trainer.test()
@@ -143,7 +146,7 @@ class _Trainer:
             )
         if self.iteration < wanted:
             # A result of the shorter training would pass for that of the longer one.
-            self.run.result.unlink(missing_ok=True)
+            self.run.set_result_aside()
         self.best = Best.from_progress(checkpoint.progress)
         self.run.keep_members(self.best.iterations)
         self.seconds = checkpoint.progress["seconds"]

@@ -1,0 +1,59 @@
+"""Which cells of the paper are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from alfa.errors import ConfigError, did_you_mean
+from alfa.paper._base import Cell, Table
+
+
+def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> list[Cell]:
+    """The cells of tables that have everything that is wanted.
+
+    Args:
+        tables: to choose from.
+        wanted: by ``"dataset"``, ``"shots"``, ``"rows"`` and ``"backbone"`` the values of which a
+            cell must have one; what is left out or empty leaves all.
+
+    Raises:
+        ConfigError: no cell has one of the values, or none has all of what is wanted.
+    """
+    found = {cell.id: (cell, _traits(table, cell)) for table in tables for cell in table.cells}
+    names = ", ".join(table.name for table in tables)
+    if not found:
+        raise ConfigError(
+            f"{names}: all of the figures are quoted or repeated; nothing can be run."
+        )
+    for trait, values in wanted.items():
+        known = {value: None for _, traits in found.values() for value in traits[trait]}
+        for value in values:
+            if value not in known:
+                raise ConfigError(
+                    f"--{trait} is {value!r}, which no cell of {names} has; there are "
+                    f"{', '.join(known) or 'none'}.{did_you_mean(value, known)}"
+                )
+    chosen = [
+        cell
+        for cell, traits in found.values()
+        if all(not values or set(values) & set(traits[t]) for t, values in wanted.items())
+    ]
+    if not chosen:
+        asked = ", ".join(f"--{t} {' '.join(values)}" for t, values in wanted.items() if values)
+        raise ConfigError(f"no cell of {names} has all of {asked}; leave one of them out.")
+    return chosen
+
+
+def _traits(table: Table, cell: Cell) -> dict[str, tuple[str, ...]]:
+    """What a cell can be chosen by."""
+    ((row, column),) = (place for place, entry in table.entries.items() if entry is cell)
+    _, _, name, backbone = cell.id.split("/")
+    tasks = cell.content.get("tasks", {})
+    shots = tasks.get("shot", tasks.get("num_support"))
+    return {
+        "dataset": cell.datasets,
+        "shots": () if shots is None else (str(shots),),
+        # As the table has it, and as the name of the cell does.
+        "rows": tuple(dict.fromkeys((name, row.partition("/")[0], row, column))),
+        "backbone": (backbone,),
+    }

@@ -1,0 +1,94 @@
+"""What jobs will cost: from what is left to do, and how fast this machine is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alfa.bench.speed import Speed
+from alfa.paper import TABLES, Cell, estimate, plan_jobs
+from alfa.paper import _estimate as module
+from alfa.paper._estimate import cost_of
+
+MAML = TABLES["table1"].entries["maml/conv4", "miniimagenet-5w5s"]
+CUB = TABLES["table2"].entries["maml/conv4", "cub"]
+RANDOM = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
+SPEED = Speed(iteration=2.0, task=0.5, memory=7)
+assert all(isinstance(cell, Cell) for cell in (MAML, CUB, RANDOM))
+
+
+@pytest.fixture
+def job(tmp_path):
+    def make(*cells: Cell, num_iterations: int | None = None):
+        (found,) = plan_jobs(cells or [MAML], tmp_path, num_iterations=num_iterations)
+        return found
+
+    return make
+
+
+def test_a_whole_run_is_training_validations_and_tests(job) -> None:
+    cost = cost_of(job(), SPEED)
+    # 100 epochs of 500 iterations, 600 validation tasks each; the best model and five together.
+    assert cost.seconds == 50_000 * 2.0 + 100 * 600 * 0.5 + (1 + 5) * 600 * 0.5
+    assert (cost.memory, cost.trains) == (7, True)
+
+
+def test_a_test_on_another_dataset_takes_all_models(job) -> None:
+    more = cost_of(job(MAML, CUB), SPEED).seconds - cost_of(job(MAML), SPEED).seconds
+    assert more == 5 * 600 * 0.5
+
+
+def test_a_short_run_has_fewer_models_to_test(job) -> None:
+    cost = cost_of(job(num_iterations=1000), SPEED)
+    assert cost.seconds == 1000 * 2.0 + 2 * 600 * 0.5 + (1 + 2) * 600 * 0.5
+
+
+def test_what_has_nothing_to_train_is_validated_and_tested_once(job) -> None:
+    cost = cost_of(job(RANDOM), Speed(0.0, 0.5, 0))
+    assert cost.seconds == 600 * 0.5 + 600 * 0.5
+    assert not cost.trains
+
+
+def test_what_is_done_of_a_run_costs_nothing_any_more(job, pretend) -> None:
+    at = f"runs/{MAML.run}/seed-0"
+    pretend(MAML, at=at, complete=False)
+    # 1,000 iterations and two validations are done.
+    expected = 49_000 * 2.0 + 98 * 600 * 0.5 + (1 + 5) * 600 * 0.5
+    assert cost_of(job(), SPEED).seconds == expected
+    pretend(MAML, at=at)
+    assert cost_of(job(MAML, CUB), SPEED).seconds == 5 * 600 * 0.5
+    # That it was trained for longer than is asked for now makes nothing cheaper.
+    assert cost_of(job(MAML, CUB, num_iterations=500), SPEED).seconds == 600 * 0.5
+
+
+def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+    measured = []
+    monkeypatch.setattr(
+        module, "measure_speed", lambda experiment, device: measured.append(experiment) or SPEED
+    )
+    cells = [
+        TABLES["table1"].entries["maml/conv4", f"{d}imagenet-5w5s"] for d in ("mini", "tiered")
+    ]
+    jobs = plan_jobs(cells, tmp_path, num_seeds=2)
+    told = []
+    costs = estimate(jobs, tmp_path, on_measured=lambda *args: told.append(args))
+    assert set(costs) == {job.name for job in jobs}
+    assert len(measured) == 1
+    assert told[-1] == (4, 4)
+    assert estimate(jobs, tmp_path) == costs
+    assert len(measured) == 1
+    # Another rule is another speed, and a damaged file is measured again.
+    other = plan_jobs([TABLES["table1"].entries["alfa+maml/conv4", "miniimagenet-5w5s"]], tmp_path)
+    estimate(other, tmp_path)
+    assert len(measured) == 2
+    (tmp_path / "speeds.json").write_text("{")
+    estimate(other, tmp_path)
+    assert len(measured) == 3
+    assert len(json.loads((tmp_path / "speeds.json").read_text())) == 1
+
+
+def test_what_is_done_is_not_estimated(pretend, tmp_path, monkeypatch) -> None:
+    pretend(MAML, at=f"runs/{MAML.run}/seed-0")
+    monkeypatch.setattr(module, "measure_speed", lambda *a, **o: pytest.fail("measured"))
+    assert estimate(plan_jobs([MAML], tmp_path), tmp_path) == {}

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from alfa.paper import TABLES
+from alfa.train.files import write_atomic
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
@@ -45,7 +46,8 @@ def known() -> dict[str, Any]:
 def add(method: str, key: str, content: Any) -> None:
     results = known()
     results.setdefault(method, {})[key] = content
-    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    # A study that is stopped here must not lose what it has.
+    write_atomic(RESULTS, (json.dumps(results, indent=1, sort_keys=True) + "\n").encode())
 
 
 def train(name: str, *settings: str) -> dict[str, Any]:
@@ -101,7 +103,8 @@ def resnet12() -> None:
             continue
         # A process of its own, whose highest memory is that of this row.
         code = f"import cifar_fs; print(cifar_fs.iterate({cell.id!r}))"
-        path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        here, there = str(Path(__file__).parent), os.environ.get("PYTHONPATH")
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, there]))}
         done = subprocess.run(
             [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=path
         )
@@ -110,7 +113,7 @@ def resnet12() -> None:
 
 
 def iterate(cell_id: str) -> str:
-    """One outer iteration of a cell on its real tasks: loss before and after, time and memory."""
+    """One outer iteration of a cell on its real tasks: its loss, time and memory."""
     import resource
 
     import torch
@@ -178,7 +181,14 @@ def picture(results: dict[str, Any], path: Path) -> None:
 
 def report() -> None:
     results = known()
-    lines = ["### CIFAR-FS", "", *tested(results, "long", SHORT, LONG)]
+    parts = {"run": "long", "strokes": "strokes"}
+    missing = [name for name, key in parts.items() if any(key not in results[m] for m in METHODS)]
+    missing += [name for name in ("large", "resnet12") if name not in results]
+    if missing:
+        sys.exit(
+            f"not run yet: {', '.join(missing)}; run `python benchmarks/cifar_fs.py` with each."
+        )
+    lines = ["### CIFAR-FS", "", *tested(results)]
     rows = [[x, *(figure(results[method][x]) for method in METHODS)] for x in ELSEWHERE]
     lines += ["### Elsewhere", "", *table(["tested on", *METHODS.values()], rows)]
     lines += ["### Generated characters", "", *on_strokes(results)]
@@ -190,18 +200,18 @@ def report() -> None:
     PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
 
 
-def tested(results: dict[str, Any], key: str, short: int, long: int) -> list[str]:
+def tested(results: dict[str, Any]) -> list[str]:
     rows = [
         [
             title,
             figure(results[method]["short"]),
-            figure(results[method][key]["test"]),
-            figure(results[method][key]["ensemble"]),
-            f"{results[method][key]['seconds'] / 60:.0f}",
+            figure(results[method]["long"]["test"]),
+            figure(results[method]["long"]["ensemble"]),
+            f"{results[method]['long']['seconds'] / 60:.0f}",
         ]
         for method, title in METHODS.items()
     ]
-    head = ["", f"{short:,} iterations, last model", f"{long:,}, best model", "ensemble"]
+    head = ["", f"{SHORT:,} iterations, last model", f"{LONG:,}, best model", "ensemble"]
     return table([*head, "minutes of training"], rows)
 
 

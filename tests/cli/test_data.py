@@ -171,7 +171,14 @@ def test_an_unknown_dataset_is_refused(refused) -> None:
 
 def test_a_dataset_that_is_not_there_is_refused(refused, root: Path, tmp_path: Path) -> None:
     message = refused("data", "prepare", "pets")
-    assert f"there is no {root / 'raw/pets'}; get pets with `alfa data download pets`" in message
+    assert (
+        f"there is no {root / 'raw/pets'}; say where it is: `alfa data prepare pets PATH`"
+        in message
+    )
+    message = refused("data", "prepare", "omniglot")
+    assert (
+        f"{root / 'raw/omniglot'}; get omniglot with `alfa data download omniglot`, or" in message
+    )
     message = refused("data", "prepare", "pets", tmp_path, "--json")
     assert f"there are no pets in {tmp_path}" in message
 

@@ -88,7 +88,9 @@ def evaluate(
             seed=seed,
             batch_norm=batch_norm,
             device=device,
-            on_tasks=lambda done, total: shown.update("testing", done, total, unit="tasks"),
+            on_tasks=lambda done, total: shown.update(
+                "testing", done, total, unit="tasks", passing=True
+            ),
         )
     content = {
         **evaluation.as_dict(),

@@ -86,9 +86,10 @@ def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_a_sentence(
-    refused, sine, images, tmp_path, monkeypatch, words, sentence
+    refused, request, tmp_path, monkeypatch, words, sentence
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    places = {"RUN": sine, "IMAGES": images}
-    assert sentence in refused("plot", *[places.get(word, word) for word in words])
+    runs = {"RUN": "sine", "IMAGES": "images"}
+    given = [request.getfixturevalue(runs[w]) if w in runs else w for w in words]
+    assert sentence in refused("plot", *given)
     assert not list(tmp_path.glob("*.png"))

@@ -97,3 +97,10 @@ def test_strokes_are_generated(make, tmp_path: Path) -> None:
     make("strokes", 4)
     assert open_images("strokes", root=tmp_path).shape == (1, 4, 4)
     assert open_images("strokes", size=14, root=tmp_path).shape == (1, 14, 14)
+
+
+def test_generated_images_are_drawn_once_and_cannot_be_changed(tmp_path) -> None:
+    first, second = (open_images("strokes", size=12, root=tmp_path) for _ in range(2))
+    assert first is second
+    with pytest.raises(ValueError, match="read-only"):
+        first.images[0] = 0

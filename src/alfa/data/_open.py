@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
     )
 
 
+@functools.lru_cache(maxsize=4)
+def _strokes(size: int) -> ImageSet:
+    """Drawn once in a process, which takes seconds; nobody can change them."""
+    images = Strokes(size=size).images()
+    images.images.flags.writeable = False
+    return images
+
+
 def open_images(dataset: str, *, size: int | None = None, root: Path | None = None) -> ImageSet:
     """A dataset by name.
 
@@ -89,5 +98,5 @@ def open_images(dataset: str, *, size: int | None = None, root: Path | None = No
     """
     sizes = prepared(root=root).get(dataset, [])
     if dataset == "strokes" and (not sizes or size not in (None, *sizes)):
-        return Strokes(size=size or 28).images()
+        return _strokes(size or 28)
     return open_store(dataset, size=size, root=root).image_set()

@@ -10,36 +10,51 @@ import typer
 
 from alfa.cli.train import Device, Json, Set, Threads
 
+NumTasks = Annotated[
+    int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
+]
+NumSteps = Annotated[
+    int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
+]
+Split = Annotated[str, typer.Option(help="train, val or test.")]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        help="best, last, or ensemble: the mean of the outputs of the best epochs' models."
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option(help="Another dataset of images; they are brought to the model's size."),
+]
+BatchNorm = Annotated[
+    str | None, typer.Option(help="transductive or inductive; by default as in training.")
+]
+
+
+def check_options(split: str, checkpoint: str) -> None:
+    """Raise if an option has a value that it cannot have."""
+    from alfa.data import SPLITS
+    from alfa.errors import check_choice
+
+    check_choice("--split", split, SPLITS)
+    check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
+
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
-    num_tasks: Annotated[
-        int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
-    ] = None,
-    num_steps: Annotated[
-        int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    checkpoint: Annotated[
-        str,
-        typer.Option(
-            help="best, last, or ensemble: the mean of the outputs of the best epochs' models."
-        ),
-    ] = "best",
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Another dataset of images; they are brought to the model's size."),
-    ] = None,
+    num_tasks: NumTasks = None,
+    num_steps: NumSteps = None,
+    split: Split = "test",
+    checkpoint: Checkpoint = "best",
+    dataset: Dataset = None,
     way: Annotated[int | None, typer.Option(min=1, help="Classes of a task.")] = None,
     shot: Annotated[int | None, typer.Option(min=1, help="Support images of a class.")] = None,
     num_query: Annotated[int | None, typer.Option(min=1, help="Queries of a class.")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
     ] = None,
-    batch_norm: Annotated[
-        str | None,
-        typer.Option(help="transductive or inductive; by default as in training."),
-    ] = None,
+    batch_norm: BatchNorm = None,
     settings: Set = None,
     device: Device = "cpu",
     threads: Threads = None,
@@ -60,12 +75,10 @@ def evaluate(
     from alfa.cli.progress import meter
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
-    from alfa.data import SPLITS
-    from alfa.errors import ConfigError, check_choice
+    from alfa.errors import ConfigError
     from alfa.train import Run, judge, on_dataset
 
-    check_choice("--split", split, SPLITS)
-    check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
+    check_options(split, checkpoint)
     for setting in settings or []:
         if not setting.strip().startswith("tasks."):
             raise ConfigError(

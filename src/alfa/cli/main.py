@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from alfa import __version__
-from alfa.cli import bench, data, demo, evaluate, plot, report, reproduce, sheet, train
+from alfa.cli import bench, compare, data, demo, evaluate, plot, report, reproduce, sheet, train
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)

@@ -24,7 +24,7 @@ from alfa.errors import DataError
 AT_ONCE = 32
 # Around a small image Python has more to do than the decoder, and threads do that in turns.
 # Processes do not, but take seconds to start: they serve from this many image files on.
-PROCESSES_FROM = 8192
+PROCESSES_FROM = 32_768
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class Evaluation:
         batch_norm: whether queries were normalised by their own statistics (transductive) or by
             those of the support set (inductive); None for a model without batch norm.
         num_models: models whose outputs were averaged.
+        per_task: the accuracy on each task, or the loss where there is none.
     """
 
     loss: float
@@ -63,9 +64,13 @@ class Evaluation:
     seed: int
     batch_norm: BatchNorm | None
     num_models: int = 1
+    per_task: tuple[float, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All but the figures of single tasks."""
+        content = asdict(self)
+        del content["per_task"]
+        return content
 
     @property
     def score(self) -> float:
@@ -130,11 +135,11 @@ def evaluate(
     num_models = max(1, len(members))
     outputs = total.outputs / num_models
     losses = learner.loss(outputs, total.targets) if num_models > 1 else total.losses
-    loss, interval = _mean_and_interval(losses)
-    accuracy, accuracy_interval = None, None
+    loss, interval = mean_and_interval(losses)
+    accuracy, accuracy_interval, per_task = None, None, losses
     if tasks.loss == "cross_entropy":
-        hits = (outputs.argmax(2) == total.targets).double()
-        accuracy, accuracy_interval = _mean_and_interval(hits.mean(1))
+        per_task = (outputs.argmax(2) == total.targets).double().mean(1)
+        accuracy, accuracy_interval = mean_and_interval(per_task)
     return Evaluation(
         loss=loss,
         interval=interval,
@@ -146,6 +151,7 @@ def evaluate(
         seed=seed,
         batch_norm=learner.batch_norm if has_batch_norm(learner.model) else None,
         num_models=num_models,
+        per_task=tuple(per_task.tolist()),
     )
 
 
@@ -208,7 +214,7 @@ def stack_size(task_bytes: int) -> int:
     return max(1, min(_MOST_TASKS, _MOST_BYTES // max(task_bytes, 1)))
 
 
-def _mean_and_interval(values: Tensor) -> tuple[float, float | None]:
+def mean_and_interval(values: Tensor) -> tuple[float, float | None]:
     """Over tasks: the mean, and half the width of its 95 % confidence interval."""
     values = values.double().cpu()
     if len(values) == 1:

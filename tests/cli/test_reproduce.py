@@ -50,7 +50,7 @@ def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) ->
     assert "1.24 +- 0.21" in answer.out
     assert "are no results" in answer.out
     # A figure of a quick run is never printed.
-    path = out / "quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"
+    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
     result = Run(path).read_result()
     assert result is not None
     assert f"{result['test']['loss']:.2f}" not in answer.out
@@ -69,7 +69,7 @@ def test_what_failed_is_told_at_the_end(alfa, out) -> None:
 
 
 def test_what_another_process_runs_is_told(alfa, out) -> None:
-    path = out / "quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"
+    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
     words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
     with Run(path).lock():
         answer = alfa(*words)
@@ -124,9 +124,9 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
     assert answer.out.splitlines() == [f"written: {file}" for file in files]
     html, md, csv, tex = (file.read_text() for file in files)
     assert "<em>quick</em>" in html
-    assert 'href="reproduction/quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0"' in html
+    assert 'href="reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0"' in html
     assert "**quick** / 1.24 +- 0.21" in md
-    assert "reproduction/quick/sinusoid/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
+    assert "reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
     assert r"\toprule" in tex
     # Only tables with a run, unless all are asked for.
     assert 'id="table1"' not in html

@@ -48,9 +48,9 @@ class Plain(nn.Module):
         return self.linear(x.mean((2, 3)))
 
 
-def make(shape=(2, 16, 17), pooling="four", ways=3) -> tuple[ResNet12, Episode]:
+def make(shape=(2, 16, 17), ways=3, **options) -> tuple[ResNet12, Episode]:
     generator = torch.Generator().manual_seed(0)
-    model = ResNet12(shape, ways, filters=FILTERS, pooling=pooling, generator=generator).double()
+    model = ResNet12(shape, ways, filters=FILTERS, generator=generator, **options).double()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -119,7 +119,7 @@ def of_plain_torch(rule: str, init: str, order: str) -> list[Tensor]:
 @pytest.mark.parametrize("pooling", ["four", "three"])
 @pytest.mark.parametrize("size", [(16, 16), (18, 21)], ids=str)
 def test_the_forward_pass_is_that_of_plain_torch(pooling, size) -> None:
-    model, episode = make((2, *size), pooling)
+    model, episode = make((2, *size), pooling=pooling)
     ours, theirs = model(episode.query_x[0]), Plain(model, pooling)(episode.query_x[0])
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -138,7 +138,7 @@ def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks
 @pytest.mark.parametrize("order", ["second", "first"])
 @pytest.mark.parametrize("size", [(4, 4), (9, 12), (21, 16)], ids=str)
 def test_pooling_three_times_is_that_of_plain_torch(size, order, over_tasks) -> None:
-    model, episode = make((1, *size), "three")
+    model, episode = make((1, *size), pooling="three")
     ours = meta_gradients(model, episode, order=order, over_tasks=over_tasks)
     assert_equal(ours, meta_gradients(Plain(model, "three"), episode, order=order))
 
@@ -151,8 +151,8 @@ def test_any_image_size_will_do(shape) -> None:
 
 
 def test_the_two_poolings_are_different_networks() -> None:
-    model, episode = make((2, 16, 16), "three")
-    other, _ = make((2, 16, 16), "four")
+    model, episode = make((2, 16, 16), pooling="three")
+    other, _ = make((2, 16, 16), pooling="four")
     assert not torch.allclose(model(episode.query_x[0]), other(episode.query_x[0]))
 
 
@@ -251,9 +251,8 @@ def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
 @pytest.mark.parametrize("order", ["second", "first"])
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_parts_are_normalised_as_several_devices_do(num_devices, order) -> None:
-    model, episode = make()
+    model, episode = make(device_parts=num_devices)
     theirs = meta_gradients(OnDevices(Plain(model), num_devices), episode, order=order)
-    model.device_parts = num_devices
     assert_equal(meta_gradients(model, episode, order=order), theirs)
 
 

@@ -15,7 +15,19 @@ from torch.nn import functional as F
 from alfa.errors import ConfigError
 from alfa.ops import Plan, _compiled, _norm, network
 from alfa.ops._conv import Patches
-from alfa.ops.stages import Chain, Conv, Flatten, GlobalPool, Linear, Norm, Pool, Stage, Sum, enter
+from alfa.ops.stages import (
+    Chain,
+    Conv,
+    Flatten,
+    GlobalPool,
+    Linear,
+    Norm,
+    Pool,
+    Split,
+    Stage,
+    Sum,
+    enter,
+)
 
 
 class Case(NamedTuple):
@@ -81,6 +93,10 @@ def residual() -> tuple[Stage, Callable[..., Tensor]]:
     return Chain(Sum(main, shortcut), Pool(), GlobalPool(), Linear("linear")), twin
 
 
+def in_parts(num_parts: int, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda x, *w: torch.cat([plain(part, *w) for part in x.chunk(num_parts)])
+
+
 IMAGES = (2, 2, 3, 4)
 PAIR = ((2,), (2,))
 CASES = {
@@ -110,6 +126,21 @@ CASES = {
         lambda x, wide, narrow: conv(x, wide) + conv(x, narrow),
         IMAGES,
         ((2, 2, 3, 3), (2, 2, 1, 1)),
+    ),
+    **{
+        f"norm in parts, slope {slope}": Case(
+            Split(Norm("norm", size=1, slope=slope), 3),
+            in_parts(3, norm(1, slope)),
+            (7, 2, 3, 4),
+            PAIR,
+        )
+        for slope in (0.0, 1.0)
+    },
+    "conv, then norm in more parts than images": Case(
+        Chain(Conv("conv"), Split(Norm("norm"), 4), Conv("next")),
+        lambda x, w, gamma, beta, v: conv(in_parts(4, norm())(conv(x, w), gamma, beta), v),
+        IMAGES,
+        ((2, 2, 3, 3), *PAIR, (1, 2, 3, 3)),
     ),
     "residual block": Case(
         *residual(),

@@ -24,12 +24,10 @@ class Convolutional(Model):
     Attributes:
         network: the stages, which name the parameters they use.
         num_outputs: classes.
-        device_parts: how many parts of a set of images batch norm treats by themselves.
     """
 
     network: Stage
     num_outputs: int
-    device_parts: int = 1
     has_batch_norm = True
 
     def start(self, generator: torch.Generator | None) -> None:
@@ -41,17 +39,7 @@ class Convolutional(Model):
                     nn.init.zeros_(module.bias)
 
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
-        w = [params[name] for name in self.network.names]
-        if self.device_parts == 1:
-            return network(self.plan(x, how), x, w)
-        if how.own is not None:
-            raise ConfigError(
-                "`device_parts` splits the images that are normalised together, but with batch "
-                "norm 'inductive' those of the support set must stay together; leave one out."
-            )
-        # The images of a set meet in batch norm only, so parts of it are sets of their own.
-        parts = x.chunk(self.device_parts, dim=1)
-        return torch.cat([network(self.plan(part, how), part, w) for part in parts], dim=1)
+        return network(self.plan(x, how), x, [params[name] for name in self.network.names])
 
     def support_gradients(
         self,
@@ -62,8 +50,6 @@ class Convolutional(Model):
         loss: Loss,
         how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
-        if self.device_parts > 1:
-            return None
         num_tasks = x.shape[0]
         outputs = params.flat.new_zeros(*targets.shape[:2], self.num_outputs)
         if _trains(loss, outputs, targets):

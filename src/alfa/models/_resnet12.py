@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alfa.errors import ConfigError, check_choice
-from alfa.models._base import register_model
+from alfa.models._base import How, register_model
 from alfa.models._convolutional import Convolutional, image_shape
-from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Stage, Sum
+from alfa.ops import Plan
+from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Split, Stage, Sum
 from alfa.types import Count
 
 Pooling = Literal["four", "three"]
@@ -65,6 +66,7 @@ class ResNet12(Convolutional):
                 f"images of {height} x {width} are too small for this ResNet12, which needs "
                 f"{least} x {least}; use larger images."
             )
+        self.device_parts = device_parts
         stages: list[Stage] = []
         for number, outputs in enumerate(filters, start=1):
             stages += [self._block(f"block{number}", num_channels, outputs)]
@@ -75,7 +77,7 @@ class ResNet12(Convolutional):
                 stages.append(Pool(size=1))
             num_channels = outputs
         self.linear = nn.utils.skip_init(nn.Linear, num_channels, num_outputs)
-        self.num_outputs, self.device_parts = num_outputs, device_parts
+        self.num_outputs = num_outputs
         self.start(generator)
         self.network = Chain(*stages, GlobalPool(), Linear("linear"))
 
@@ -92,9 +94,10 @@ class ResNet12(Convolutional):
             )
             norm = nn.BatchNorm2d(num_outputs, track_running_stats=False)
             block.add_module(f"norm{part}", norm)
-            return Chain(
-                Conv(f"{name}.conv{part}"), Norm(f"{name}.norm{part}", size=1, slope=slope)
-            )
+            normed: Stage = Norm(f"{name}.norm{part}", size=1, slope=slope)
+            if self.device_parts > 1:
+                normed = Split(normed, self.device_parts)
+            return Chain(Conv(f"{name}.conv{part}"), normed)
 
         main = Chain(
             conv("1", num_inputs, 3, 0.0),
@@ -104,3 +107,11 @@ class ResNet12(Convolutional):
         shortcut = conv("_shortcut", num_inputs, 1, 1.0)
         self.add_module(name, block)
         return Sum(main, shortcut)
+
+    def plan(self, x: Tensor, how: How) -> Plan:
+        if self.device_parts > 1 and how.own is not None:
+            raise ConfigError(
+                "`device_parts` splits the images that are normalised together, but with batch "
+                "norm 'inductive' those of the support set must stay together; leave one out."
+            )
+        return super().plan(x, how)

@@ -12,7 +12,7 @@ from typing import Any
 from alfa.config import Experiment
 from alfa.errors import AlfaError
 from alfa.paper._base import Cell, Table
-from alfa.paper._job import MARK
+from alfa.paper._job import MARK, on_strokes
 from alfa.train import Run
 from alfa.train.files import read_json
 
@@ -57,8 +57,9 @@ class Collection:
 
     def serving(self, run: str) -> list[FoundRun]:
         """The runs of a model of the paper that are complete, quick ones only if all are."""
-        found = [x for x in self.runs if x.serves == run and x.result is not None]
-        return [x for x in found if not x.is_quick] or found
+        complete = [x for x in self.runs if x.result is not None]
+        real = [x for x in complete if x.serves == run and not x.is_quick]
+        return real or [x for x in complete if x.serves in (run, on_strokes(run)) and x.is_quick]
 
 
 def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:

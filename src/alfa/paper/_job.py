@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,16 +78,26 @@ def plan_jobs(
     served: dict[str, list[Cell]] = {}
     for cell in cells:
         if not cell.missing:
-            served.setdefault(cell.run, []).append(cell)
+            served.setdefault(_quick_run(cell) if quick else cell.run, []).append(cell)
     jobs = []
     for seed in range(num_seeds):
         for run, its_cells in served.items():
             experiment = _variant(its_cells[0], seed, num_iterations, quick)
-            # What is quick depends on the data at hand, and has a folder for each.
-            data = experiment.tasks.options.get("dataset", experiment.tasks.name)
-            path = out / (f"quick/{data}" if quick else "runs") / run / f"seed-{seed}"
+            path = out / ("quick" if quick else "runs") / run / f"seed-{seed}"
             jobs.append(Job(run, path, experiment, tuple(its_cells), quick))
     return jobs
+
+
+def on_strokes(run: str) -> str:
+    """What the quick form of a model is called that is trained on generated characters."""
+    return re.sub(r"^[a-z0-9-]+(?=-\d+w\d+s/)", "strokes", run)
+
+
+def _quick_run(cell: Cell) -> str:
+    """Models that differ in their images alone are one where there are none of these."""
+    tasks = cell.content["tasks"]
+    is_here = tasks["name"] != "images" or _is_at_hand(tasks["dataset"], tasks["size"])
+    return cell.run if is_here else on_strokes(cell.run)
 
 
 def _variant(cell: Cell, seed: int, num_iterations: int | None, quick: bool) -> Experiment:
@@ -109,14 +120,16 @@ def _make_quick(content: dict[str, Any]) -> None:
         tasks["num_query"] = 1
     else:
         tasks["num_query"] = 5
+    # A ResNet12 takes seconds for its weights alone, however small the images are.
+    count = 1 if content["model"]["name"] == "resnet12" else 2
     content["outer"] |= {
-        "num_iterations": 2,
+        "num_iterations": count,
         "num_tasks": 1,
         "validate_every": 1,
-        "num_val_tasks": 2,
+        "num_val_tasks": count,
     }
     ensemble = min(2, content.get("test", {}).get("ensemble", 2))
-    content["test"] = {"num_tasks": 2, "ensemble": ensemble}
+    content["test"] = {"num_tasks": count, "ensemble": ensemble}
 
 
 def _is_at_hand(dataset: str, size: int) -> bool:

@@ -16,7 +16,7 @@ weights of its own; vectors are ``[task, example, feature]``; parameters are ``[
 """
 
 from alfa.ops.stages._base import Maybe, Stage, Tape, enter, leave
-from alfa.ops.stages._composed import Chain, Sum
+from alfa.ops.stages._composed import Chain, Split, Sum
 from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, Norm, Pool
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Maybe",
     "Norm",
     "Pool",
+    "Split",
     "Stage",
     "Sum",
     "Tape",

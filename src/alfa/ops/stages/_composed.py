@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from alfa.ops.stages._base import Maybe, Stage, Tape
@@ -110,6 +112,56 @@ class Sum(_Composed):
             dx, dw = stage.backward_tangent(dydot, dots, part, need_dx=need_dx)
             total, dws = _sum(total, dx), dws + dw
         return total, dws
+
+
+@final
+class Split(Stage):
+    """A stage that takes consecutive parts of the images by themselves.
+
+    Args:
+        stage: whose output has as many images as its input.
+        num_parts: how many parts, of equal size but for the last; fewer where images are few.
+    """
+
+    def __init__(self, stage: Stage, num_parts: int) -> None:
+        self.stage, self.num_parts = stage, num_parts
+        self.names = stage.names
+
+    def forward(self, x: Tensor, tape: Tape) -> Tensor:
+        parts = x.chunk(self.num_parts)
+        return torch.cat(
+            [self.stage.forward(part, tape.part(tape.w, keeps=tape.keeps)) for part in parts]
+        )
+
+    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
+        parts = zip(self._dealt(dy, tape), tape.parts, strict=True)
+        return _joined([self.stage.backward(part, its, need_dx=need_dx) for part, its in parts])
+
+    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
+        parts = zip(self._dealt(xdot, tape), tape.parts, strict=True)
+        return _cat([self.stage.tangent(part, wdot, its) for part, its in parts])
+
+    def backward_tangent(
+        self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
+    ) -> tuple[Maybe, list[Maybe]]:
+        parts = zip(self._dealt(dydot, tape), tape.parts, strict=True)
+        return _joined(
+            [self.stage.backward_tangent(part, wdot, its, need_dx=need_dx) for part, its in parts]
+        )
+
+    def _dealt(self, images: Maybe, tape: Tape) -> Sequence[Any]:
+        return [None] * len(tape.parts) if images is None else images.chunk(self.num_parts)
+
+
+def _joined(parts: Sequence[tuple[Maybe, list[Maybe]]]) -> tuple[Maybe, list[Maybe]]:
+    """The images one after the other, and the sum of what belongs to the parameters."""
+    dxs, dws = zip(*parts, strict=True)
+    return _cat(dxs), [reduce(_sum, dw) for dw in zip(*dws, strict=True)]
+
+
+def _cat(parts: Sequence[Maybe]) -> Maybe:
+    """Either all parts move or none does."""
+    return None if parts[0] is None else torch.cat([part for part in parts if part is not None])
 
 
 def _sum(first: Maybe, second: Maybe) -> Maybe:

@@ -1,0 +1,59 @@
+"""`alfa compare`: runs on the same tasks, and what of their difference is more than chance."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from alfa.train import Run, judge
+
+
+@pytest.fixture
+def other(alfa, tmp_path, settings):
+    path = tmp_path / "other"
+    assert alfa("train", "sinusoid-maml", "--out", path, *settings, "--json").code == 0
+    return path
+
+
+def test_runs_are_compared_on_the_same_tasks(alfa, trained, other) -> None:
+    first, second = json.loads(
+        alfa("compare", trained, other, "--num-tasks", "6", "--seed", "3", "--json").out
+    )
+    assert (first["difference"], first["is_decided"]) == (0.0, False)
+    ours, theirs = (judge(Run(path), num_tasks=6, seed=3)[0] for path in (trained, other))
+    assert (first["per_task"], second["per_task"]) == (list(ours.per_task), list(theirs.per_task))
+    assert second["difference"] == pytest.approx(theirs.loss - ours.loss, rel=1e-6)
+    assert second["difference_interval"] > 0
+
+
+def test_the_table_says_what_is_decided(alfa, trained, other) -> None:
+    answer = alfa("compare", trained, other, other, "--num-tasks", "6")
+    assert answer.code == 0
+    assert answer.out.count("decided") == 3
+    assert "Over the same 6 test tasks" in answer.out
+
+
+def test_a_run_does_not_differ_from_its_copy(alfa, trained, tmp_path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    _, second = json.loads(alfa("compare", trained, copy, "--json").out)
+    assert (second["difference"], second["is_decided"]) == (0.0, False)
+
+
+def test_one_run_is_nothing_to_compare(refused, trained) -> None:
+    assert "a comparison takes two runs or more" in refused("compare", trained)
+
+
+def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settings) -> None:
+    path = tmp_path / "shots"
+    words = ("--set", "tasks.num_support=3", "--json")
+    assert alfa("train", "sinusoid-maml", "--out", path, *settings, *words).code == 0
+    told = refused("compare", trained, path)
+    assert "have different tasks (tasks.num_support is" in told
+    assert "and 3)" in told
+
+
+def test_no_run_is_told(refused, trained, tmp_path) -> None:
+    assert str(tmp_path / "none") in refused("compare", trained, tmp_path / "none")

@@ -1,0 +1,58 @@
+"""Every kind of cell runs end to end in seconds, and is never taken for a result."""
+
+from __future__ import annotations
+
+import pytest
+
+from alfa.paper import TABLES, Cell, State, look, measured, plan_jobs, reproduce
+from alfa.paper._job import on_strokes
+
+CELLS = [cell for table in TABLES.values() for cell in table.cells if not cell.missing]
+
+
+def kind(cell: Cell) -> tuple[str, str, str]:
+    """Initialization, rule and backbone; the head of all of them is linear."""
+    experiment = cell.experiment
+    return experiment.init.name, experiment.rule.name, experiment.model.name
+
+
+# Of each kind one with the fewest images.
+KINDS = {kind(cell): cell for cell in sorted(CELLS, key=lambda c: "5w1s" not in c.id, reverse=True)}
+
+
+@pytest.mark.parametrize("cell", KINDS.values(), ids=lambda cell: "-".join(kind(cell)))
+def test_a_cell_of_each_kind_runs(cell: Cell, tmp_path) -> None:
+    (job,) = plan_jobs([cell], tmp_path, quick=True)
+    outcome = reproduce([job])
+    assert (outcome.done, outcome.failed) == ([job.name], {})
+    assert look(job, cell) == (State.DONE, "")
+    found = measured(job, cell)
+    assert found is not None
+    assert found.is_quick
+    assert found.trains == (kind(cell)[:2] != ("fixed", "sgd"))
+
+
+def test_there_are_sixteen_kinds() -> None:
+    assert len(KINDS) == 16
+
+
+def test_models_that_differ_in_their_images_alone_are_run_once(tmp_path) -> None:
+    jobs = plan_jobs(CELLS, tmp_path, quick=True)
+    assert sorted(cell.id for job in jobs for cell in job.cells) == sorted(c.id for c in CELLS)
+    assert len(jobs) == 67
+    for job in jobs:
+        for cell in job.cells:
+            (alone,) = plan_jobs([cell], tmp_path, quick=True)
+            assert (alone.path, alone.experiment) == (job.path, job.experiment)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ("cifar-fs-5w1s/maml/resnet12", "strokes-5w1s/maml/resnet12"),
+        ("miniimagenet-20w5s/alfa+maml/conv4", "strokes-20w5s/alfa+maml/conv4"),
+        ("sinusoid-5s/maml/mlp-2x40", "sinusoid-5s/maml/mlp-2x40"),
+    ],
+)
+def test_what_is_run_on_generated_characters_says_so(run, expected) -> None:
+    assert on_strokes(run) == expected

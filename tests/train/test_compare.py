@@ -1,0 +1,65 @@
+"""Differences between models, taken task by task."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+
+from alfa.errors import ConfigError
+from alfa.train import Evaluation, difference
+
+
+def found(per_task: list[float], **options: Any) -> Evaluation:
+    settings = {
+        "loss": 1.0,
+        "interval": None,
+        "accuracy": statistics.mean(per_task),
+        "accuracy_interval": None,
+        "num_tasks": len(per_task),
+        "num_steps": 5,
+        "split": "test",
+        "seed": 0,
+        "batch_norm": None,
+        "per_task": tuple(per_task),
+    }
+    return Evaluation(**{**settings, **options})
+
+
+def test_the_interval_is_that_of_the_differences() -> None:
+    ours, theirs = [0.9, 0.5, 0.7, 0.4], [0.8, 0.5, 0.5, 0.3]
+    over = difference(found(ours), found(theirs))
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    assert over.mean == pytest.approx(0.1)
+    assert over.interval == pytest.approx(1.96 * statistics.stdev(differences) / math.sqrt(4))
+
+
+def test_a_small_difference_on_every_task_is_decided() -> None:
+    tasks = [0.1 * number for number in range(10)]
+    better = [accuracy + 0.01 for accuracy in tasks]
+    assert difference(found(better), found(tasks)).is_decided
+    assert difference(found(tasks), found(better)).mean == pytest.approx(-0.01)
+
+
+@pytest.mark.parametrize("ours", [[0.9, 0.1, 0.9, 0.1], [0.5, 0.5, 0.5, 0.5]])
+def test_chance_decides_nothing(ours) -> None:
+    assert not difference(found(ours), found([0.5, 0.5, 0.5, 0.5])).is_decided
+
+
+def test_one_task_decides_nothing() -> None:
+    over = difference(found([1.0]), found([0.0]))
+    assert (over.mean, over.interval, over.is_decided) == (1.0, None, False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("num_tasks", 3), ("split", "val"), ("seed", 1)])
+def test_other_tasks_are_refused(name, value) -> None:
+    ours = found([0.5, 0.5])
+    with pytest.raises(ConfigError, match=f"but `{name}` is {getattr(ours, name)} and {value}"):
+        difference(ours, found([0.5, 0.5], **{name: value}))
+
+
+def test_an_accuracy_is_not_compared_with_a_loss() -> None:
+    with pytest.raises(ConfigError, match="an accuracy cannot be compared with a loss"):
+        difference(found([0.5]), found([0.5], accuracy=None))

@@ -81,3 +81,22 @@ def test_what_is_not_finite_is_left_out() -> None:
     svg = svg_of([Curve("a", ((0, 1.0), (1, math.inf), (2, 3.0))), Curve("b", ())])
     (line,) = svg.findall("polyline")
     assert len(line.attrib["points"].split()) == 2
+
+
+def test_a_loss_that_explodes_does_not_flatten_the_others() -> None:
+    losses = [1 + 0.01 * number for number in range(40)]
+    losses[7] = 6_000_000.0
+    text = str(draw([Curve("a", tuple(enumerate(losses)))], x_title="x", y_title="loss"))
+    assert "<figcaption>loss (cut off at 1.4; the highest is 6e+06)</figcaption>" in text
+    assert "e+06</text>" not in text
+
+
+@pytest.mark.parametrize("values", [[20.0, 70.0], [3.0, 2.0, 1.0, 0.5] * 10, [4.0] * 30])
+def test_ordinary_values_are_all_shown(values) -> None:
+    text = str(draw([Curve("a", tuple(enumerate(values)))], x_title="x", y_title="loss"))
+    assert "cut off" not in text
+
+
+def test_large_numbers_are_readable() -> None:
+    text = str(draw([Curve("a", ((0, 0.0), (1, 50_000.0)))], x_title="x", y_title="loss"))
+    assert ">50,000<" in text

@@ -12,6 +12,8 @@ _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 10, 34
 # The page defines so many colours; with more curves they come again, in other dashes.
 NUM_COLORS, NUM_DASHES = 6, 4
+# Of the values, the part that is always shown, and how many times higher others may be.
+_USUAL, _FAR = 0.95, 4
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,13 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
         return Markup()
     points = [point for curve in curves for point in curve.points]
     last = max(x for x, _ in points)
-    ticks = nice_ticks(min(y for _, y in points), max(y for _, y in points))
+    highest = max(y for _, y in points)
+    ticks = nice_ticks(min(y for _, y in points), _high([y for _, y in points]))
     bottom, top = ticks[0], ticks[-1]
 
     def place(x: float, y: float) -> str:
         across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / max(last, 1e-9)
-        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - y) / (top - bottom)
+        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - min(y, top)) / (top - bottom)
         return f"{across:.1f},{down:.1f}"
 
     parts = []
@@ -59,7 +62,7 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
         right = place(last, tick).split(",")[0]
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{level}" y2="{level}"/>')
         place_of_text = f'x="{_LEFT - 6}" y="{level}" dy="4" text-anchor="end"'
-        parts.append(f'<text class="tick" {place_of_text}>{tick:g}</text>')
+        parts.append(f'<text class="tick" {place_of_text}>{tick:,g}</text>')
     # Iterations are whole numbers.
     for tick in nice_ticks(0, last, whole=True):
         if tick <= last:
@@ -83,12 +86,20 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
         f'x1="1" x2="21" y1="4" y2="4"/></svg> {escape(curve.title)}</span>'
         for number, curve in enumerate(curves)
     )
+    cut = f" (cut off at {top:,g}; the highest is {highest:,.4g})" if highest > top else ""
     return Markup(
-        f'<figure class="curves"><figcaption>{escape(y_title)}</figcaption>'
+        f'<figure class="curves"><figcaption>{escape(y_title)}{cut}</figcaption>'
         f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(y_title)}">{"".join(parts)}</svg></div>'
         f'<div class="legend">{legend}</div></figure>'
     )
+
+
+def _high(values: Sequence[float]) -> float:
+    """Up to where values are shown: a few that explode must not flatten all others."""
+    ordered = sorted(values)
+    low, usual = ordered[0], ordered[math.ceil(_USUAL * (len(ordered) - 1))]
+    return ordered[-1] if ordered[-1] - low <= _FAR * (usual - low) else usual
 
 
 def _class(number: int) -> str:

@@ -43,9 +43,9 @@ class RunLine:
 
 
 VERDICTS: Mapping[Verdict, str] = {
-    "within": "no further from the published figure than chance explains",
-    "above": "above it by more",
-    "below": "below it by more",
+    "within": "as published, but for what chance explains",
+    "above": "higher than published by more than chance explains",
+    "below": "lower than published by more than chance explains",
     "shorter": "trained for less than the paper",
     "quick": "no result: it only shows that everything runs",
 }

@@ -1,0 +1,175 @@
+"""The pages on the paper's tables, docs/tables/*.md, written from the registry of cells.
+
+    python benchmarks/pages.py keep RUN...   keeps the text files of complete runs in docs/results
+    python benchmarks/pages.py cost          measures what every model costs on this machine, and
+                                             keeps it; can be stopped and started again
+    python benchmarks/pages.py write         writes the pages
+
+A test holds the pages against what `write` would write.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import torch
+
+from alfa.cli.progress import duration_text
+from alfa.cli.start import set_up
+from alfa.ops._threads import usable_cpus
+from alfa.paper import TABLES, Cell, Collection, Table, collect, estimate, lay_out, plan_jobs
+from alfa.paper._methods import SIZES
+from alfa.report.tables import markdown
+from alfa.train.files import write_atomic
+
+RUNS = Path("docs/results/runs")
+COSTS = Path("docs/results/costs.json")
+PAGES = Path("docs/tables")
+# What was measured so far, where a stopped measurement goes on.
+SPEEDS = Path("runs/speeds")
+KEPT = ("config.toml", "metrics.jsonl", "result.json", "signature.json")
+
+
+def keep(*runs: str) -> None:
+    for run in map(Path, runs):
+        if not (run / "result.json").is_file():
+            sys.exit(f"{run} is not a complete run.")
+        folder = RUNS / run.relative_to("runs")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            if (run / name).is_file():
+                shutil.copy(run / name, folder / name)
+
+
+def cost() -> None:
+    SPEEDS.mkdir(parents=True, exist_ok=True)
+    cells = [cell for table in TABLES.values() for cell in table.cells]
+    # The folder holds no runs, so that the cost is that of everything.
+    for job in plan_jobs(cells, SPEEDS):
+        set_up(job.experiment, device="cpu", threads=None)
+        (found,) = estimate([job], SPEEDS).values()
+        known = json.loads(COSTS.read_text()) if COSTS.is_file() else {"models": {}}
+        known["machine"] = f"{usable_cpus()} CPU cores, torch {torch.__version__}"
+        known["models"][job.run] = asdict(found)
+        write_atomic(COSTS, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+        print(job.run, duration_text(found.seconds), f"{found.memory / 1e9:.1f} GB", flush=True)
+
+
+def write() -> None:
+    PAGES.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        write_atomic(PAGES / name, text.encode())
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its name."""
+    collection = collect([RUNS], TABLES.values())
+    costs = json.loads(COSTS.read_text()) if COSTS.is_file() else {"models": {}}
+    texts = {f"{name}.md": page(table, collection, costs) for name, table in TABLES.items()}
+    return {"README.md": index(collection), **texts}
+
+
+def index(collection: Collection) -> str:
+    rows = []
+    for name, table in TABLES.items():
+        measured = lay_out(table, collection, links_from=PAGES.resolve()).num_measured
+        rows.append(
+            [f"[{table.label}]({name}.md)", table.title, str(len(table.cells)), str(measured)]
+        )
+    return f"""# The paper's tables
+
+Every figure of *Meta-Learning with Adaptive Hyperparameters* (Baik et al., NeurIPS 2020) and its
+supplement, the command that measures it, and what was measured. These pages are written from
+`alfa.paper` by `python benchmarks/pages.py write`.
+
+{rows_of(["", "", "cells to run", "places measured"], rows)}
+A table may show figures of another one's cells, so more places can be measured than it has cells;
+Tables C and D only quote.
+"""
+
+
+def page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
+    grid = lay_out(table, collection, links_from=PAGES.resolve())
+    heading, _, body = markdown(grid).partition("\n")
+    about, _, figures = body.strip().partition("\n\n")
+    parts = [heading.removeprefix("#"), about, *commands(table), *cost_of(table, costs)]
+    told = (
+        "Measured figures are bold, with half of the 95 % interval over test tasks, before the "
+        "published ones; the runs are in [docs/results/runs](../results/runs)."
+        if grid.num_measured
+        else "Published figures; none was measured yet."
+    )
+    parts += ["## Figures", told, figures]
+    return "\n\n".join(part if part[0] in "#`|" else fill(part, 100) for part in parts) + "\n"
+
+
+def commands(table: Table) -> list[str]:
+    runnable = [cell for cell in table.cells if not cell.missing]
+    if not runnable:
+        return []
+    lines = [f"alfa reproduce {table.name}", f"alfa reproduce {table.name} --dry-run"]
+    example = runnable[-1]
+    row = next(row for (row, _), entry in table.entries.items() if entry is example)
+    lines.append(f"alfa reproduce {table.name} --rows {row}")
+    lines.append(f"alfa report --table {table.name}")
+    told = [
+        "## Commands",
+        "```\n" + "\n".join(lines) + "\n```",
+        "All of it; what that would cost here; one row of it; and the report. `--list` shows the "
+        f"{len(table.cells)} cells, `--iterations 6000` trains for less, `--seeds 3` three times.",
+    ]
+    datasets = dict.fromkeys(name for cell in runnable for name in cell.datasets)
+    if datasets:
+        sizes = ", ".join(f"{name} ({SIZES[name]} x {SIZES[name]})" for name in datasets)
+        told.append(
+            f"Needs the prepared datasets {sizes}: `alfa data prepare NAME PATH` makes one, and "
+            "`alfa data list` says where each comes from."
+        )
+    return told
+
+
+def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
+    """Time and memory of the models, each with the cells that it serves."""
+    served: dict[str, list[Cell]] = {}
+    for cell in table.cells:
+        if not cell.missing:
+            served.setdefault(cell.run, []).append(cell)
+    known = {run: costs["models"][run] for run in served if run in costs["models"]}
+    if not known:
+        return []
+    rows = [
+        [
+            run,
+            f"{served[run][0].experiment.outer.num_iterations:,}" if found["trains"] else "-",
+            duration_text(found["seconds"]),
+            f"{found['memory'] / 1e9:.1f} GB",
+        ]
+        for run, found in known.items()
+    ]
+    total = duration_text(sum(found["seconds"] for found in known.values()))
+    return [
+        "## Cost",
+        "Of training and tests from one seed, estimated from what was measured on "
+        f"{costs['machine']} (`python benchmarks/pages.py cost`); {total} in all. Memory is what "
+        "is needed beyond the program itself.",
+        rows_of(["model", "iterations", "time", "memory"], rows).strip(),
+    ]
+
+
+def rows_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+if __name__ == "__main__":
+    chosen = {f.__name__: f for f in (keep, cost, write)}
+    if len(sys.argv) < 2 or sys.argv[1] not in chosen or (sys.argv[1] != "keep" and sys.argv[2:]):
+        sys.exit(__doc__)
+    chosen[sys.argv[1]](*sys.argv[2:])

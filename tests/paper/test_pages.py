@@ -1,0 +1,35 @@
+"""The pages on the paper's tables say what the registry and the kept runs say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from alfa.paper import TABLES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "benchmarks/pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        return module.pages()
+
+
+@pytest.mark.parametrize("name", ["README", *TABLES])
+def test_a_page_has_not_drifted(pages, name) -> None:
+    kept = (ROOT / "docs/tables" / f"{name}.md").read_text()
+    told = "docs/tables is not what `python benchmarks/pages.py write` would write"
+    assert kept == pages[f"{name}.md"], told
+
+
+def test_no_page_is_left_over(pages) -> None:
+    assert {path.name for path in (ROOT / "docs/tables").iterdir()} == set(pages)

@@ -18,7 +18,7 @@ SMALL = (
 def test_images_need_not_be_there(name: str) -> None:
     found = measure_speed(load_experiment(name, SMALL))
     assert 0 < found.iteration < 60
-    assert 0 < found.task < 60
+    assert 1e-5 < found.task < 60
     assert found.memory > 0
 
 

@@ -13,8 +13,7 @@ from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment
 from alfa.data import FewShot, ImageSet, Tasks
 from alfa.inner import GB, Learner, plan_memory
-from alfa.train import evaluate
-from alfa.train.evaluate import stack_size
+from alfa.train.evaluate import stack_size, without_dropout
 from alfa.train.peak import PeakMemory
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
@@ -30,7 +29,7 @@ class Speed:
     Attributes:
         iteration: seconds of an outer iteration; 0 where there is nothing to train.
         task: seconds of adapting to a task of a validation or test.
-        memory: bytes that an iteration needs beyond what the program itself takes.
+        memory: bytes that an iteration or a test needs beyond what the program itself takes.
     """
 
     iteration: float
@@ -100,19 +99,19 @@ def _cost_of_task(learner: Learner, tasks: Tasks, device: torch.device | str) ->
 
     def run(num_tasks: int) -> float:
         began = time.perf_counter()
-        evaluate(learner, tasks, num_tasks=num_tasks, split="train", device=device)
+        episode = tasks.episode(0, num_tasks=num_tasks, split="train").to(device)
+        with without_dropout(learner.model):
+            learner(episode, order="none")
         _wait(device)
         return time.perf_counter() - began
 
+    # The first makes what is made only once.
     run(1)
-    # The first two tasks of an evaluation find out how many fit, and are not typical.
-    start = run(2)
-    num_tasks = 2 + max(2, min(200, int(3 * _LONG / 10 / (start / 2))))
-    seconds = max((run(num_tasks) - start) / (num_tasks - 2), 1e-9)
-    episode = tasks.episode(0, num_tasks=1).to(device)
     with PeakMemory() as peak:
-        learner(episode, order="none")
-    return seconds, peak.bytes * stack_size(peak.bytes)
+        alone = run(1)
+    at_once = stack_size(peak.bytes)
+    num_tasks = min(at_once, max(1, int(_LONG / alone)))
+    return _best(lambda: run(num_tasks)) / num_tasks, peak.bytes * at_once
 
 
 def _best(work: Callable[[], float], *, rounds: int = 3) -> float:

@@ -11,22 +11,21 @@ tasks, so that two of them are compared task by task.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from _common import alfa, choose, figure, table, write_part
 
 from alfa.config import parse_experiment, to_dict
 from alfa.paper import TABLES, Cell
-from alfa.train import Run, judge
+from alfa.train import Evaluation, Run, difference, judge
 from alfa.train.files import write_atomic
 
 RUNS = Path("runs/ablations")
 RESULTS = Path("docs/results/ablations.json")
 PAGE = Path("docs/results/ablations.md")
-BEGIN, END = "<!-- written by benchmarks/ablations.py report -->", "<!-- end -->"
 NUM_ITERATIONS, NUM_TASKS = 1_500, 600
 ROWS = ("maml-alpha", "maml-beta", "random-alpha", "random-beta")
 INPUTS = ("weights-only", "gradients-only", "weights+gradients")
@@ -48,11 +47,6 @@ def cells() -> dict[str, Cell]:
 
 def known() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-
-
-def alfa(*arguments: str) -> str:
-    command = [sys.executable, "-c", "from alfa.cli.main import main; main()", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def config(name: str, cell: Cell) -> Path:
@@ -89,12 +83,48 @@ def run() -> None:
         print(name, figure(found["test"]), flush=True)
 
 
-def figure(test: dict[str, Any]) -> str:
-    return f"{100 * test['accuracy']:.2f} +- {100 * test['accuracy_interval']:.2f}"
+def report() -> None:
+    results = known()
+    if not results:
+        sys.exit("not run yet: run `python benchmarks/ablations.py run`.")
+    published = {name: cell.published for name, cell in cells().items()}
+    rows = [
+        [
+            f"`{results[name]['cell']}`",
+            f"{published[name].value:.2f}",
+            figure(results[name]["test"]),
+            f"{results[name]['best_iteration']:,}",
+            f"{results[name]['seconds'] / 60:.0f}",
+        ]
+        for name in cells()
+        if name in results
+    ]
+    head = ["cell", "published", "CIFAR-FS, 1,500 iterations", "best of them", "minutes"]
+    lines = ["### Cells", "", *table(head, rows)]
+    head = ["", "against", "published, miniImageNet", "here, task by task", ""]
+    rows = []
+    for ours, theirs in PAIRS:
+        if ours not in results or theirs not in results:
+            continue
+        over = difference(evaluation(results[ours]), evaluation(results[theirs]))
+        assert over.interval is not None
+        rows.append(
+            [
+                ours,
+                theirs,
+                f"{published[ours].value - published[theirs].value:+.2f}",
+                f"{100 * over.mean:+.2f} +- {100 * over.interval:.2f}",
+                "decided" if over.is_decided else "undecided",
+            ]
+        )
+    lines += ["### Comparisons", "", *table(head, rows)]
+    write_part(PAGE, "ablations.py", lines)
+
+
+def evaluation(found: dict[str, Any]) -> Evaluation:
+    test = {key: value for key, value in found["test"].items() if key != "iterations"}
+    return Evaluation(**test, per_task=tuple(found["per_task"]))
 
 
 if __name__ == "__main__":
-    commands = {f.__name__: f for f in (run,)}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(__doc__)
-    commands[sys.argv[1]]()
+    choose(__doc__, run, report)

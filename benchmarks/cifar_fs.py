@@ -22,21 +22,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _common import alfa, choose, figure, table, write_part
+
 from alfa.paper import TABLES
 from alfa.train.files import write_atomic
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
 PAGE = Path("docs/results/cifar-fs.md")
-BEGIN, END = "<!-- written by benchmarks/cifar_fs.py report -->", "<!-- end -->"
 METHODS = {"maml": "MAML", "alfa": "ALFA + MAML"}
 SHORT, LONG = 2_000, 6_000
 ELSEWHERE = ("omniglot", "cub", "vgg-flower", "traffic-sign")
-
-
-def alfa(*arguments: str) -> str:
-    command = [sys.executable, "-c", "from alfa.cli.main import main; main()", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def known() -> dict[str, Any]:
@@ -151,15 +147,6 @@ def iterate(cell_id: str) -> str:
     )
 
 
-def figure(found: dict[str, Any]) -> str:
-    return f"{100 * found['accuracy']:.2f} +- {100 * found['accuracy_interval']:.2f}"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def picture(results: dict[str, Any], path: Path) -> None:
     import matplotlib
 
@@ -195,9 +182,7 @@ def report() -> None:
     lines += ["### 84 x 84 pixels", "", *on_large(results["large"])]
     lines += ["### ResNet12", "", *on_resnet12(results["resnet12"])]
     picture(results, Path("docs/images/cifar-fs.png"))
-    text = PAGE.read_text() if PAGE.is_file() else f"# CIFAR-FS\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
+    write_part(PAGE, "cifar_fs.py", lines)
 
 
 def tested(results: dict[str, Any]) -> list[str]:
@@ -269,7 +254,4 @@ def on_resnet12(results: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    commands = {f.__name__: f for f in (run, strokes, large, resnet12, report)}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(__doc__)
-    commands[sys.argv[1]]()
+    choose(__doc__, run, strokes, large, resnet12, report)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from _common import table
 from PIL import Image
 
 from alfa import ALFA, Conv4, LearnedInit, Learner, cross_entropy
@@ -95,26 +96,20 @@ def preparing(path: Path) -> list[list[str]]:
     return rows
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
 def main(prepared: Path, source: Path) -> None:
     processes_from = _workers.PROCESSES_FROM
     draws = [drawing("cifar-fs", 32, prepared), drawing("miniimagenet", 84, prepared)]
+    rates = preparing(source)
     head = ["dataset", "opening it", "drawing 2 tasks", "an iteration on them", "part of it"]
     text = f"""# What data costs
 
 2 cores, torch {torch.__version__}. ALFA + MAML, 5-way 5-shot, 15 queries, 4-CONV; the median of
 {ROUNDS - 1} rounds, drawing and iterating in turns, from a file that is mapped into memory.
 
-{table(head, draws)}
-
+{chr(10).join(table(head, draws))}
 Preparing JPEGs at 84 x 84, images per second, the best of 3 rounds, in turns:
 
-{table(["images", "one worker", "2 threads", "2 processes"], preparing(source))}
-
+{chr(10).join(table(["images", "one worker", "2 threads", "2 processes"], rates))}
 By default a worker for every core: threads, and processes from {processes_from:,} image files on.
 Decoding a photo is nearly all of the work, and threads share it. Around a small image Python has
 more to do than the decoder, and threads do that in turns; processes do not, but take about 3 s to

@@ -23,10 +23,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from _common import table, write_part
+
 RESULTS = Path("docs/results/engine.json")
 PAGE = Path("docs/results/engine.md")
 PICTURE = Path("docs/images/engine-growth.png")
-BEGIN, END = "<!-- written by benchmarks/engine.py report -->", "<!-- end -->"
 
 TASKS, STEPS, SIZES = (1, 2, 4, 6, 8), (1, 2, 4, 6, 8, 10), (28, 42, 56, 70, 84)
 
@@ -242,11 +243,6 @@ def resnet() -> None:
     add("resnet", found)
 
 
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def ratio_table(results: dict[str, Any]) -> list[str]:
     from alfa.bench import WORKS
 
@@ -326,9 +322,7 @@ def report() -> None:
     lines += table(["ms", *ways], rows)
     lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
     picture(results["growth"])
-    text = PAGE.read_text() if PAGE.is_file() else f"{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
+    write_part(PAGE, "engine.py", lines)
 
 
 if __name__ == "__main__":

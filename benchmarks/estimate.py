@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from _common import command
+
 PAGE = Path("docs/results/estimate.md")
 CELLS = {
     "table8 --shots 10 --rows alfa+maml --iterations 3000": "perceptrons, sine curves",
@@ -22,10 +24,6 @@ CELLS = {
         "4-CONV, CIFAR-FS"
     ),
 }
-
-
-def alfa(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from alfa.cli.main import main; main()", *words]
 
 
 def own_memory(process: int) -> int:
@@ -38,16 +36,16 @@ def own_memory(process: int) -> int:
     return 1024 * int(found[0]) if found else 0
 
 
-def watched(command: list[str]) -> tuple[float, int]:
+def watched(words: list[str]) -> tuple[float, int]:
     """Seconds that a command takes, and the most memory that it had."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     most = 0
     while process.poll() is None:
         most = max(most, own_memory(process.pid))
         time.sleep(0.05)
     if process.returncode:
-        sys.exit(f"{' '.join(command[3:])} failed.")
+        sys.exit(f"{' '.join(words[3:])} failed.")
     return time.perf_counter() - began, most
 
 
@@ -55,17 +53,20 @@ def main() -> None:
     # The program's own: that of a run in which next to nothing happens.
     with tempfile.TemporaryDirectory() as out:
         words = ["reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out]
-        start, program = watched(alfa(*words))
+        start, program = watched(command(*words))
     rows = []
     for cell, title in CELLS.items():
         with tempfile.TemporaryDirectory() as out:
             words = ["reproduce", *cell.split(), "--out", out]
             done = subprocess.run(
-                alfa(*words, "--dry-run", "--json"), check=True, stdout=subprocess.PIPE, text=True
+                command(*words, "--dry-run", "--json"),
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
             )
             costs = json.loads(done.stdout).values()
             expected = sum(cost["seconds"] for cost in costs), max(c["memory"] for c in costs)
-            seconds, memory = watched(alfa(*words))
+            seconds, memory = watched(command(*words))
         memory -= program
         rows.append(
             f"| {title} | `{cell}` | {expected[0]:.0f} s | {seconds:.0f} s | "

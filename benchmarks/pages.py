@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import torch
+from _common import table as table_of
 
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
@@ -89,7 +90,7 @@ Every figure of *Meta-Learning with Adaptive Hyperparameters* (Baik et al., Neur
 supplement, the command that measures it, and what was measured. These pages are written from
 `alfa.paper` by `python benchmarks/pages.py write`.
 
-{rows_of(["", "", "cells to run", "places measured"], rows)}
+{chr(10).join(table_of(["", "", "cells to run", "places measured"], rows))}
 A table may show figures of another one's cells, so more places can be measured than it has cells;
 Tables C and D only quote.
 """
@@ -159,13 +160,8 @@ def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
         "Of training and tests from one seed, estimated from what was measured on "
         f"{costs['machine']} (`python benchmarks/pages.py cost`); {total} in all. Memory is what "
         "is needed beyond the program itself.",
-        rows_of(["model", "iterations", "time", "memory"], rows).strip(),
+        "\n".join(table_of(["model", "iterations", "time", "memory"], rows)).strip(),
     ]
-
-
-def rows_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from _common import command as alfa_command
+from _common import write_part
+
 RUNS = Path("runs/table8")
 RESULTS = Path("docs/results/table8.json")
 PAGE = Path("docs/results/table8.md")
@@ -71,9 +74,8 @@ def run() -> None:
         arguments = command(method, network, shots, seed)[1:]
         if (path / "config.toml").is_file():
             arguments = ["train", "--resume", str(path)]
-        alfa = [sys.executable, "-c", "from alfa.cli.main import main; main()"]
         with (RUNS / f"{path.name}.log").open("a") as log:
-            subprocess.run([*alfa, *arguments], check=True, stdout=log, stderr=log)
+            subprocess.run(alfa_command(*arguments), check=True, stdout=log, stderr=log)
         result = json.loads((path / "result.json").read_text())
         print(path.name, result["test"]["loss"], result["seconds"], flush=True)
 
@@ -113,15 +115,10 @@ def report() -> None:
             lines.append(f"| {label} | {row} |")
             lines.append(f"| {label}, in the paper | {' | '.join(PAPER[method, network])} |")
         lines.append("")
-    text = PAGE.read_text() if PAGE.is_file() else f"{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + END + rest.split(END)[1])
+    write_part(PAGE, "table8.py", lines)
     total = len(SEEDS) * len(NETWORKS) * len(SHOTS) * len(METHODS)
     print(f"{len(known)} of {total} runs, {sum(r['seconds'] for r in known.values()):.0f} s")
 
-
-BEGIN = "<!-- written by benchmarks/table8.py report -->"
-END = "<!-- end -->"
 
 if __name__ == "__main__":
     {"run": run, "report": report}[sys.argv[1]]()

@@ -18,9 +18,10 @@ def pages() -> dict[str, str]:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
         patch.chdir(ROOT)
+        spec.loader.exec_module(module)
         return module.pages()
 
 

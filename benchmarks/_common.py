@@ -1,0 +1,49 @@
+"""What the studies share: running commands, and writing figures into pages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from alfa.train.files import write_atomic
+
+
+def command(*words: str) -> list[str]:
+    """`alfa` with these words, in the Python that runs this."""
+    return [sys.executable, "-c", "from alfa.cli.main import main; main()", *words]
+
+
+def alfa(*words: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command(*words), check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def figure(test: dict[str, Any]) -> str:
+    """An accuracy in percent, with its interval."""
+    return f"{100 * test['accuracy']:.2f} +- {100 * test['accuracy_interval']:.2f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown, and an empty one."""
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def write_part(page: Path, script: str, lines: Sequence[str]) -> None:
+    """Put lines into the part of a page that a script writes."""
+    begin, end = f"<!-- written by benchmarks/{script} report -->", "<!-- end -->"
+    text = page.read_text() if page.is_file() else f"{begin}\n{end}\n"
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    write_atomic(page, f"{before}{begin}\n{chr(10).join(lines)}{end}{after}".encode())
+
+
+def choose(doc: str | None, *functions: Callable[[], None]) -> None:
+    """Call the function that the command line names."""
+    known = {function.__name__: function for function in functions}
+    if len(sys.argv) != 2 or sys.argv[1] not in known:
+        sys.exit(doc)
+    known[sys.argv[1]]()

@@ -76,8 +76,9 @@ def run() -> None:
 
 
 def strokes() -> None:
+    settings = ("outer.num_iterations=400", "test.num_tasks=300")
     for method in METHODS:
-        add(method, "strokes", train(f"strokes-{method}"))
+        add(method, "strokes", train(f"strokes-{method}", *settings))
         print("strokes", method, figure(known()[method]["strokes"]["test"]), flush=True)
 
 

@@ -63,6 +63,8 @@ def drawing(dataset: str, size: int, root: Path) -> list[str]:
 def photos(source: Path, folder: Path, *, count: int, size: tuple[int, int] | None) -> None:
     """A folder of class folders with `count` JPEGs, enlarged to `size`."""
     files = sorted(source.rglob("*.jpg"))
+    if not files:
+        sys.exit(f"{source} holds no *.jpg.")
     for number in range(count):
         path = folder / f"class-{number % 20:02d}" / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ def own_memory(process: int) -> int:
 def watched(words: list[str]) -> tuple[float, int]:
     """Seconds that a command takes, and the most memory that it had."""
     began = time.perf_counter()
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     most = 0
     while process.poll() is None:
         most = max(most, own_memory(process.pid))

@@ -39,14 +39,17 @@ KEPT = ("config.toml", "metrics.jsonl", "result.json", "signature.json")
 
 
 def keep(*runs: str) -> None:
+    if not runs:
+        sys.exit(__doc__)
     for run in map(Path, runs):
-        if not (run / "result.json").is_file():
-            sys.exit(f"{run} is not a complete run.")
-        folder = RUNS / run.relative_to("runs")
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
-            if (run / name).is_file():
-                shutil.copy(run / name, folder / name)
+        if not (run / "result.json").is_file() or run.is_absolute() or "runs" not in run.parts:
+            sys.exit(f"{run} is not a complete run, given by its path from here, below a `runs`.")
+        folder = RUNS.joinpath(*run.parts[run.parts.index("runs") + 1 :])
+        for file in [*(run / name for name in KEPT), *run.glob("tests/*.json")]:
+            if file.is_file():
+                to = folder / file.relative_to(run)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, to)
 
 
 def cost() -> None:
@@ -81,9 +84,8 @@ def index(collection: Collection) -> str:
     rows = []
     for name, table in TABLES.items():
         measured = lay_out(table, collection, links_from=PAGES.resolve()).num_measured
-        rows.append(
-            [f"[{table.label}]({name}.md)", table.title, str(len(table.cells)), str(measured)]
-        )
+        count = sum(not cell.missing for cell in table.cells)
+        rows.append([f"[{table.label}]({name}.md)", table.title, str(count), str(measured)])
     return f"""# The paper's tables
 
 Every figure of *Meta-Learning with Adaptive Hyperparameters* (Baik et al., NeurIPS 2020) and its
@@ -91,8 +93,8 @@ supplement, the command that measures it, and what was measured. These pages are
 `alfa.paper` by `python benchmarks/pages.py write`.
 
 {chr(10).join(table_of(["", "", "cells to run", "places measured"], rows))}
-A table may show figures of another one's cells, so more places can be measured than it has cells;
-Tables C and D only quote.
+A table may repeat another one's cells, so more places can be measured than it has cells; Tables C
+and D have none of their own.
 """
 
 

@@ -28,11 +28,18 @@ def test_runs_are_compared_on_the_same_tasks(alfa, trained, other) -> None:
     assert second["difference_interval"] > 0
 
 
-def test_the_table_says_what_is_decided(alfa, trained, other) -> None:
-    answer = alfa("compare", trained, other, other, "--num-tasks", "6")
+def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> None:
+    monkeypatch.setattr("alfa.train.compare._FEWEST_TASKS", 2)
+    words = (trained, other, trained, "--num-tasks", "6", "--num-steps", "0")
+    rows = json.loads(alfa("compare", *words, "--json").out)
+    # Without a step the two are what they began as, which differs on every task.
+    assert [row["is_decided"] for row in rows] == [False, True, False]
+    answer = alfa("compare", *words)
     assert answer.code == 0
-    assert answer.out.count("decided") == 3
+    lines = [line for line in answer.out.splitlines() if "loss" in line][1:3]
+    assert [line.split()[-1] for line in lines] == ["decided", "undecided"]
     assert "Over the same 6 test tasks" in answer.out
+    assert "lower is better" in answer.out
 
 
 def test_a_run_does_not_differ_from_its_copy(alfa, trained, tmp_path) -> None:
@@ -53,6 +60,7 @@ def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settin
     told = refused("compare", trained, path)
     assert "have different tasks (tasks.num_support is" in told
     assert "and 3)" in told
+    assert "--dataset" not in told
 
 
 def test_no_run_is_told(refused, trained, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -83,18 +84,26 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert len(line.attrib["points"].split()) == 2
 
 
-def test_a_loss_that_explodes_does_not_flatten_the_others() -> None:
-    losses = [1 + 0.01 * number for number in range(40)]
-    losses[7] = 6_000_000.0
-    text = str(draw([Curve("a", tuple(enumerate(losses)))], x_title="x", y_title="loss"))
-    assert "<figcaption>loss (cut off at 1.4; the highest is 6e+06)</figcaption>" in text
+def losses(values: list[float], **options) -> str:
+    curve = Curve("a", tuple(enumerate(values)))
+    return str(draw([curve], x_title="x", y_title="loss", **options))
+
+
+@pytest.mark.parametrize("count", [12, 40])
+def test_losses_that_explode_do_not_flatten_the_others(count) -> None:
+    values = [1 + 0.01 * number for number in range(count)]
+    values[7] = values[8] = 6_000_000.0
+    text = losses(values, explodes=True)
+    assert re.search(r"<figcaption>loss \(cut off at 1\.\d+; the highest is 6e\+06\)<", text)
     assert "e+06</text>" not in text
+    assert "cut off" not in losses(values)
 
 
-@pytest.mark.parametrize("values", [[20.0, 70.0], [3.0, 2.0, 1.0, 0.5] * 10, [4.0] * 30])
-def test_ordinary_values_are_all_shown(values) -> None:
-    text = str(draw([Curve("a", tuple(enumerate(values)))], x_title="x", y_title="loss"))
-    assert "cut off" not in text
+@pytest.mark.parametrize(
+    "values", [[20.0, 70.0], [3.0, 2.0, 1.0, 0.5] * 10, [4.0] * 30, [4.0] * 30 + [5.0], [0.0] * 9]
+)
+def test_ordinary_losses_are_all_shown(values) -> None:
+    assert "cut off" not in losses(values, explodes=True)
 
 
 def test_large_numbers_are_readable() -> None:

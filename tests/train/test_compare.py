@@ -12,18 +12,18 @@ from alfa.errors import ConfigError
 from alfa.train import Evaluation, difference
 
 
-def found(per_task: list[float], **options: Any) -> Evaluation:
+def found(figures: list[float], **options: Any) -> Evaluation:
     settings = {
         "loss": 1.0,
         "interval": None,
-        "accuracy": statistics.mean(per_task),
+        "accuracy": statistics.mean(figures),
         "accuracy_interval": None,
-        "num_tasks": len(per_task),
+        "num_tasks": len(figures),
         "num_steps": 5,
         "split": "test",
         "seed": 0,
         "batch_norm": None,
-        "per_task": tuple(per_task),
+        "per_task": tuple(figures),
     }
     return Evaluation(**{**settings, **options})
 
@@ -37,20 +37,29 @@ def test_the_interval_is_that_of_the_differences() -> None:
 
 
 def test_a_small_difference_on_every_task_is_decided() -> None:
-    tasks = [0.1 * number for number in range(10)]
+    tasks = [0.02 * number for number in range(40)]
     better = [accuracy + 0.01 for accuracy in tasks]
     assert difference(found(better), found(tasks)).is_decided
     assert difference(found(tasks), found(better)).mean == pytest.approx(-0.01)
 
 
-@pytest.mark.parametrize("ours", [[0.9, 0.1, 0.9, 0.1], [0.5, 0.5, 0.5, 0.5]])
+@pytest.mark.parametrize("ours", [[0.9, 0.1] * 20, [0.5] * 40])
 def test_chance_decides_nothing(ours) -> None:
-    assert not difference(found(ours), found([0.5, 0.5, 0.5, 0.5])).is_decided
+    assert not difference(found(ours), found([0.5] * 40)).is_decided
 
 
-def test_one_task_decides_nothing() -> None:
-    over = difference(found([1.0]), found([0.0]))
-    assert (over.mean, over.interval, over.is_decided) == (1.0, None, False)
+@pytest.mark.parametrize(("count", "is_decided"), [(1, False), (2, False), (29, False), (30, True)])
+def test_few_tasks_decide_nothing(count, is_decided) -> None:
+    over = difference(found([0.54] * count), found([0.5] * count))
+    assert over.is_decided == is_decided
+    assert (over.interval is None) == (count == 1)
+
+
+def test_figures_of_single_tasks_are_needed() -> None:
+    with pytest.raises(
+        ConfigError, match="there are figures of 0 single tasks, but it takes all 2"
+    ):
+        difference(found([0.5, 0.5]), found([0.5, 0.5], per_task=()))
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_tasks", 3), ("split", "val"), ("seed", 1)])

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from alfa.cli.evaluate import BatchNorm, Checkpoint, Dataset, NumSteps, NumTasks, Split
 from alfa.cli.train import Device, Json, Threads
+
+if TYPE_CHECKING:
+    from alfa.config import Experiment
 
 
 def compare(
@@ -48,17 +53,18 @@ def compare(
     if len(runs) < 2:
         raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
     changes = on_dataset(dataset) if dataset is not None else []
-    first = Run(runs[0]).experiment()
-    tasks = [load_experiment(Run(path).config, changes).tasks.model_dump() for path in runs]
+    experiments = [Run(path).experiment() for path in runs]
+    first = experiments[0]
+    tasks = [_deciding(load_experiment(Run(path).config, changes), split) for path in runs]
     for path, other in zip(runs, tasks, strict=True):
         if other != tasks[0]:
             raise ConfigError(_unequal(runs[0], path, tasks[0], other))
     count = first.test.num_tasks if num_tasks is None else num_tasks
     evaluations: list[Evaluation] = []
     differences: list[Difference] = []
-    for path in runs:
-        set_up(Run(path).experiment(), device=device, threads=threads)
-        with meter(path.name, quiet=as_json) as shown:
+    for path, experiment in zip(runs, experiments, strict=True):
+        set_up(experiment, device=device, threads=threads)
+        with meter(path.name, quiet=as_json) as shown, _named(path):
             found, _ = judge(
                 Run(path),
                 changes=changes,
@@ -92,32 +98,54 @@ def compare(
     _print(runs, evaluations, differences)
 
 
+# What changes how a model sees its images, or how it is trained, but not which tasks there are.
+_INDIFFERENT = ("augment", "size", "seen_size")
+
+
+def _deciding(experiment: Experiment, split: str) -> dict[str, Any]:
+    """What decides which tasks there are."""
+    others = (*_INDIFFERENT, *(() if split == "val" else ("val_way",)))
+    content = experiment.tasks.model_dump()
+    return {key: value for key, value in content.items() if key not in others}
+
+
 def _unequal(first: Path, path: Path, wanted: dict[str, Any], got: dict[str, Any]) -> str:
     names = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
     told = ", ".join(f"tasks.{n} is {wanted.get(n)} and {got.get(n)}" for n in names)
+    hint = "; name one for both with --dataset" if names == ["dataset"] else ""
     return (
         f"{first} and {path} have different tasks ({told}), and only figures on the same tasks can "
-        "be compared; for other images give --dataset."
+        f"be compared{hint}."
     )
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say of which run an error speaks."""
+    from alfa.errors import DivergedError
+
+    try:
+        yield
+    except DivergedError as error:
+        raise DivergedError(f"{path}: {error}") from None
+
+
 def _print(runs: list[Path], evaluations: list[Any], differences: list[Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from alfa.cli.show import figure_text, wide_console
 
     scale = 1.0 if evaluations[0].accuracy is None else 100.0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("run", "figure", f"beyond {runs[0]}", ""):
+    for header in ("run", "figure", f"beyond {escape(str(runs[0]))}", ""):
         table.add_column(header, justify="left" if header in ("run", "") else "right")
-    for path, found, over in zip(runs, evaluations, differences, strict=True):
-        if path == runs[0]:
-            table.add_row(str(path), figure_text(found), "", "")
-            continue
+    table.add_row(escape(str(runs[0])), figure_text(evaluations[0]), "", "")
+    for path, found, over in list(zip(runs, evaluations, differences, strict=True))[1:]:
         places = 2 if scale == 100 else 4
         spread = "?" if over.interval is None else f"{scale * over.interval:.{places}f}"
         table.add_row(
-            str(path),
+            escape(str(path)),
             figure_text(found),
             f"{scale * over.mean:+.{places}f} +- {spread}",
             "decided" if over.is_decided else "undecided",
@@ -125,8 +153,10 @@ def _print(runs: list[Path], evaluations: list[Any], differences: list[Any]) -> 
     console = wide_console()
     console.print(table, highlight=False)
     count, split = evaluations[0].num_tasks, evaluations[0].split
+    lower = "" if scale == 100 else " Of losses, lower is better."
     console.print(
-        f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than chance.",
+        f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than chance."
+        f"{lower}",
         highlight=False,
         soft_wrap=True,
     )

@@ -130,7 +130,10 @@ def _curves(table: Table, collection: Collection) -> Markup:
         what = "validation accuracy, %" if accurate else "validation loss"
         curve = Curve(f"{title}, seed {run.experiment.seed}", tuple(points))
         kinds.setdefault(f"{tasks}: {what}", []).append(curve)
-    figures = (draw(lines, x_title="outer iterations", y_title=y) for y, lines in kinds.items())
+    figures = (
+        draw(lines, x_title="outer iterations", y_title=title, explodes=title.endswith("loss"))
+        for title, lines in kinds.items()
+    )
     return Markup().join(figures)
 
 

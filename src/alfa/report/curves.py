@@ -12,8 +12,8 @@ _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 10, 34
 # The page defines so many colours; with more curves they come again, in other dashes.
 NUM_COLORS, NUM_DASHES = 6, 4
-# Of the values, the part that is always shown, and how many times higher others may be.
-_USUAL, _FAR = 0.95, 4
+# How many times further from the lowest than three quarters of all a loss may be, to be shown.
+_FAR = 10
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,14 @@ class Curve:
     points: tuple[tuple[float, float], ...]
 
 
-def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
+def draw(curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool = False) -> Markup:
     """A figure with axes and a legend, or nothing where there are no points.
 
     Args:
         curves: the lines.
         x_title: below the figure.
         y_title: above it.
+        explodes: single values may be far too high, as losses may; those are cut off.
     """
     # A validation that was not finite has no place in a figure.
     finite = [
@@ -48,7 +49,8 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
     points = [point for curve in curves for point in curve.points]
     last = max(x for x, _ in points)
     highest = max(y for _, y in points)
-    ticks = nice_ticks(min(y for _, y in points), _high([y for _, y in points]))
+    high = _high([y for _, y in points]) if explodes else highest
+    ticks = nice_ticks(min(y for _, y in points), high)
     bottom, top = ticks[0], ticks[-1]
 
     def place(x: float, y: float) -> str:
@@ -96,10 +98,11 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str) -> Markup:
 
 
 def _high(values: Sequence[float]) -> float:
-    """Up to where values are shown: a few that explode must not flatten all others."""
+    """Up to where losses are shown: a few that explode must not flatten all others."""
     ordered = sorted(values)
-    low, usual = ordered[0], ordered[math.ceil(_USUAL * (len(ordered) - 1))]
-    return ordered[-1] if ordered[-1] - low <= _FAR * (usual - low) else usual
+    low, usual = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]
+    limit = low + _FAR * max(usual - low, 0.1 * abs(usual))
+    return max(value for value in ordered if value <= limit)
 
 
 def _class(number: int) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 from _common import alfa, choose, figure, table, write_part
 
 from alfa.paper import TABLES
+from alfa.paper._methods import TITLES
 from alfa.train.files import write_atomic
 
 RUNS = Path("runs")
@@ -242,14 +243,15 @@ def on_large(results: dict[str, Any]) -> list[str]:
 def on_resnet12(results: dict[str, Any]) -> list[str]:
     rows = [
         [
-            row,
+            title,
             f"{found['num_meta_parameters']:,}",
             f"{found['loss']:.3f}",
             f"{found['seconds']:.1f}",
             f"{found['gigabytes']:.2f}",
             f"{found['memory']}, {found['tasks_at_once']} at once",
         ]
-        for row, found in results.items()
+        for row, title in TITLES.items()
+        for found in [results[row]]
     ]
     return table(["row", "meta-parameters", "loss", "seconds", "GB", "memory mode"], rows)
 

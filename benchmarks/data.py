@@ -9,7 +9,6 @@ photo in ImageNet, are prepared with one worker, with threads and with processes
 
 from __future__ import annotations
 
-import math
 import shutil
 import statistics
 import sys
@@ -77,7 +76,7 @@ def photos(source: Path, folder: Path, *, count: int, size: tuple[int, int] | No
 
 def preparing(path: Path) -> list[list[str]]:
     """Images per second with one worker, with threads and with processes, in turns."""
-    ways = {"one worker": (1, math.inf), "threads": (None, math.inf), "processes": (None, 0)}
+    ways = {"one worker": (1, sys.maxsize), "threads": (None, sys.maxsize), "processes": (None, 0)}
     rows = []
     for title, size, count in (("84 x 84", None, 48_000), ("500 x 375", (500, 375), 4_000)):
         best: dict[str, float] = {}
@@ -85,7 +84,7 @@ def preparing(path: Path) -> list[list[str]]:
             photos(path, Path(folder), count=count, size=size)
             for _ in range(3):
                 for way, (workers, processes_from) in ways.items():
-                    _workers.PROCESSES_FROM = processes_from  # type: ignore[assignment]
+                    _workers.PROCESSES_FROM = processes_from
                     with tempfile.TemporaryDirectory() as root:
                         source = SOURCES.get("folder")()
                         work = partial(

@@ -25,7 +25,7 @@ from _common import table as table_of
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
 from alfa.ops._threads import usable_cpus
-from alfa.paper import TABLES, Cell, Collection, Table, collect, estimate, lay_out, plan_jobs
+from alfa.paper import TABLES, Collection, Table, collect, estimate, lay_out, plan_jobs
 from alfa.paper._methods import SIZES
 from alfa.report.tables import markdown
 from alfa.train.files import write_atomic
@@ -139,18 +139,15 @@ def commands(table: Table) -> list[str]:
 
 
 def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
-    """Time and memory of the models, each with the cells that it serves."""
-    served: dict[str, list[Cell]] = {}
-    for cell in table.cells:
-        if not cell.missing:
-            served.setdefault(cell.run, []).append(cell)
-    known = {run: costs["models"][run] for run in served if run in costs["models"]}
+    """Time and memory of the models, as far as they were measured."""
+    cells = {cell.run: cell for cell in table.cells if not cell.missing}
+    known = {run: costs["models"][run] for run in cells if run in costs["models"]}
     if not known:
         return []
     rows = [
         [
             run,
-            f"{served[run][0].experiment.outer.num_iterations:,}" if found["trains"] else "-",
+            f"{cells[run].experiment.outer.num_iterations:,}" if found["trains"] else "-",
             duration_text(found["seconds"]),
             f"{found['memory'] / 1e9:.1f} GB",
         ]

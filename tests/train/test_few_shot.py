@@ -89,6 +89,16 @@ def test_the_result_holds_the_best_model_and_the_ensemble(run, experiment) -> No
     assert evaluate(learner, tasks, num_tasks=6).as_dict() == result["test"]
 
 
+def test_the_figures_of_single_tasks_are_their_accuracies(run, experiment) -> None:
+    learner, tasks = _built(experiment())
+    run.load_checkpoint("best", experiment()).restore(learner)
+    episode = tasks.episode(0, num_tasks=6, split="test")
+    right = learner(episode, order="none").outputs.argmax(2) == episode.query_y
+    found = evaluate(learner, tasks, num_tasks=6)
+    assert found.per_task == pytest.approx(right.double().mean(1).tolist())
+    assert np.mean(found.per_task) == pytest.approx(found.accuracy)
+
+
 def test_the_ensemble_is_the_mean_of_the_outputs(run, experiment) -> None:
     learner, tasks = _built(experiment())
     members = run.load_for("ensemble", experiment())

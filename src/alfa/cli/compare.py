@@ -15,6 +15,7 @@ from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
+    from alfa.train import Difference, Evaluation
 
 
 def compare(
@@ -43,11 +44,11 @@ def compare(
         alfa compare runs/maml runs/alfa --dataset cub --num-tasks 300 --json
     """
     from alfa.cli.evaluate import check_options
-    from alfa.cli.progress import meter
+    from alfa.cli.progress import meter, show_testing
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
     from alfa.errors import ConfigError
-    from alfa.train import Difference, Evaluation, Run, difference, judge, on_dataset
+    from alfa.train import Run, difference, judge, on_dataset
 
     check_options(split, checkpoint)
     if len(runs) < 2:
@@ -75,9 +76,7 @@ def compare(
                 seed=first.seed if seed is None else seed,
                 batch_norm=batch_norm,
                 device=device,
-                on_tasks=lambda done, total, shown=shown: shown.update(  # type: ignore[misc]
-                    "testing", done, total, unit="tasks", passing=True
-                ),
+                on_tasks=show_testing(shown),
             )
         evaluations.append(found)
         differences.append(difference(found, evaluations[0]))
@@ -130,7 +129,7 @@ def _named(path: Path) -> Iterator[None]:
         raise DivergedError(f"{path}: {error}") from None
 
 
-def _print(runs: list[Path], evaluations: list[Any], differences: list[Any]) -> None:
+def _print(runs: list[Path], evaluations: list[Evaluation], differences: list[Difference]) -> None:
     from rich.markup import escape
     from rich.table import Table
 

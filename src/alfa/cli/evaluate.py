@@ -72,7 +72,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    from alfa.cli.progress import meter
+    from alfa.cli.progress import meter, show_testing
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
     from alfa.errors import ConfigError
@@ -101,9 +101,7 @@ def evaluate(
             seed=seed,
             batch_norm=batch_norm,
             device=device,
-            on_tasks=lambda done, total: shown.update(
-                "testing", done, total, unit="tasks", passing=True
-            ),
+            on_tasks=show_testing(shown),
         )
     content = {
         **evaluation.as_dict(),

@@ -242,6 +242,11 @@ def note_of(record: dict[str, Any]) -> str:
     return f"validation loss {loss:.3f}"
 
 
+def show_testing(shown: Meter) -> Callable[[int, int], None]:
+    """What `judge` is to tell its progress to."""
+    return lambda done, total: shown.update("testing", done, total, unit="tasks", passing=True)
+
+
 def show_training(
     shown: Meter, name: str, *, passing: bool = False
 ) -> Callable[[TrainingProgress], None]:

@@ -50,12 +50,17 @@ def watched(words: list[str]) -> tuple[float, int]:
 
 
 def main() -> None:
+    wanted = {
+        cell: title
+        for cell, title in CELLS.items()
+        if not sys.argv[1:] or cell.startswith(tuple(sys.argv[1:]))
+    }
     # The program's own: that of a run in which next to nothing happens.
     with tempfile.TemporaryDirectory() as out:
         words = ["reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out]
         start, program = watched(command(*words))
     rows = []
-    for cell, title in CELLS.items():
+    for cell, title in wanted.items():
         with tempfile.TemporaryDirectory() as out:
             words = ["reproduce", *cell.split(), "--out", out]
             done = subprocess.run(
@@ -67,7 +72,6 @@ def main() -> None:
             costs = json.loads(done.stdout).values()
             expected = sum(cost["seconds"] for cost in costs), max(c["memory"] for c in costs)
             seconds, memory = watched(command(*words))
-        memory -= program
         rows.append(
             f"| {title} | `{cell}` | {expected[0]:.0f} s | {seconds:.0f} s | "
             f"{seconds / expected[0] - 1:+.0%} | {expected[1] / 1e9:.2f} GB | "
@@ -79,8 +83,8 @@ def main() -> None:
 
 `alfa reproduce ... --dry-run`, then the same command without it, on 2 CPU cores. The time is that
 of the whole command, {start:.0f} s of which pass however little there is to do; memory is the most
-that the process had of its own, less the {program / 1e9:.2f} GB of a run in which next to nothing
-happens.
+that the process had of its own, {program / 1e9:.2f} GB of which it has in a run in which next to
+nothing happens.
 
 {head}
 |{" --- |" * 8}

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import AlfaWarning
-from alfa.inits import Init, LearnedInit
+from alfa.inits import Init, LearnedInit, Support
 from alfa.inner import Learner
-from alfa.ops import mse
+from alfa.ops import cross_entropy, mse
 from alfa.rules import SGD, Rule
 from alfa.types import Episode, Layers, Params, Rates
 
@@ -100,7 +100,8 @@ def _learner(make_init: MakeInit, make_rule: MakeRule) -> Learner:
         init = make_init(model)
         rule = make_rule(init.layers, _NUM_STEPS)
     _jitter(rule)
-    return Learner(model, init=init, rule=rule, loss=mse, num_steps=_NUM_STEPS).double()
+    loss = cross_entropy if init.needs_classes else mse
+    return Learner(model, init=init, rule=rule, loss=loss, num_steps=_NUM_STEPS).double()
 
 
 def _jitter(rule: Rule) -> None:
@@ -112,12 +113,31 @@ def _jitter(rule: Rule) -> None:
             parameter.mul_(1 + 0.1 * noise).add_(0.001 * noise)
 
 
-def _episode(num_tasks: int = _NUM_TASKS) -> Episode:
+def _episode(init: Init) -> Episode:
     generator = torch.Generator().manual_seed(2)
-    x = torch.randn(num_tasks, 10, 2, generator=generator, dtype=torch.float64)
-    scale = torch.arange(1, num_tasks + 1, dtype=torch.float64).view(-1, 1, 1)
+    x = torch.randn(_NUM_TASKS, 10, 2, generator=generator, dtype=torch.float64)
+    scale = torch.arange(1, _NUM_TASKS + 1, dtype=torch.float64).view(-1, 1, 1)
     y = scale * x.sum(2, keepdim=True).sin()
+    if init.needs_classes:
+        y = torch.arange(10).remainder(3).expand(_NUM_TASKS, -1)
     return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
+
+
+def _support(init: Init) -> Support:
+    """Support sets with random gradients and embeddings, the same ones every time."""
+    episode = _episode(init)
+
+    def gradients(params: Params) -> Params:
+        generator = torch.Generator().manual_seed(4)
+        values = torch.empty(params.flat.shape, dtype=torch.float64)
+        return params.like(values.normal_(generator=generator))
+
+    def embed(params: Params, head: str) -> Tensor:
+        generator = torch.Generator().manual_seed(5)
+        shape = *episode.support_y.shape[:2], init.layers[f"{head}.weight"][1]
+        return torch.empty(shape, dtype=torch.float64).normal_(generator=generator)
+
+    return Support(episode.support_x, episode.support_y, gradients, embed)
 
 
 def _states(layers: Layers) -> tuple[Params, Params]:
@@ -177,7 +197,7 @@ def _same(left: Tensor | Mapping[str, Tensor], right: Tensor | Mapping[str, Tens
 
 
 def _check_tasks_are_independent(learner: Learner) -> None:
-    episode = _episode()
+    episode = _episode(learner.init)
     together = learner.adapt(episode.support_x, episode.support_y, order="none").params.flat
     for task in range(_NUM_TASKS):
         own = slice(task, task + 1)
@@ -188,7 +208,7 @@ def _check_tasks_are_independent(learner: Learner) -> None:
 
 
 def _check_orders_agree(learner: Learner) -> None:
-    episode = _episode()
+    episode = _episode(learner.init)
     flats = {
         order: learner.adapt(episode.support_x, episode.support_y, order=order).params.flat
         for order in ("second", "first", "none")
@@ -204,7 +224,7 @@ def _check_meta_gradients(learner: Learner, parameters: list[nn.Parameter], whos
     """Every meta-parameter has a gradient, and it is finite and not zero throughout."""
     if not parameters:
         return
-    episode = _episode()
+    episode = _episode(learner.init)
 
     loss = learner(episode).query_losses.mean()
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -225,7 +245,7 @@ def _check_state_survives(learner: Learner, make_rule: MakeRule) -> None:
 
 
 def _check_more_steps(learner: Learner) -> None:
-    episode = _episode()
+    episode = _episode(learner.init)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AlfaWarning)
         adapted = learner.adapt(episode.support_x, episode.support_y, num_steps=_NUM_STEPS + 2)
@@ -234,14 +254,14 @@ def _check_more_steps(learner: Learner) -> None:
 
 def _check_single_precision(learner: Learner) -> None:
     single = copy.deepcopy(learner).float()
-    episode = _episode().to("cpu", torch.float32)
+    episode = _episode(learner.init).to("cpu", torch.float32)
     adapted = single.adapt(episode.support_x, episode.support_y, order="none")
     assert adapted.params.flat.dtype == torch.float32, "float32 inputs give another dtype"
 
 
 def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
-    gradient = _states(init.layers)[1]
-    start = init.start(_NUM_TASKS, lambda params: gradient)
+    support = _support(init)
+    start = init.start(support)
     assert list(start) == list(init.layers), "`start` does not give the layers it names"
     assert start.num_tasks == _NUM_TASKS, "`start` does not give every task its own parameters"
     for name, shape in init.layers.items():
@@ -249,5 +269,5 @@ def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
     assert set(init.shared()) == set(parameters) - set(init.layers), (
         "`layers` and `shared` together must be all parameters of the model, each once"
     )
-    again = init.start(_NUM_TASKS, lambda params: gradient)
+    again = init.start(support)
     assert torch.equal(start.flat, again.flat), "`start` gives another result the second time"

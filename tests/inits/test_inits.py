@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from alfa.errors import ConfigError
-from alfa.inits import Attenuated, FixedInit, LearnedInit, select_layers
+from alfa.inits import Attenuated, FixedInit, LearnedInit, Support, select_layers
 from alfa.inner import Learner, adapt
 from alfa.ops import mse
 from alfa.rules import SGD
@@ -27,8 +27,14 @@ class Tied(nn.Module):
         self.decoder.weight = self.encoder.weight
 
 
-def no_gradients(params: Params) -> Params:
-    raise AssertionError("this init must not ask for gradients")
+def support_of(num_tasks: int, gradients=None) -> Support:
+    """Support sets of an init that must not ask for what is not given."""
+
+    def nothing(*_):
+        raise AssertionError("this init must not ask for gradients or embeddings")
+
+    x = torch.zeros(num_tasks, 1, 1)
+    return Support(x, x, gradients or nothing, nothing)
 
 
 # Which parameters are layers
@@ -105,7 +111,7 @@ def test_tied_weights_count_once():
 
 def test_a_learned_init_is_the_model_for_every_task():
     model = Normed().double()
-    start = LearnedInit(model).start(3, no_gradients)
+    start = LearnedInit(model).start(support_of(3))
     assert start.num_tasks == 3
     for name in start:
         for task in range(3):
@@ -127,7 +133,7 @@ def test_a_fixed_init_is_the_model_and_never_trained(make_mlp, make_episode):
     model, episode = make_mlp(), make_episode()
     fixed = FixedInit(model)
     assert not list(fixed.meta_parameters())
-    start, learned = fixed.start(2, no_gradients), LearnedInit(model).start(2, no_gradients)
+    start, learned = fixed.start(support_of(2)), LearnedInit(model).start(support_of(2))
     assert torch.equal(start.flat, learned.flat)
     learner = Learner(model, init=fixed, rule=SGD(fixed.layers), loss=mse)
     assert not learner(episode).query_losses.requires_grad
@@ -188,7 +194,7 @@ def test_each_layer_is_scaled_by_what_its_task_says(make_mlp, randn, rng, inner)
     model = make_mlp()
     attenuated = Attenuated(inner(model), generator=rng).double()
     gradients = Params.of({name: randn(3, *shape) for name, shape in attenuated.layers.items()})
-    start = attenuated.start(3, lambda _: gradients)
+    start = attenuated.start(support_of(3, lambda _: gradients))
     gamma = plain_gamma(attenuated, gradients)
     assert 0 < gamma.min() < gamma.max() < 1
     for layer, name in enumerate(start):

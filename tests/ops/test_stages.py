@@ -21,6 +21,7 @@ from alfa.ops.stages import (
     Flatten,
     GlobalPool,
     Linear,
+    MaxPool,
     Norm,
     Pool,
     Split,
@@ -102,6 +103,31 @@ PAIR = ((2,), (2,))
 CASES = {
     "conv 3 x 3": Case(Conv("conv"), conv, IMAGES, ((3, 2, 3, 3),)),
     "conv 1 x 1": Case(Conv("conv"), conv, IMAGES, ((3, 2, 1, 1),)),
+    **{
+        f"conv {side} x {side} of stride 2, height {height}": Case(
+            Conv("conv", stride=2),
+            lambda x, weight, side=side: F.conv2d(x, weight, stride=2, padding=side // 2),
+            (2, 2, height, 6),
+            ((3, 2, side, side),),
+        )
+        for side in (1, 3, 7)
+        for height in (4, 5)
+    },
+    "conv of one channel and stride 2": Case(
+        Conv("conv", stride=2),
+        lambda x, weight: F.conv2d(x, weight, stride=2, padding=1),
+        (2, 1, 5, 4),
+        ((3, 1, 3, 3),),
+    ),
+    **{
+        f"max pool, height {height}": Case(
+            MaxPool(), lambda x: F.max_pool2d(x, 3, 2, 1), (2, 2, height, 6)
+        )
+        for height in (2, 4, 5)
+    },
+    "sum with a shortcut that is nothing": Case(
+        Sum(Conv("conv"), Chain()), lambda x, w: conv(x, w) + x, IMAGES, ((2, 2, 3, 3),)
+    ),
     "conv of one channel": Case(Conv("conv"), conv, (2, 1, 3, 4), ((3, 1, 3, 3),)),
     **{
         f"norm, size {size}, slope {slope}": Case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ from alfa.train.peak import PeakMemory
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
 _LONG = 6.0
+# A run meets the machine's bad moments as well as its good ones: at least so many rounds, for at
+# least so many seconds.
+_ROUNDS, _WHILE = 3, 1.5
+# Bytes of a process in which next to nothing happens; see docs/results/estimate.md.
+_PROGRAM = 300_000_000
 # Of smaller tasks, support and query images of a class.
 _SMALL = ((1, 1), (2, 1), (1, 3))
 
@@ -29,7 +35,8 @@ class Speed:
     Attributes:
         iteration: seconds of an outer iteration; 0 where there is nothing to train.
         task: seconds of adapting to a task of a validation or test.
-        memory: bytes that an iteration or a test needs beyond what the program itself takes.
+        memory: bytes that the process needs for an iteration or a test, the program itself
+            among them.
     """
 
     iteration: float
@@ -50,7 +57,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     task, test_memory = _cost_of_task(learner, tasks, device)
     parameters = list(learner.meta_parameters())
     if not parameters:
-        return Speed(0.0, task, test_memory)
+        return Speed(0.0, task, _PROGRAM + test_memory)
     episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
     plan = plan_memory(
         learner,
@@ -64,8 +71,8 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     optimizer = torch.optim.Adam(parameters, lr=1e-12, fused=True)
 
     def iterate(tasks: Tasks) -> float:
-        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
         began = time.perf_counter()
+        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
         optimizer.zero_grad()
         for first in range(0, outer.num_tasks, plan.tasks_at_once):
             outcome = learner(episode[first : first + plan.tasks_at_once])
@@ -74,7 +81,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
         _wait(device)
         return time.perf_counter() - began
 
-    memory = max(plan.needed or 0, test_memory)
+    memory = _PROGRAM + max(plan.needed or 0, test_memory)
     return Speed(_extrapolated(experiment, tasks, iterate), task, memory)
 
 
@@ -82,14 +89,14 @@ def _extrapolated(experiment: Experiment, tasks: Tasks, iterate: Callable[[Tasks
     """Seconds of an iteration; a long one's from smaller tasks, as time grows with the images."""
     if not isinstance(tasks, FewShot):
         iterate(tasks)
-        return _best(lambda: iterate(tasks))
+        return _typical(lambda: iterate(tasks))
     small = [_tasks(experiment, shot=shot, num_query=num_query) for shot, num_query in _SMALL]
     iterate(small[0])
-    first = _best(lambda: iterate(small[0]))
+    first = _typical(lambda: iterate(small[0]))
     if first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
         iterate(tasks)
-        return _best(lambda: iterate(tasks))
-    second, third = (_best(lambda t=t: iterate(t)) for t in small[1:])  # type: ignore[misc]
+        return _typical(lambda: iterate(tasks))
+    second, third = (_typical(lambda t=t: iterate(t)) for t in small[1:])  # type: ignore[misc]
     per_shot, per_query = second - first, (third - first) / 2
     return first + per_shot * (tasks.shot - 1) + per_query * (tasks.num_query - 1)
 
@@ -111,15 +118,15 @@ def _cost_of_task(learner: Learner, tasks: Tasks, device: torch.device | str) ->
         alone = run(1)
     at_once = stack_size(peak.bytes)
     num_tasks = min(at_once, max(1, int(_LONG / alone)))
-    return _best(lambda: run(num_tasks)) / num_tasks, peak.bytes * at_once
+    return _typical(lambda: run(num_tasks)) / num_tasks, peak.bytes * at_once
 
 
-def _best(work: Callable[[], float], *, rounds: int = 3) -> float:
-    """The least of a few rounds, or the first if it is long."""
+def _typical(work: Callable[[], float]) -> float:
+    """The median of rounds for a while, or the first if it is long."""
     times = [work()]
-    while len(times) < rounds and times[0] < _LONG:
+    while times[0] < _LONG and (len(times) < _ROUNDS or sum(times) < _WHILE):
         times.append(work())
-    return min(times)
+    return statistics.median(times)
 
 
 def _tasks(

@@ -1,17 +1,21 @@
 """Initializations: where adaptation starts."""
 
 from alfa.inits._attenuated import Attenuated
-from alfa.inits._base import INITS, Gradients, Init, register_init, select_layers
+from alfa.inits._base import INITS, Init, Support, register_init, select_layers
 from alfa.inits._fixed import FixedInit
+from alfa.inits._heads import PrototypeHead, ZeroHead, prototypes
 from alfa.inits._learned import LearnedInit
 
 __all__ = [
     "INITS",
     "Attenuated",
     "FixedInit",
-    "Gradients",
     "Init",
     "LearnedInit",
+    "PrototypeHead",
+    "Support",
+    "ZeroHead",
+    "prototypes",
     "register_init",
     "select_layers",
 ]

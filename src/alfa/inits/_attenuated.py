@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from alfa.inits._base import Gradients, Init, register_init
+from alfa.inits._base import Init, Support, register_init
 from alfa.ops import layer_means, spread
 from alfa.types import Layers, Params
 
@@ -39,15 +39,16 @@ class Attenuated(Init):
         second = nn.utils.skip_init(nn.Linear, size, size)
         for parameter in (*first.parameters(), *second.parameters()):
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5, generator=generator)
+        self.needs_classes, self.any_way = init.needs_classes, init.any_way
         self.attenuator = nn.Sequential(first, nn.ReLU(), second, nn.Sigmoid())
 
     @property
     def layers(self) -> Layers:
         return self.init.layers
 
-    def start(self, num_tasks: int, gradients: Gradients) -> Params:
-        theta = self.init.start(num_tasks, gradients)
-        gamma = self.attenuator(layer_means(gradients(theta)))
+    def start(self, support: Support) -> Params:
+        theta = self.init.start(support)
+        gamma = self.attenuator(layer_means(support.gradients(theta)))
         return theta.like(spread(gamma, theta.layers) * theta.flat)
 
     def shared(self) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -15,8 +16,28 @@ from alfa.errors import ConfigError, did_you_mean
 from alfa.registry import Registry
 from alfa.types import Layers, Params
 
-Gradients = Callable[[Params], Params]
-"""The gradient of each task's support loss at given parameters, both ``[task, ...]``."""
+
+@dataclass(frozen=True)
+class Support:
+    """What an init that depends on the task may know of it.
+
+    Attributes:
+        x: the support sets, ``[task, support, ...]``.
+        y: their targets, ``[task, support, ...]``.
+        gradients: of each task's support loss at given parameters, both ``[task, ...]``.
+        embed: what the model makes of the support sets before a layer, named second, at given
+            parameters, ``[task, support, feature]``.
+    """
+
+    x: Tensor
+    y: Tensor
+    gradients: Callable[[Params], Params]
+    embed: Callable[[Params, str], Tensor]
+
+    @property
+    def num_tasks(self) -> int:
+        return self.x.shape[0]
+
 
 Patterns = Annotated[Sequence[str], BeforeValidator(lambda p: [p] if isinstance(p, str) else p)]
 """Patterns of parameter names, such as ``["head.*"]``; a single one needs no list."""
@@ -32,20 +53,29 @@ class Init(nn.Module, abc.ABC):
     init, an argument called ``init``; then keyword-only options.
     `alfa.testing.check_init` runs the contract that every
     init of the package passes.
+
+    Attributes:
+        needs_classes: targets must be the numbers of classes.
+        any_way: tasks may have any number of classes, and the last layer that many outputs.
     """
+
+    needs_classes: bool = False
+    any_way: bool = False
 
     @property
     @abc.abstractmethod
     def layers(self) -> Layers:
-        """Names and shapes of the parameters that the inner loop adapts, in order."""
+        """Names and shapes of the parameters that the inner loop adapts, in order.
+
+        Where there may be any number of classes, these are the shapes of the model itself.
+        """
 
     @abc.abstractmethod
-    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+    def start(self, support: Support) -> Params:
         """theta_{i,0} of every task.
 
         Args:
-            num_tasks: how many tasks there are.
-            gradients: computes support gradients, for an init that depends on the task.
+            support: the tasks' support sets.
         """
 
     @abc.abstractmethod

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from alfa.inits._base import Gradients, Init, Patterns, register_init, select_layers
+from alfa.inits._base import Init, Patterns, Support, register_init, select_layers
 from alfa.types import Layers, Params
 
 
@@ -36,9 +36,9 @@ class FixedInit(Init):
     def layers(self) -> Layers:
         return self._layers
 
-    def start(self, num_tasks: int, gradients: Gradients) -> Params:
+    def start(self, support: Support) -> Params:
         theta = torch.cat([self.model.get_parameter(name).flatten() for name in self._layers])
-        return Params(theta.detach().expand(num_tasks, -1), self._layers)
+        return Params(theta.detach().expand(support.num_tasks, -1), self._layers)
 
     def shared(self) -> dict[str, Tensor]:
         return {n: p.detach() for n, p in self.model.named_parameters() if n not in self._layers}

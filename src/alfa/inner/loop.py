@@ -13,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
-from alfa.inits import Init
+from alfa.inits import Init, Support
 from alfa.inner.memory import MemoryMode, SupportAt, recomputed
-from alfa.models import BatchNorm, How, Model, OverTasks, run_stacked
+from alfa.models import BatchNorm, How, Model, OverTasks, embed_stacked, run_stacked
 from alfa.ops import Loss, apply_rates, check_losses
 from alfa.rules import Rule
 from alfa.types import Memory, Order, Params, Rates
@@ -138,6 +138,19 @@ def adapt(
             return recomputed(compute, at)
         return compute(at, graph=graph)
 
+    def gradients(params: Params) -> Params:
+        return losses_and_gradients(params)[1]
+
+    def embed(params: Params, head: str) -> Tensor:
+        def embedded(flat: Tensor) -> Tensor:
+            at = params.like(flat)
+            return embed_stacked(model, head, at, shared, support_x, How(over_tasks))
+
+        if memory == "store":
+            return embedded(params.flat)
+        found: Tensor = checkpoint(embedded, params.flat, use_reentrant=False)
+        return found
+
     with torch.set_grad_enabled(order != "none"):
         shared = init.shared()
         if order == "none":
@@ -145,7 +158,7 @@ def adapt(
         of_loss: dict[str, Tensor] = {}
         if isinstance(loss, nn.Module):
             of_loss.update(loss.named_parameters())
-        params = init.start(num_tasks, lambda at: losses_and_gradients(at)[1])
+        params = init.start(Support(support_x, support_y, gradients, embed))
         losses: list[Tensor] = []
         rates: list[Rates] = []
         remembered: Memory = ()

@@ -7,6 +7,7 @@ from alfa.models._base import (
     How,
     Model,
     OverTasks,
+    embed_stacked,
     register_model,
     run_stacked,
 )
@@ -14,6 +15,7 @@ from alfa.models._conv4 import Conv4
 from alfa.models._convolutional import Convolutional
 from alfa.models._mlp import MLP
 from alfa.models._resnet12 import ResNet12
+from alfa.models._resnet18 import ResNet18
 
 __all__ = [
     "AS_USUAL",
@@ -26,6 +28,8 @@ __all__ = [
     "Model",
     "OverTasks",
     "ResNet12",
+    "ResNet18",
+    "embed_stacked",
     "register_model",
     "run_stacked",
 ]

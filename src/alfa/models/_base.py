@@ -51,9 +51,12 @@ class Model(nn.Module, abc.ABC):
     Attributes:
         has_batch_norm: whether what a model says of one example depends on the others; such a
             model heeds `How.own`.
+        head_name: of the linear layer that is last, if there is one; its number of outputs may
+            then be another than the model's own.
     """
 
     has_batch_norm: bool = False
+    head_name: str | None = None
 
     @abc.abstractmethod
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
@@ -64,6 +67,16 @@ class Model(nn.Module, abc.ABC):
             x: the inputs of every task.
             how: the model meets the tasks.
         """
+
+    def embedded(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+        """What the last layer is given, ``[task, example, feature]``; for a model that names it.
+
+        Args:
+            params: all parameters but the last layer's by name, ``[task, ...]`` each.
+            x: the inputs of every task.
+            how: the model meets the tasks.
+        """
+        raise NotImplementedError(f"{type(self).__name__} names its head, but does not embed")
 
     def support_gradients(
         self,
@@ -122,10 +135,7 @@ def run_stacked(
     """
     num_tasks = x.shape[0]
     if isinstance(model, Model):
-        if not shared:
-            return model.stacked(params, x, how)
-        expanded = {name: p.expand(num_tasks, *p.shape) for name, p in shared.items()}
-        return model.stacked({**params, **expanded}, x, how)
+        return model.stacked(_with_shared(params, shared), x, how)
     buffers = dict(model.named_buffers())
     if how.over_tasks == "stack":
         # Statistics that are updated in place need a copy for each task.
@@ -147,3 +157,63 @@ def run_stacked(
             "adapted must return one tensor; wrap it in a module that does."
         )
     return torch.stack(outputs)
+
+
+def embed_stacked(
+    model: nn.Module,
+    head: str,
+    params: Params,
+    shared: Mapping[str, Tensor],
+    x: Tensor,
+    how: How = AS_USUAL,
+) -> Tensor:
+    """What a layer of a model is given, each task with its own parameters.
+
+    Args:
+        model: a `Model`, or any module.
+        head: the name of the layer.
+        params: adapted parameters, ``[task, ...]``; those of the layer and after are not needed.
+        shared: the other parameters, without a task dimension.
+        x: inputs, ``[task, example, ...]``.
+        how: the model meets the tasks.
+
+    Returns:
+        ``[task, example, feature]``
+
+    Raises:
+        ConfigError: the layer is never reached, or not given one vector for each example.
+    """
+    if isinstance(model, Model):
+        if head != model.head_name:
+            raise ConfigError(
+                f"the last layer of {type(model).__name__} is {model.head_name!r}, not {head!r}."
+            )
+        return model.embedded(_with_shared(params, shared), x, how)
+    found: list[Tensor] = []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.append(inputs[0])
+
+    handle = model.get_submodule(head).register_forward_pre_hook(look)
+    try:
+        for task, inputs in enumerate(x.unbind(0)):
+            own = {name: tensor[task] for name, tensor in params.items()}
+            copies = {name: b.clone() for name, b in model.named_buffers()}
+            functional_call(model, {**shared, **own, **copies}, (inputs,))
+    finally:
+        handle.remove()
+    if len(found) != len(x) or any(e.shape[:-1] != x.shape[1:2] for e in found):
+        shapes = [list(e.shape) for e in found]
+        raise ConfigError(
+            f"the layer {head} must be given one vector for each of {x.shape[1]} examples, once, "
+            f"but was given {shapes}; name another one with `head`."
+        )
+    return torch.stack(found)
+
+
+def _with_shared(params: Params, shared: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """All parameters, those that tasks share once for each."""
+    if not shared:
+        return params
+    num_tasks = params.num_tasks
+    return {**params, **{name: p.expand(num_tasks, *p.shape) for name, p in shared.items()}}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from alfa.errors import ConfigError
 from alfa.models._base import AS_USUAL, How, Model
 from alfa.ops import LOSSES, Loss, Plan, network, network_gradients
-from alfa.ops.stages import Stage
+from alfa.ops.stages import Chain
 from alfa.types import Params
 
 # Up to this many values in an image set after the first convolution, tasks lie side by side.
@@ -22,13 +22,14 @@ class Convolutional(Model):
     """A backbone made of stages.
 
     Attributes:
-        network: the stages, which name the parameters they use.
+        network: the stages, which name the parameters they use; the last is the linear layer.
         num_outputs: classes.
     """
 
-    network: Stage
+    network: Chain
     num_outputs: int
     has_batch_norm = True
+    head_name = "linear"
 
     def start(self, generator: torch.Generator | None) -> None:
         """Xavier-uniform weights and biases of zero."""
@@ -41,6 +42,11 @@ class Convolutional(Model):
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
         return network(self.plan(x, how), x, [params[name] for name in self.network.names])
 
+    def embedded(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+        body = Chain(*self.network.stages[:-1])
+        plan = self.plan(x, how)._replace(stage=body)
+        return network(plan, x, [params[name] for name in body.names])
+
     def support_gradients(
         self,
         params: Params,
@@ -51,7 +57,10 @@ class Convolutional(Model):
         how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
         num_tasks = x.shape[0]
-        outputs = params.flat.new_zeros(*targets.shape[:2], self.num_outputs)
+        bias = f"{self.head_name}.bias"
+        # Where autograd takes over, nobody may have looked at a layer without a graph before.
+        (num_outputs,) = params.layers[bias] if bias in params.layers else shared[bias].shape
+        outputs = params.flat.new_zeros(*targets.shape[:2], num_outputs)
         if _trains(loss, outputs, targets):
             return None
         everything = {**{n: p.expand(num_tasks, *p.shape) for n, p in shared.items()}, **params}

@@ -51,18 +51,33 @@ class MLP(Model):
             nn.init.zeros_(linear.bias)
             self.add_module(f"linear{number}", linear)
         self._names = [name for name, _ in self.named_parameters()]
+        self.head_name = f"linear{len(self.sizes) - 1}"
 
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
-        theta = self._ordered(params).flat
+        # A task may have a last layer of its own size.
+        sizes = (*self.sizes[:-1], params[f"{self.head_name}.bias"].shape[1])
+        return self._run(params, self._names, sizes, x, how)
+
+    def embedded(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+        if len(self.sizes) == 2:
+            return x.flatten(2)
+        return self._run(params, self._names[:-2], self.sizes[:-1], x, how).relu()
+
+    @staticmethod
+    def _run(
+        params: Mapping[str, Tensor],
+        names: Sequence[str],
+        sizes: Sequence[int],
+        x: Tensor,
+        how: How,
+    ) -> Tensor:
+        if not isinstance(params, Params) or list(params) != list(names):
+            params = Params.of({name: params[name] for name in names})
+        theta = params.flat
         if how.over_tasks == "loop":
             tasks = zip(x.flatten(2).split(1), theta.split(1), strict=True)
-            return torch.cat([mlp(inputs, row, self.sizes) for inputs, row in tasks])
-        return mlp(x.flatten(2), theta, self.sizes)
-
-    def _ordered(self, params: Mapping[str, Tensor]) -> Params:
-        if isinstance(params, Params) and list(params) == self._names:
-            return params
-        return Params.of({name: params[name] for name in self._names})
+            return torch.cat([mlp(inputs, row, sizes) for inputs, row in tasks])
+        return mlp(x.flatten(2), theta, sizes)
 
     def support_gradients(
         self,

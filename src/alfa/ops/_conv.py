@@ -23,24 +23,26 @@ class Kernel(NamedTuple):
     Attributes:
         joined: ``[task * out, in, side, side]``, channels last in memory.
         shape: ``[task, out, in, side, side]``
+        stride: places of the image from one place of the output to the next.
     """
 
     joined: Tensor
     shape: torch.Size
+    stride: int = 1
 
     @classmethod
-    def of(cls, weight: Tensor) -> Kernel:
+    def of(cls, weight: Tensor, stride: int = 1) -> Kernel:
         joined = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        return cls(joined, weight.shape)
+        return cls(joined, weight.shape, stride)
 
     def geometry(self) -> tuple[Any, ...]:
         """Stride, padding, dilation, not transposed, no output padding, groups."""
         padding = self.shape[-1] // 2
-        return [1, 1], [padding, padding], [1, 1], False, [0, 0], self.shape[0]
+        return [self.stride] * 2, [padding, padding], [1, 1], False, [0, 0], self.shape[0]
 
 
 def conv(x: Tensor, kernel: Kernel) -> Tensor:
-    """z = x * W, with padding that keeps the size."""
+    """z = x * W, with padding that keeps the size at a stride of 1."""
     return _last(torch.ops.aten.convolution(_first(x), kernel.joined, None, *kernel.geometry()))
 
 

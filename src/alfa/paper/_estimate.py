@@ -28,7 +28,7 @@ class Cost:
 
     Attributes:
         seconds: of training, validation and tests.
-        memory: bytes that it needs beyond what the program itself takes.
+        memory: bytes that its process needs.
         trains: there is something to train.
     """
 

@@ -145,7 +145,7 @@ class ALFA(Rule):
         # Eq. 7: alpha = alpha0 * alpha1(tau)
         alpha = _multiply(self.alpha0.at(step, like=like), alpha1)
         # Eq. 7: beta = beta0 * beta1(tau), read as `beta_form` says
-        beta = self.weight_factor(_multiply(self.beta0.at(step, like=like), beta1))
+        beta = self.weight_factor(_multiply(self.beta0.at(step, like=like), beta1), params.layers)
         return Rates(alpha, beta, memory=(alpha1, beta1))
 
     def learning_state(self, params: Params, grads: Params) -> Tensor:

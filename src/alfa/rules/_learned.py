@@ -72,5 +72,5 @@ class LearnedRates(Rule):
         like = params.flat
         return Rates(
             alpha=self.alpha0.at(step, like=like),
-            beta=self.weight_factor(self.beta0.at(step, like=like)),
+            beta=self.weight_factor(self.beta0.at(step, like=like), params.layers),
         )

@@ -174,11 +174,22 @@ class WeightFactor(nn.Module):
             nn.Parameter(torch.full((sum(layers.sizes),), decay_start)) if per_parameter else None
         )
 
-    def forward(self, values: Tensor) -> Tensor | Params:
-        """Beta from values that broadcast to ``[task, layer]``."""
+    def forward(self, values: Tensor, layers: Layers) -> Tensor | Params:
+        """Beta from values that broadcast to ``[task, layer]``, for the layers at hand.
+
+        Raises:
+            ConfigError: there is a decay of each weight, and these are other weights.
+        """
         if self.form == "factor":
             return values
         if self.decay is None:
             return 1 - values
+        if layers != self.layers:
+            changed = [name for name in layers if layers[name] != self.layers[name]]
+            raise ConfigError(
+                "`per_parameter_decay` has a decay of its own for each weight, but these tasks "
+                f"have other shapes of {', '.join(changed)} than the model; leave it out where "
+                "the number of classes differs."
+            )
         beta = 1 - self.decay * spread(values, self.layers)
         return Params(torch.atleast_2d(beta), self.layers)

@@ -17,7 +17,7 @@ weights of its own; vectors are ``[task, example, feature]``; parameters are ``[
 
 from alfa.ops.stages._base import Maybe, Stage, Tape, enter, leave
 from alfa.ops.stages._composed import Chain, Split, Sum
-from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, Norm, Pool
+from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, MaxPool, Norm, Pool
 
 __all__ = [
     "Chain",
@@ -25,6 +25,7 @@ __all__ = [
     "Flatten",
     "GlobalPool",
     "Linear",
+    "MaxPool",
     "Maybe",
     "Norm",
     "Pool",

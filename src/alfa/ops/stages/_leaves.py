@@ -51,7 +51,7 @@ class _Moving(Stage):
 
 @final
 class Conv(_Moving):
-    """A convolution without bias that keeps the size of the image.
+    """A convolution without bias that keeps the size of the image, or divides it by a stride.
 
     With x * W the convolution, dz * W' its transpose and dz . x the gradient in W, which are
     linear in each factor, the passes make the products
@@ -59,33 +59,38 @@ class Conv(_Moving):
         zdot = x * V + xdot * W;
         dWdot = dzdot . x + dz . xdot,   dxdot = dzdot * W' + dz * V',
     which are nine, and four where the input has neither gradient nor tangent.
+
+    Args:
+        name: of the weight.
+        stride: places of the image from one place of the output to the next.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, stride: int = 1) -> None:
         self.names = (f"{name}.weight",)
+        self.stride = stride
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
         (weight,) = tape.w
-        kernel = Kernel.of(weight)
-        patches = Patches.of(x) if Patches.fit(x, weight) else None
+        kernel = Kernel.of(weight, self.stride)
+        patches = Patches.of(x) if self.stride == 1 and Patches.fit(x, weight) else None
         tape.save(x, patches, kernel.joined)
         return conv(x, kernel) if patches is None else Patches.conv(patches, weight, x.shape)
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
         # Without a gradient in x there is no tangent of x either, and dz has done its work.
         tape.keep_dy(dy if need_dx else None)
-        dx, dw = _back(dy, tape, need_dx=need_dx)
+        dx, dw = self._back(dy, tape, need_dx=need_dx)
         return dx, [dw]
 
     def moved(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
         (x, patches, joined), (weight,), (v,) = tape.saved, tape.w, wdot
-        direction = None if v is None else Kernel.of(v)
+        direction = None if v is None else Kernel.of(v, self.stride)
         tape.dots = xdot, None if direction is None else direction.joined
         zdot: Maybe = None
         if v is not None and direction is not None:
             zdot = conv(x, direction) if patches is None else Patches.conv(patches, v, x.shape)
         if xdot is not None:
-            zdot = _sum(zdot, conv(xdot, Kernel(joined, weight.shape)))
+            zdot = _sum(zdot, conv(xdot, Kernel(joined, weight.shape, self.stride)))
         assert zdot is not None
         return zdot
 
@@ -97,26 +102,26 @@ class Conv(_Moving):
         dx: Maybe = None
         dw: Maybe = None
         if dydot is not None:
-            dx, dw = _back(dydot, tape, need_dx=need_dx)
+            dx, dw = self._back(dydot, tape, need_dx=need_dx)
         in_x, in_w = need_dx and direction is not None, xdot is not None
         if in_x or in_w:
             # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-            kernel = Kernel(joined if direction is None else direction, tape.w[0].shape)
+            chosen = joined if direction is None else direction
+            kernel = Kernel(chosen, tape.w[0].shape, self.stride)
             more_dx, more_dw = conv_backward(
                 dz, x if xdot is None else xdot, kernel, dx=in_x, dw=in_w
             )
             dx, dw = _sum(dx, more_dx), _sum(dw, more_dw)
         return dx, [dw]
 
-
-def _back(dz: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, Maybe]:
-    """dx if it is needed, and dW."""
-    (x, patches, joined), (weight,) = tape.saved, tape.w
-    kernel = Kernel(joined, weight.shape)
-    if patches is None:
-        return conv_backward(dz, x, kernel, dx=need_dx)
-    dx = conv_backward(dz, x, kernel, dw=False)[0] if need_dx else None
-    return dx, Patches.conv_dw(dz, patches, weight)
+    def _back(self, dz: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, Maybe]:
+        """dx if it is needed, and dW."""
+        (x, patches, joined), (weight,) = tape.saved, tape.w
+        kernel = Kernel(joined, weight.shape, self.stride)
+        if patches is None:
+            return conv_backward(dz, x, kernel, dx=need_dx)
+        dx = conv_backward(dz, x, kernel, dw=False)[0] if need_dx else None
+        return dx, Patches.conv_dw(dz, patches, weight)
 
 
 @final
@@ -264,6 +269,34 @@ class Pool(_Fixed):
 
     def back(self, dy: Tensor, tape: Tape) -> Tensor:
         return self._op.backward(dy, PoolSaved(*tape.saved))
+
+
+@final
+class MaxPool(_Fixed):
+    """Max pooling in windows of 3 x 3 that overlap, as they are 2 apart, with a padding of 1."""
+
+    _GEOMETRY = [3, 3], [2, 2], [1, 1], [1, 1], False
+
+    def forward(self, x: Tensor, tape: Tape) -> Tensor:
+        images = x.permute(0, 3, 1, 2)
+        pooled, places = torch.ops.aten.max_pool2d_with_indices(images, *self._GEOMETRY)
+        tape.save(images, places)
+        return _channels_last(pooled)
+
+    def along(self, xdot: Tensor, tape: Tape) -> Tensor:
+        _, places = tape.saved
+        values = xdot.permute(0, 3, 1, 2).flatten(2).gather(2, places.flatten(2))
+        return _channels_last(values.view(places.shape))
+
+    def back(self, dy: Tensor, tape: Tape) -> Tensor:
+        images, places = tape.saved
+        backward = torch.ops.aten.max_pool2d_with_indices_backward
+        dx = backward(dy.permute(0, 3, 1, 2), images, *self._GEOMETRY, places)
+        return _channels_last(dx)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1).contiguous()
 
 
 def _check_size(size: int) -> None:

@@ -1,0 +1,176 @@
+"""Last layers that are made anew for every task, whatever its number of classes."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from alfa.errors import ConfigError, did_you_mean
+from alfa.inits._base import Patterns, Support, register_init
+from alfa.inits._learned import LearnedInit
+from alfa.types import Layers, Params
+
+
+class _OwnHead(LearnedInit):
+    """A learned initialization, but for the last layer, which every task makes itself.
+
+    Args:
+        model: holds theta.
+        adapt: patterns of the names of parameters to adapt, the last layer's among them; by
+            default all but those of normalisation layers.
+        head: the name of the last layer; by default what the model calls its head, or else its
+            last linear layer.
+
+    Raises:
+        ConfigError: there is no such layer, or it is not adapted.
+    """
+
+    needs_classes = True
+    any_way = True
+
+    def __init__(
+        self, model: nn.Module, *, adapt: Patterns | None = None, head: str | None = None
+    ) -> None:
+        super().__init__(model, adapt=adapt)
+        self.head = _head_of(model) if head is None else head
+        self._weight, self._bias = f"{self.head}.weight", f"{self.head}.bias"
+        names = [name for name, _ in model.named_parameters()]
+        for name in (self._weight, self._bias):
+            if name not in names:
+                raise ConfigError(
+                    f"`head` is {self.head!r}, but the model has no parameter {name}; it must name "
+                    f"a linear layer with weight and bias.{did_you_mean(name, names)}"
+                )
+            if name not in self._layers:
+                raise ConfigError(
+                    f"`adapt` leaves out {name}, but every task makes the layer {self.head} "
+                    f"itself; add '{self.head}.*' to `adapt`."
+                )
+        self._layers_of_way: dict[int, Layers] = {}
+
+    @abc.abstractmethod
+    def head_start(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
+        """Weight ``[task, class, feature]`` and bias ``[task, class]`` of the last layer.
+
+        Args:
+            body: the other layers that are adapted.
+            support: the tasks' support sets.
+            way: classes of each task.
+        """
+
+    def start(self, support: Support) -> Params:
+        way = _num_classes(support.y)
+        theta = super().start(support)
+        names = [name for name in self._layers if name not in (self._weight, self._bias)]
+        body = Params.of({name: theta[name] for name in names}) if names else _none(theta)
+        weight, bias = self.head_start(body, support, way)
+        own = {self._weight: weight, self._bias: bias}
+        rows = [own.get(name, theta[name]).flatten(1) for name in self._layers]
+        return Params(torch.cat(rows, dim=1), self._layers_for(way))
+
+    def _layers_for(self, way: int) -> Layers:
+        # What layers cost to look at is paid once for each number of classes.
+        if way not in self._layers_of_way:
+            own = {self._weight: (way, *self._layers[self._weight][1:]), self._bias: (way,)}
+            shapes = {n: torch.Size(own.get(n, shape)) for n, shape in self._layers.items()}
+            self._layers_of_way[way] = Layers(shapes)
+        return self._layers_of_way[way]
+
+    def meta_parameters(self) -> Iterator[nn.Parameter]:
+        own = (self._weight, self._bias)
+        return (p for name, p in self.model.named_parameters() if name not in own)
+
+
+@register_init("prototype-head")
+class PrototypeHead(_OwnHead):
+    """Proto-MAML: the last layer starts as a prototypical network (Triantafillou et al., 2020).
+
+    With c_k the mean of the embedded support examples of class k, W_k = 2 c_k and
+    b_k = -|c_k|^2: the logits are the negative squared distances to the prototypes, up to a
+    constant for each query. The outer gradient flows through the prototypes. The number of
+    classes may differ from task to task.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Conv4, PrototypeHead, SGD, adapt, cross_entropy
+        >>> model = Conv4((3, 16, 16), 5)
+        >>> init = PrototypeHead(model)
+        >>> x, y = torch.randn(1, 14, 3, 16, 16), torch.arange(7).repeat(2)[None]  # 7 classes
+        >>> adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy)
+        >>> adapted.predict(x).shape
+        torch.Size([1, 14, 7])
+    """
+
+    def head_start(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
+        embedded = support.embed(body, self.head)
+        c = prototypes(embedded, support.y, way)
+        return 2 * c, -c.square().sum(2)
+
+
+@register_init("zero-head")
+class ZeroHead(_OwnHead):
+    """The last layer starts at zero, as MAML on tasks of any number of classes has it.
+
+    Example:
+        >>> from alfa import Conv4, ZeroHead
+        >>> init = ZeroHead(Conv4((3, 16, 16), 5))
+        >>> len(init.layers), len(list(init.meta_parameters()))  # all but the last layer's two
+        (10, 16)
+    """
+
+    def head_start(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
+        num_features = self._layers[self._weight][1]
+        like = self.model.get_parameter(self._weight)
+        num_tasks = support.num_tasks
+        return like.new_zeros(num_tasks, way, num_features), like.new_zeros(num_tasks, way)
+
+
+def prototypes(embedded: Tensor, y: Tensor, way: int) -> Tensor:
+    """The mean of the examples of every class, ``[task, class, feature]``.
+
+    Args:
+        embedded: ``[task, example, feature]``.
+        y: the class of each example, ``[task, example]``.
+        way: classes of a task.
+
+    Raises:
+        ConfigError: a task has no example of some class.
+    """
+    members = nn.functional.one_hot(y, way).to(embedded.dtype)
+    counts = members.sum(1)
+    if bool((counts == 0).any()):
+        task, missing = (int(number) for number in (counts == 0).nonzero()[0])
+        raise ConfigError(
+            f"the support set of task {task} has no example of class {missing}, but a prototype "
+            f"is the mean of at least one; the classes of a task are numbered from 0 to {way - 1}."
+        )
+    return members.mT @ embedded / counts.unsqueeze(2)
+
+
+def _head_of(model: nn.Module) -> str:
+    """What a model calls its last layer, or else the last of its linear layers."""
+    named = getattr(model, "head_name", None)
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if named is None and not linear:
+        raise ConfigError(
+            f"{type(model).__name__} has no linear layer that could be made anew for every task; "
+            "name one with `head`."
+        )
+    return str(linear[-1] if named is None else named)
+
+
+def _num_classes(y: Tensor) -> int:
+    if y.is_floating_point() or y.ndim != 2 or int(y.min()) < 0:
+        raise ConfigError(
+            "a last layer of each task's own needs classes, numbered from 0, as targets "
+            f"[task, example], but they are {y.dtype} {list(y.shape)}; use it for classification."
+        )
+    return int(y.max()) + 1
+
+
+def _none(theta: Params) -> Params:
+    """No layers at all, for as many tasks."""
+    return Params(theta.flat[:, :0], Layers({}))

@@ -1,0 +1,122 @@
+"""ResNet18: equal to plain torch, by hand-written derivatives and by autograd."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from alfa.errors import ConfigError
+from alfa.inits import LearnedInit, PrototypeHead, ZeroHead
+from alfa.inner import Learner
+from alfa.models import ResNet18
+from alfa.ops import cross_entropy
+from alfa.rules import ALFA
+from alfa.types import Episode
+
+FILTERS = [3, 4, 5, 6]
+HEADS = {"learned": LearnedInit, "prototypes": PrototypeHead, "zero": ZeroHead}
+
+
+class Plain(nn.Module):
+    """The same network in ordinary operations, with the same names."""
+
+    def __init__(self, like: ResNet18) -> None:
+        super().__init__()
+        for name, module in like.named_children():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def normed(module: nn.Module, part: str, x: Tensor) -> Tensor:
+            norm = module.get_submodule(f"norm{part}")
+            z = module.get_submodule(f"conv{part}")(x)
+            return F.batch_norm(z, None, None, norm.weight, norm.bias, training=True)
+
+        x = F.max_pool2d(F.relu(normed(self, "1", x)), 3, 2, 1)
+        for group in range(1, 5):
+            for letter in "ab":
+                block = self.get_submodule(f"block{group}{letter}")
+                main = normed(block, "2", F.relu(normed(block, "1", x)))
+                x = F.relu(main + (normed(block, "_shortcut", x) if letter == "a" else x))
+        return self.linear(x.mean((2, 3)))
+
+
+def make(shape=(2, 33, 35), ways=3) -> tuple[ResNet18, Episode]:
+    generator = torch.Generator().manual_seed(0)
+    model = ResNet18(shape, ways, filters=FILTERS, generator=generator).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(0.2 * noise)
+    x = torch.randn((2, 4 * ways, *shape), generator=generator, dtype=torch.float64)
+    y = torch.arange(ways).repeat(4).expand(2, -1)
+    return model, Episode(x[:, : 2 * ways], y[:, : 2 * ways], x[:, 2 * ways :], y[:, 2 * ways :])
+
+
+def meta_gradients(model: nn.Module, episode: Episode, head: str, **options) -> list[Tensor]:
+    init = HEADS[head](model)
+    rule = ALFA(
+        init.layers,
+        num_steps=2,
+        state_gradient="full",
+        generator=torch.Generator().manual_seed(1),
+    ).double()
+    learner = Learner(model, init=init, rule=rule, loss=cross_entropy, num_steps=2, **options)
+    outcome = learner(episode)
+    loss = outcome.query_losses.mean()
+    grads = torch.autograd.grad(loss, list(learner.meta_parameters()), materialize_grads=True)
+    return [loss, outcome.outputs, *grads]
+
+
+@functools.cache
+def of_plain_torch(head: str, order: str) -> list[Tensor]:
+    model, episode = make()
+    return meta_gradients(Plain(model), episode, head, order=order)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (33, 33), (42, 37)], ids=str)
+def test_outputs_are_those_of_plain_torch(size) -> None:
+    model, episode = make((3, *size))
+    x = episode.support_x[0]
+    torch.testing.assert_close(model(x), Plain(model)(x), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("order", ["second", "first"])
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
+def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks) -> None:
+    model, episode = make()
+    ours = meta_gradients(model, episode, head, order=order, over_tasks=over_tasks)
+    for left, right in zip(ours, of_plain_torch(head, order), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-9)
+
+
+def test_its_size_is_that_of_resnet18() -> None:
+    """He et al.: 11.2 million weights without the last layer, and one more 1 x 1 shortcut."""
+    model = ResNet18((3, 84, 84), 5)
+    body = sum(p.numel() for name, p in model.named_parameters() if "linear" not in name)
+    assert body == 11_176_512 + 64 * 64 + 2 * 64
+    assert model.linear.in_features == 512
+    assert all(module.bias is None for module in model.modules() if isinstance(module, nn.Conv2d))
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    def make(seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        model = ResNet18((1, 16, 16), 2, filters=FILTERS, generator=generator)
+        return torch.cat([p.flatten() for p in model.parameters()])
+
+    assert torch.equal(make(3), make(3))
+    assert not torch.equal(make(3), make(4))
+
+
+def test_what_it_cannot_be_made_for_is_said() -> None:
+    with pytest.raises(ConfigError, match="15 x 20 are too small for ResNet18"):
+        ResNet18((3, 15, 20), 5)
+    with pytest.raises(ConfigError, match="must be four numbers"):
+        ResNet18((3, 32, 32), 5, filters=[8, 8])
+    with pytest.raises(ConfigError, match="takes images"):
+        ResNet18((3,), 5)

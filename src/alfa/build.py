@@ -9,6 +9,7 @@ from torch import nn
 
 from alfa.config import Experiment, Part, options_of
 from alfa.data import TASKS, Signature, Tasks
+from alfa.errors import ConfigError
 from alfa.inits import INITS, Init
 from alfa.inner import Learner
 from alfa.models import MODELS
@@ -45,6 +46,7 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
         init = build_init(experiment.init, model)
         rule = build(experiment.rule, RULES, init.layers)
+    _check_head(init, tasks, experiment.init.name)
     return Learner(
         model,
         init=init,
@@ -55,3 +57,18 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         over_tasks=experiment.engine.over_tasks,
         batch_norm=experiment.inner.batch_norm,
     )
+
+
+def _check_head(init: Init, tasks: Tasks | Signature, name: str) -> None:
+    """Refuse an init whose last layer does not fit the tasks."""
+    heads = [known for known in INITS if INITS.get(known).any_way]
+    if tasks.varies and not init.any_way:
+        raise ConfigError(
+            f"init.name is {name!r}, but these tasks differ in their number of classes; it must "
+            f"make a last layer for each task, as {' and '.join(heads)} do."
+        )
+    if init.needs_classes and tasks.loss != "cross_entropy":
+        raise ConfigError(
+            f"init.name is {name!r}, which needs classes, but these tasks are regression; use "
+            "'learned'."
+        )

@@ -25,7 +25,7 @@ from alfa.inits import INITS
 from alfa.models import MODELS, BatchNorm, OverTasks
 from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
-from alfa.types import Count, PositiveFloat
+from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
 # Filled in by the builder, from elsewhere in the experiment.
 _CONTEXT = ("num_steps", "generator")
@@ -49,11 +49,14 @@ class Part(BaseModel):
 class Inner(_Section):
     """The inner loop: `num_steps` steps, and an outer gradient of `order`.
 
+    In validation and test there are `num_test_steps`, where that is set.
+
     `batch_norm` is transductive where queries are normalised by their own statistics, and
     inductive where by those of the support set.
     """
 
     num_steps: Count = 5
+    num_test_steps: Count | None = None
     order: Literal["second", "first"] = "second"
     batch_norm: BatchNorm = "transductive"
 
@@ -83,6 +86,10 @@ class Outer(_Section):
     An epoch is `validate_every` iterations; after each one the same `num_val_tasks` tasks are
     used to compare it with the others, by accuracy where the tasks are classification.
 
+    The learning rate is multiplied by `rate_factor` after every `rate_every` iterations. Every
+    weight of the init that is a matrix or more has `weight_decay` times itself added to its
+    gradient.
+
     An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
     A loss or gradient that is not finite stops the run; up to `max_skipped` iterations or
     validations with one are passed over instead, and counted.
@@ -91,6 +98,9 @@ class Outer(_Section):
     num_iterations: Count = 50_000
     num_tasks: Count = 4
     learning_rate: PositiveFloat = 0.001
+    rate_factor: PositiveFloat = 1.0
+    rate_every: Count = 10_000
+    weight_decay: NonNegativeFloat = 0.0
     max_gradient_norm: PositiveFloat | None = None
     max_skipped: int = Field(default=0, ge=0)
     validate_every: Count = 500
@@ -132,6 +142,11 @@ class Experiment(_Section):
         # Runs from before there was a choice have the same fingerprint.
         if self.inner.batch_norm == "transductive":
             content["inner"].pop("batch_norm")
+        if self.outer.rate_factor == 1:
+            content["outer"].pop("rate_factor")
+            content["outer"].pop("rate_every")
+        if self.outer.weight_decay == 0:
+            content["outer"].pop("weight_decay")
         if content["model"].get("device_parts") == 1:
             content["model"].pop("device_parts")
         text = json.dumps(content, sort_keys=True)

@@ -1,14 +1,26 @@
 """Sources of few-shot tasks."""
 
-from alfa.data._base import SPLITS, TASKS, Signature, Split, Tasks, register_tasks, task_rng
+from alfa.data._base import (
+    SPLITS,
+    TASKS,
+    Group,
+    Signature,
+    Split,
+    Tasks,
+    grouped,
+    register_tasks,
+    task_rng,
+)
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import data_folder, open_images, open_store, prepared, store_path
 from alfa.data._prepare import prepare
+from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
 from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
 from alfa.data._strokes import Strokes
+from alfa.data._varied import MetaDataset, Varied, related_classes
 from alfa.data.sources import SOURCES, Source, Workspace, register_source
 
 __all__ = [
@@ -16,9 +28,15 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Classes",
+    "Composition",
     "FewShot",
+    "Group",
     "ImageSet",
     "Images",
+    "Limits",
+    "MetaDataset",
+    "Related",
+    "Sampler",
     "Signature",
     "Sine",
     "Sinusoids",
@@ -27,7 +45,12 @@ __all__ = [
     "Store",
     "Strokes",
     "Tasks",
+    "Varied",
     "Workspace",
+    "by_hierarchy",
+    "by_prefix",
+    "grouped",
+    "related_classes",
     "data_folder",
     "download",
     "open_images",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 
 from alfa.registry import Registry
 from alfa.types import Episode
@@ -26,6 +27,7 @@ class Signature:
         loss: the name of the loss that fits.
         mean: of every channel of images, which are normalised by it; otherwise nothing.
         std: likewise.
+        varies: tasks differ in their number of classes, of which there are `num_outputs` at most.
     """
 
     input_shape: tuple[int, ...]
@@ -33,6 +35,36 @@ class Signature:
     loss: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    varies: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks of one size, as a stack.
+
+    Attributes:
+        indices: which tasks of a split these are.
+        episode: the tasks.
+    """
+
+    indices: tuple[int, ...]
+    episode: Episode
+
+
+def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
+    """Single tasks, those of one size stacked; every group begins with its first task."""
+    sizes: dict[tuple[int, ...], list[tuple[int, Episode]]] = {}
+    for index, task in zip(indices, tasks, strict=True):
+        way = int(task.support_y.max()) + 1
+        size = way, task.support_x.shape[1], task.query_x.shape[1]
+        sizes.setdefault(size, []).append((index, task))
+    groups = []
+    for members in sizes.values():
+        numbers, own = zip(*members, strict=True)
+        parts = ("support_x", "support_y", "query_x", "query_y")
+        stacked = [torch.cat([getattr(task, part) for task in own]) for part in parts]
+        groups.append(Group(tuple(numbers), Episode(*stacked)))
+    return groups
 
 
 class Tasks(abc.ABC):
@@ -48,11 +80,14 @@ class Tasks(abc.ABC):
         input_shape: the shape of one input.
         num_outputs: what a model must put out for one input.
         loss: the name of the loss that fits.
+        varies: tasks differ in their number of classes, of which there are `num_outputs` at most,
+            or of examples; such tasks implement `groups`.
     """
 
     input_shape: Sequence[int]
     num_outputs: int
     loss: str
+    varies: bool = False
 
     @abc.abstractmethod
     def episode(
@@ -60,9 +95,24 @@ class Tasks(abc.ABC):
     ) -> Episode:
         """Tasks `first`, `first` + 1, ... of a split, as one stack."""
 
+    def groups(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> list[Group]:
+        """The same tasks, a stack for each size that they have."""
+        episode = self.episode(first, num_tasks=num_tasks, split=split, seed=seed)
+        return [Group(tuple(range(first, first + num_tasks)), episode)]
+
+    def largest(self, num_tasks: int) -> Episode:
+        """Tasks as large as they can get, to see what they take."""
+        return self.episode(0, num_tasks=num_tasks)
+
     def signature(self) -> Signature:
         """What a model must know of these tasks."""
-        return Signature(tuple(self.input_shape), self.num_outputs, self.loss)
+        return Signature(tuple(self.input_shape), self.num_outputs, self.loss, varies=self.varies)
+
+    def like(self, own: Signature) -> Tasks:
+        """The same tasks as a model that was trained on others must see them."""
+        return self
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
         """Make sure that tasks of these splits can be drawn, before hours of training.

@@ -85,6 +85,12 @@ class FewShot(Tasks):
         mean, std = self.images.mean, self.images.std
         return replace(super().signature(), mean=tuple(mean), std=tuple(std))
 
+    def like(self, own: Signature) -> FewShot:
+        images = self.images.like(own.input_shape, own.mean, own.std)
+        return FewShot(
+            images, way=self.way, shot=self.shot, num_query=self.num_query, val_way=self.val_way
+        )
+
     def check(self, *splits: Split) -> None:
         """Make sure that tasks of these splits can be drawn.
 

@@ -108,6 +108,8 @@ class ImageSet:
         pixels: np.ndarray = self.images[numbers]
         if pixels.shape[-3:] == self.shape:
             return pixels
+        if pixels.shape[-3] == 1 and pixels.shape[-2:] == self.shape[1:]:
+            return np.repeat(pixels, self.shape[0], axis=-3)
         new = np.empty((*pixels.shape[:-3], *self.shape), np.uint8)
         for place in np.ndindex(*pixels.shape[:-3]):
             new[place] = _converted(pixels[place], self.shape)

@@ -89,6 +89,9 @@ def plan_memory(
     # The probe may leave the process with memory that then no longer counts as free.
     available = int(_SHARE * free_memory(episode.support_x.device)) if budget is None else budget
     modes: tuple[MemoryMode, ...] = ("store", "recompute")
+    if learner.order == "first":
+        # It keeps nothing of the steps that could be computed again.
+        modes = ("store",)
     counts: tuple[int, ...] = (episode.num_tasks, 1)
     why_mode: Why = "chosen"
     why_tasks: Why = "chosen"

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from alfa.data import FewShot, Signature, Split, Tasks
+from alfa.data import Signature, Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.inner import Learner
 from alfa.inner.memory import RandomState
 from alfa.models import BatchNorm, Model
+from alfa.ops import Loss
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.peak import PeakMemory
@@ -111,7 +112,7 @@ def evaluate(
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
     """
-    total: Judged | None = None
+    total: _Judged | None = None
     for number, member in enumerate(members or (None,)):
         if member is not None:
             member.restore(learner)
@@ -133,12 +134,11 @@ def evaluate(
         total = judged if total is None else total.plus(judged)
     assert total is not None
     num_models = max(1, len(members))
-    outputs = total.outputs / num_models
-    losses = learner.loss(outputs, total.targets) if num_models > 1 else total.losses
+    losses = total.losses(learner.loss, num_models)
     loss, interval = mean_and_interval(losses)
     accuracy, accuracy_interval, per_task = None, None, losses
     if tasks.loss == "cross_entropy":
-        per_task = (outputs.argmax(2) == total.targets).double().mean(1)
+        per_task = total.accuracies()
         accuracy, accuracy_interval = mean_and_interval(per_task)
     return Evaluation(
         loss=loss,
@@ -156,16 +156,45 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Outputs on the queries of every task with their targets, and losses ``[task]``."""
+class _Part:
+    """Tasks of one size: which, the outputs and targets of their queries, and losses ``[task]``."""
 
+    indices: tuple[int, ...]
     outputs: Tensor
     targets: Tensor
     losses: Tensor
 
-    def plus(self, other: Judged) -> Judged:
+
+@dataclass(frozen=True)
+class _Judged:
+    """What one or more models say of the queries of every task.
+
+    Attributes:
+        parts: tasks by their size, with the sum of the outputs of all models, and the losses of
+            the first one.
+    """
+
+    parts: tuple[_Part, ...]
+
+    def plus(self, other: _Judged) -> _Judged:
         """The sum of the outputs of two models on the same tasks."""
-        return Judged(self.outputs + other.outputs, self.targets, self.losses)
+        pairs = zip(self.parts, other.parts, strict=True)
+        return _Judged(tuple(replace(a, outputs=a.outputs + b.outputs) for a, b in pairs))
+
+    def losses(self, loss: Loss, num_models: int) -> Tensor:
+        """Of the mean of the outputs, ``[task]``."""
+        if num_models == 1:
+            return self._in_order([part.losses for part in self.parts])
+        return self._in_order([loss(p.outputs / num_models, p.targets) for p in self.parts])
+
+    def accuracies(self) -> Tensor:
+        """The part of each task's queries that are classified right, ``[task]``."""
+        right = [(p.outputs.argmax(2) == p.targets).double().mean(1) for p in self.parts]
+        return self._in_order(right)
+
+    def _in_order(self, values: list[Tensor]) -> Tensor:
+        indices = torch.tensor([index for part in self.parts for index in part.indices])
+        return torch.cat(values)[indices.argsort()]
 
 
 def _judged(
@@ -179,34 +208,33 @@ def _judged(
     device: torch.device | str,
     where: str,
     on_tasks: OnTasks,
-) -> Judged:
+) -> _Judged:
     """Adapt to every task without any graph."""
-    outputs: list[Tensor] = []
-    targets: list[Tensor] = []
-    losses: list[Tensor] = []
+    parts: list[_Part] = []
     first, at_once = 0, 1
     while first < num_tasks:
         count = min(at_once, num_tasks - first)
-        episode = tasks.episode(first, num_tasks=count, split=split, seed=seed).to(device)
-        # The first task makes what is made only once; the second says how much every other takes.
-        peak = PeakMemory() if first == 1 else None
-        with without_dropout(learner.model), peak or nullcontext():
-            outcome = learner(episode, num_steps=num_steps, order="none")
-        if peak is not None:
-            at_once = stack_size(peak.bytes)
-        check_finite(
-            outcome.adapted.support_losses,
-            outcome.query_losses,
-            rule=RULES.name_of(learner.rule),
-            where=where,
-            first_task=first,
-        )
-        outputs.append(outcome.outputs.detach())
-        targets.append(episode.query_y)
-        losses.append(outcome.query_losses.detach())
+        for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
+            episode = group.episode.to(device)
+            # The first task makes what is made only once; the second says how much others take,
+            # where they are of its size.
+            peak = PeakMemory() if first == 1 and not tasks.varies else None
+            with without_dropout(learner.model), peak or nullcontext():
+                outcome = learner(episode, num_steps=num_steps, order="none")
+            if peak is not None:
+                at_once = stack_size(peak.bytes)
+            check_finite(
+                outcome.adapted.support_losses,
+                outcome.query_losses,
+                rule=RULES.name_of(learner.rule),
+                where=where,
+                indices=group.indices,
+            )
+            outputs, losses = outcome.outputs.detach(), outcome.query_losses.detach()
+            parts.append(_Part(group.indices, outputs, episode.query_y, losses))
         first += count
         on_tasks(first)
-    return Judged(torch.cat(outputs), torch.cat(targets), torch.cat(losses))
+    return _Judged(tuple(parts))
 
 
 def stack_size(task_bytes: int) -> int:
@@ -233,16 +261,9 @@ def judged_tasks(tasks: Tasks, own: Signature) -> Tasks:
     Raises:
         ConfigError: the model cannot take them.
     """
-    if isinstance(tasks, FewShot) and own.mean:
+    if own.mean:
         # A model keeps its training set's normalisation when it is tested elsewhere.
-        images = tasks.images.like(own.input_shape, own.mean, own.std)
-        tasks = FewShot(
-            images,
-            way=tasks.way,
-            shot=tasks.shot,
-            num_query=tasks.num_query,
-            val_way=tasks.val_way,
-        )
+        tasks = tasks.like(own)
     fits = tasks.num_outputs == own.num_outputs or (
         # The linear layer has an output for each class; some of them may stay unused.
         tasks.loss == "cross_entropy" and tasks.num_outputs < own.num_outputs
@@ -288,7 +309,12 @@ def seeded(model: nn.Module, seed: int, iteration: int) -> Iterator[None]:
 
 
 def check_finite(
-    support_losses: Tensor, query_losses: Tensor, *, rule: str, where: str, first_task: int = 0
+    support_losses: Tensor,
+    query_losses: Tensor,
+    *,
+    rule: str,
+    where: str,
+    indices: Sequence[int] | None = None,
 ) -> None:
     """Raise if a loss is not finite.
 
@@ -297,7 +323,7 @@ def check_finite(
         query_losses: ``[task]``.
         rule: its name.
         where: in what work this happened.
-        first_task: the number of the first of these tasks.
+        indices: of these tasks; from 0 on by default.
 
     Raises:
         DivergedError: names rule, task and step.
@@ -309,7 +335,8 @@ def check_finite(
     step, task = (int(index) for index in (~finite).nonzero()[0])
     last = step == len(support_losses)
     what = "the query loss after the last step" if last else f"the support loss at step {step + 1}"
+    index = task if indices is None else indices[task]
     raise DivergedError(
-        f"{what} of task {first_task + task} is {float(losses[step, task])} {where}, with the "
-        f"rule {rule}; {ADVICE}"
+        f"{what} of task {index} is {float(losses[step, task])} {where}, with the rule {rule}; "
+        f"{ADVICE}"
     )

@@ -59,7 +59,7 @@ def judge(
         tasks,
         members=members,
         num_tasks=count,
-        num_steps=num_steps,
+        num_steps=trained.inner.num_test_steps if num_steps is None else num_steps,
         split=split,
         seed=trained.seed if seed is None else seed,
         device=device,

@@ -16,7 +16,7 @@ from torch import nn
 import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
-from alfa.data import SPLITS
+from alfa.data import SPLITS, Group
 from alfa.errors import CheckpointError, DivergedError
 from alfa.inner import GB, MemoryPlan, plan_memory
 from alfa.rules import RULES
@@ -24,7 +24,6 @@ from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.evaluate import ADVICE, Evaluation, check_finite, evaluate, seeded
 from alfa.train.run import Run
-from alfa.types import Episode
 
 
 class Work(NamedTuple):
@@ -107,11 +106,7 @@ class _Trainer:
         self.tasks.check(*SPLITS)
         self.learner = build_learner(experiment, self.tasks).to(self.device)
         self.parameters = list(self.learner.meta_parameters())
-        self.optimizer = (
-            torch.optim.Adam(self.parameters, lr=experiment.outer.learning_rate, fused=True)
-            if self.parameters
-            else None
-        )
+        self.optimizer = self._make_optimizer() if self.parameters else None
         self.iteration = 0
         self.best = Best()
         self.seconds = 0.0
@@ -121,6 +116,28 @@ class _Trainer:
         self.memory: MemoryPlan | None = None
         # What the experiment said when the plan was made, in GB.
         self.memory_budget: float | None = None
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        outer = self.experiment.outer
+        decayed = {id(p) for p in self.learner.init.meta_parameters() if p.ndim > 1}
+        groups: list[dict[str, Any]] = [{"params": self.parameters}]
+        if outer.weight_decay:
+            groups = [
+                {
+                    "params": [p for p in self.parameters if (id(p) in decayed) == is_decayed],
+                    "weight_decay": outer.weight_decay if is_decayed else 0.0,
+                }
+                for is_decayed in (True, False)
+            ]
+        return torch.optim.Adam(groups, lr=outer.learning_rate, fused=True)
+
+    def _set_learning_rate(self) -> None:
+        """The rate of this iteration, which depends on nothing else."""
+        assert self.optimizer is not None
+        outer = self.experiment.outer
+        rate = outer.learning_rate * outer.rate_factor ** (self.iteration // outer.rate_every)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
@@ -193,7 +210,7 @@ class _Trainer:
         self.skipped += 1
 
     def _plan_memory(self) -> MemoryPlan:
-        """Choose how an iteration uses memory, for a batch like the next."""
+        """Choose how an iteration uses memory, for tasks as large as they get."""
         engine = self.experiment.engine
         # What is free now may be less than when the run began, but another choice would round
         # differently, and draw other numbers for dropout.
@@ -201,7 +218,7 @@ class _Trainer:
         budget = None if engine.memory_budget is None else int(engine.memory_budget * GB)
         plan = plan_memory(
             self.learner,
-            self._episode(),
+            self.tasks.largest(self.experiment.outer.num_tasks).to(self.device),
             memory=engine.memory,
             tasks_at_once=engine.tasks_at_once,
             budget=budget,
@@ -210,39 +227,43 @@ class _Trainer:
         self.learner.memory, self.memory_budget = plan.mode, engine.memory_budget
         return plan
 
-    def _episode(self) -> Episode:
-        """The tasks of this iteration."""
-        outer = self.experiment.outer
-        return self.tasks.episode(
-            self.iteration * outer.num_tasks,
-            num_tasks=outer.num_tasks,
-            split="train",
-            seed=self.experiment.seed,
-        ).to(self.device)
+    def _groups(self) -> list[Group]:
+        """The tasks of this iteration, a stack for each size that they have."""
+        num_tasks = self.experiment.outer.num_tasks
+        first = self.iteration * num_tasks
+        return self.tasks.groups(
+            first, num_tasks=num_tasks, split="train", seed=self.experiment.seed
+        )
 
     def _step(self) -> float:
         """One outer iteration; returns the mean query loss."""
         assert self.optimizer is not None
         assert self.memory is not None
         self.optimizer.zero_grad()
-        episode = self._episode()
+        groups = self._groups()
+        at_once = self.memory.tasks_at_once
+        parts = [
+            (group.indices[first : first + at_once], group.episode[first : first + at_once])
+            for group in groups
+            for first in range(0, len(group.indices), at_once)
+        ]
         total = 0.0
         with seeded(self.learner.model, self.experiment.seed, self.iteration):
-            for first in range(0, episode.num_tasks, self.memory.tasks_at_once):
-                part = episode[first : first + self.memory.tasks_at_once]
-                outcome = self.learner(part)
+            for indices, episode in parts:
+                outcome = self.learner(episode.to(self.device))
                 check_finite(
                     outcome.adapted.support_losses,
                     outcome.query_losses,
                     rule=RULES.name_of(self.learner.rule),
                     where=f"at iteration {self.iteration}",
-                    first_task=self.iteration * episode.num_tasks + first,
+                    indices=indices,
                 )
                 # Eqs. 2 and 6, with the mean over tasks in place of the sum
-                loss = outcome.query_losses.sum() / episode.num_tasks
+                loss = outcome.query_losses.sum() / self.experiment.outer.num_tasks
                 loss.backward()
                 total += float(loss.detach())
         self._check_gradient()
+        self._set_learning_rate()
         self.optimizer.step()
         return total
 
@@ -268,6 +289,7 @@ class _Trainer:
                 self.learner,
                 self.tasks,
                 num_tasks=self.experiment.outer.num_val_tasks,
+                num_steps=self.experiment.inner.num_test_steps,
                 split="val",
                 seed=self.experiment.seed,
                 device=self.device,
@@ -372,6 +394,7 @@ class _Trainer:
             self.tasks,
             members=members,
             num_tasks=test.num_tasks,
+            num_steps=self.experiment.inner.num_test_steps,
             split="test",
             seed=self.experiment.seed,
             device=self.device,

@@ -1,0 +1,299 @@
+"""Tasks of any number of classes and examples, from one or more sets of images."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from alfa.data._base import (
+    Group,
+    Signature,
+    Split,
+    Tasks,
+    grouped,
+    register_tasks,
+    task_rng,
+)
+from alfa.data._image_set import Classes, ImageSet
+from alfa.data._open import open_images
+from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
+from alfa.errors import ConfigError, DataError
+from alfa.types import Count, Episode, PositiveFloat
+
+Names = Annotated[Sequence[str], BeforeValidator(lambda n: [n] if isinstance(n, str) else n)]
+"""Names of datasets; a single one needs no list."""
+
+_HALF = (0.5, 0.5, 0.5)
+
+
+class Varied(Tasks):
+    """Tasks as Meta-Dataset draws them: their classes and examples differ in number.
+
+    A task comes from one source, drawn anew for each task. See `Sampler` for what it consists of.
+
+    Args:
+        sources: where the images come from, all of one shape.
+        weights: how often each source is drawn, relative to the others; all alike by default.
+        related: for a source by name and a split, which of its classes go together.
+        limits: how large tasks are.
+
+    Raises:
+        ConfigError: the sources do not fit together.
+
+    Example:
+        >>> from alfa.data import Strokes, Varied
+        >>> tasks = Varied([Strokes(num_classes=60, num_examples=20).images()])
+        >>> sizes = [tasks.episode(i, num_tasks=1).support_x.shape[1] for i in range(3)]
+        >>> sizes
+        [139, 206, 129]
+    """
+
+    loss = "cross_entropy"
+    varies = True
+
+    def __init__(
+        self,
+        sources: Sequence[ImageSet],
+        *,
+        weights: Sequence[float] | None = None,
+        related: Mapping[tuple[str, Split], Related] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+    ) -> None:
+        if not sources:
+            raise ConfigError("there is no source of tasks; name at least one.")
+        if weights is not None and (len(weights) != len(sources) or min(weights) <= 0):
+            raise ConfigError(
+                f"`weights` is {list(weights)}, but must be a number above 0 for each of "
+                f"{len(sources)} sources."
+            )
+        self.sources, self.limits = tuple(sources), limits
+        self.related = dict(related or {})
+        first = self.sources[0]
+        for other in self.sources:
+            if (other.shape, tuple(other.mean)) != (first.shape, tuple(first.mean)):
+                raise ConfigError(
+                    f"the images of {other.name!r} are {list(other.shape)}, normalised by "
+                    f"{list(other.mean)}, but those of {first.name!r} {list(first.shape)} and "
+                    f"{list(first.mean)}; bring them to one shape with `ImageSet.like`."
+                )
+        self.weights = weights
+        shares = np.ones(len(sources)) if weights is None else np.array(weights, dtype=float)
+        self._shares = shares / shares.sum()
+        self.input_shape, self.num_outputs = first.shape, limits.max_way
+        self._samplers: dict[Split, list[Sampler]] = {}
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (first.mean, first.std))
+        self._scale, self._shift = (
+            values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
+        )
+
+    def signature(self) -> Signature:
+        first = self.sources[0]
+        return Signature(
+            tuple(self.input_shape),
+            self.num_outputs,
+            self.loss,
+            tuple(first.mean),
+            tuple(first.std),
+            varies=True,
+        )
+
+    def like(self, own: Signature) -> Varied:
+        sources = [source.like(own.input_shape, own.mean, own.std) for source in self.sources]
+        return Varied(sources, weights=self.weights, related=self.related, limits=self.limits)
+
+    def check(self, *splits: Split) -> None:
+        """Make sure that tasks of these splits can be drawn from every source.
+
+        Raises:
+            DataError: says for every source and split what is missing, and names every class that
+                has too few images.
+        """
+        faults = [
+            f"{source.name} {fault}"
+            for source in self.sources
+            for split in splits
+            if (fault := self._fault(source, split))
+        ]
+        if faults:
+            raise DataError(
+                f"there can be no such tasks: {'; '.join(faults)}; leave out these sources, or "
+                "prepare them anew with more images."
+            )
+
+    def _fault(self, source: ImageSet, split: Split) -> str:
+        if split not in source.splits:
+            if "train" not in source.splits:
+                return f"is for testing only: it has no {split} classes"
+            return f"has no {split} classes"
+        classes = source.splits[split]
+        few = [name for name, count in zip(classes.names, classes.count, strict=True) if count < 2]
+        if few:
+            return (
+                f"has {split} classes of a single image, which cannot be both support and query: "
+                f"{', '.join(few)}"
+            )
+        try:
+            self._sampler(source, split, classes)
+        except ConfigError as error:
+            return f"has too few {split} classes: {str(error).rstrip('.')}"
+        return ""
+
+    def _sampler(self, source: ImageSet, split: Split, classes: Classes) -> Sampler:
+        related = self.related.get((source.name, split))
+        return Sampler(classes.count, related=related, limits=self.limits)
+
+    def _drawn(self, index: int, split: Split, seed: int) -> tuple[ImageSet, Composition, list]:  # type: ignore[type-arg]
+        """A task's source, what it consists of, and the numbers of the images of each class."""
+        if split not in self._samplers:
+            self.check(split)
+            self._samplers[split] = [
+                self._sampler(source, split, source.splits[split]) for source in self.sources
+            ]
+        rng = task_rng(seed, split, index)
+        number = int(rng.choice(len(self.sources), p=self._shares))
+        drawn = self._samplers[split][number].draw(rng)
+        classes = self.sources[number].splits[split]
+        numbers = [
+            classes.first[c] + rng.choice(classes.count[c], shot + drawn.num_query, replace=False)
+            for c, shot in zip(drawn.classes, drawn.num_support, strict=True)
+        ]
+        return self.sources[number], drawn, numbers
+
+    def draw(
+        self, index: int, *, split: Split = "train", seed: int = 0
+    ) -> tuple[ImageSet, Composition]:
+        """Where a task comes from, and what it consists of."""
+        source, drawn, _ = self._drawn(index, split, seed)
+        return source, drawn
+
+    def episode(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> Episode:
+        """Tasks `first`, `first` + 1, ... of a split, as one stack.
+
+        Raises:
+            ConfigError: they are not of one size; `groups` takes any.
+        """
+        groups = self.groups(first, num_tasks=num_tasks, split=split, seed=seed)
+        if len(groups) > 1:
+            raise ConfigError(
+                f"{num_tasks} tasks are of {len(groups)} different sizes, and cannot be one stack; "
+                "take them one by one, or by `groups`."
+            )
+        return groups[0].episode
+
+    def groups(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> list[Group]:
+        indices = range(first, first + num_tasks)
+        return grouped(indices, [self._task(index, split, seed) for index in indices])
+
+    def _task(self, index: int, split: Split, seed: int) -> Episode:
+        source, drawn, numbers = self._drawn(index, split, seed)
+        pairs = list(zip(numbers, drawn.num_support, strict=True))
+        support = np.concatenate([own[:shot] for own, shot in pairs])
+        query = np.concatenate([own[shot:] for own, shot in pairs])
+        labels = np.arange(len(drawn.classes))
+        return Episode(
+            self._inputs(source, support),
+            torch.from_numpy(labels.repeat(drawn.num_support)).unsqueeze(0),
+            self._inputs(source, query),
+            torch.from_numpy(labels.repeat(drawn.num_query)).unsqueeze(0),
+        )
+
+    def _inputs(self, source: ImageSet, numbers: np.ndarray) -> Tensor:
+        pixels = torch.from_numpy(source.take(numbers)).float()
+        return pixels.mul_(self._scale).add_(self._shift).unsqueeze(0)
+
+    def largest(self, num_tasks: int) -> Episode:
+        """Empty tasks as large as they can get."""
+        limits = self.limits
+        most = [
+            (min(limits.max_way, len(classes)), int(classes.count.max()))
+            for source in self.sources
+            for classes in source.splits.values()
+        ]
+        way, count = max(way for way, _ in most), max(count for _, count in most)
+        num_query = max(1, min(limits.max_query, count // 2))
+        shot = max(1, min(limits.max_support // way, limits.max_support_per_class, count))
+        support_y, query_y = (
+            torch.arange(way).repeat_interleave(number).repeat(num_tasks, 1)
+            for number in (shot, num_query)
+        )
+        return Episode(
+            torch.zeros(*support_y.shape, *self.input_shape),
+            support_y,
+            torch.zeros(*query_y.shape, *self.input_shape),
+            query_y,
+        )
+
+
+@register_tasks("meta-dataset")
+class MetaDataset(Varied):
+    """Tasks from prepared datasets, drawn as Meta-Dataset does.
+
+    Images are brought to one size and three channels, and normalised by 0.5, to -1 and 1.
+
+    Args:
+        dataset: the name of a prepared dataset, or of several to draw from, such as
+            ``["md-omniglot", "md-flower"]``.
+        weights: how often each is drawn, relative to the others; all alike by default.
+        size: the side of the images that a model sees.
+        stored_size: in which they were prepared; by default the only one.
+        min_way: classes of a task at least.
+        max_way: and at most.
+        max_query: query images of a class at most.
+        max_support: support images of a task at most.
+
+    Raises:
+        DataError: a dataset is not prepared.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: Names = ("md-ilsvrc",),
+        weights: Sequence[PositiveFloat] | None = None,
+        size: Count = 84,
+        stored_size: Count | None = None,
+        min_way: Count = 5,
+        max_way: Count = 50,
+        max_query: Count = 10,
+        max_support: Count = 500,
+    ) -> None:
+        if len(set(dataset)) < len(dataset):
+            raise ConfigError(f"`dataset` is {list(dataset)}, but each may be named once only.")
+        limits = Limits(min_way, max_way, max_query, max_support)
+        opened = [open_images(name, size=stored_size) for name in dataset]
+        related = {
+            (images.name, split): found
+            for images in opened
+            for split, classes in images.splits.items()
+            if (found := related_classes(images.name, split, classes.names)) is not None
+        }
+        sources = [images.like((3, size, size), _HALF, _HALF) for images in opened]
+        super().__init__(sources, weights=weights, related=related, limits=limits)
+
+
+@functools.cache
+def _hierarchy() -> dict[str, dict[str, list[str]]]:
+    text = (resources.files("alfa.data") / "splits" / "md-ilsvrc.json").read_text("utf-8")
+    content: dict[str, dict[str, list[str]]] = json.loads(text)
+    return content
+
+
+def related_classes(dataset: str, split: Split, names: Sequence[str]) -> Related | None:
+    """Which classes of one of Meta-Dataset's sources go together; None where any do."""
+    if dataset == "md-omniglot":
+        return by_prefix(names)
+    if dataset == "md-ilsvrc":
+        return by_hierarchy(names, _hierarchy()[split])
+    return None

@@ -75,7 +75,7 @@ def list_datasets(as_json: Json = False) -> None:
             row["title"],
             _text(row["size"]),
             "/".join(str(split["classes"]) for split in published) or "-",
-            f"{sum(split['images'] for split in published):,}" if published else "-",
+            _total([split["images"] for split in published]),
             row["get"].replace(" (untried)", "*"),
             ", ".join(str(store["size"]) for store in row["prepared"]) or "-",
         )
@@ -314,7 +314,7 @@ def _summary(path: Path, index: Index, source: type[Source] | Source | None) -> 
     }
 
 
-def _counts(counts: Any) -> dict[str, dict[str, int]]:
+def _counts(counts: Any) -> dict[str, dict[str, int | None]]:
     return {
         split: {"classes": classes, "images": images} for split, (classes, images) in counts.items()
     }
@@ -345,6 +345,12 @@ def _print(summary: dict[str, Any]) -> None:
             more = f"\n  and {len(lines) - _SHOWN} more, in index.json" if lines[_SHOWN:] else ""
             typer.echo(f"{title}: {len(lines)}{shown}{more}")
     typer.echo(f"\nprepared: {summary['path']}")
+
+
+def _total(counts: list[int | None]) -> str:
+    """The sum, where all are known."""
+    known = [count for count in counts if count is not None]
+    return _text(sum(known) if known and len(known) == len(counts) else None)
 
 
 def _text(number: int | None) -> str:

@@ -41,7 +41,7 @@ def decode(
         channels_first = content.reshape(size, size, num_channels).transpose(2, 0, 1)
         return np.ascontiguousarray(channels_first), []
     try:
-        image = _opened(content) if isinstance(content, bytes) else _from_pixels(content)
+        image = opened(content) if isinstance(content, bytes) else _from_pixels(content)
         image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
         if image.size != (size, size):
             image = image.resize((size, size), Image.Resampling.LANCZOS)
@@ -73,7 +73,12 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def _opened(content: bytes) -> Image.Image:
+def opened(content: bytes) -> Image.Image:
+    """An image file, read.
+
+    Raises:
+        DataError: it is none, or has too many pixels.
+    """
     if not content:
         raise DataError("is an empty file")
     try:

@@ -122,6 +122,9 @@ DOWNLOADS: Mapping[str, Sequence[RemoteFile]] = {
     "cub": (_CUB,),
     "fc100": (_CIFAR100,),
     "omniglot": _OMNIGLOT,
+    "md-birds": (_CUB,),
+    "md-omniglot": _OMNIGLOT,
+    "md-traffic-sign": (_GTSRB,),
     "traffic-sign": (_GTSRB,),
 }
 
@@ -131,6 +134,42 @@ _FEW_SHOT_SSL = "https://github.com/renmengye/few-shot-ssl-public"
 _IMAGENET = "its images are ImageNet's, whose terms you must accept at https://image-net.org first"
 
 BY_HAND: Mapping[str, ByHand] = {
+    # What to fetch, and where: doc/dataset_conversion.md of google-research/meta-dataset.
+    "md-aircraft": ByHand(
+        "no checksum of its archive is known",
+        "fgvc-aircraft-2013b.tar.gz (2.6 GB)",
+        "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/",
+    ),
+    "md-flower": ByHand(
+        "no checksum of its archive is known",
+        "102flowers.tgz, unpacked to the folder jpg, and imagelabels.mat",
+        "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
+    ),
+    "md-fungi": ByHand(
+        "no checksum of its archives is known",
+        "fungi_train_val.tgz (13 GB) and train_val_annotations.tgz",
+        "https://github.com/visipedia/fgvcx_fungi_comp",
+    ),
+    "md-ilsvrc": ByHand(
+        _IMAGENET,
+        "ILSVRC2012_img_train.tar (138 GB), and unpack the archives in it to a folder each",
+        "https://image-net.org",
+    ),
+    "md-mscoco": ByHand(
+        "no checksum of its archives is known",
+        "train2017.zip (18 GB) and annotations_trainval2017.zip",
+        "https://cocodataset.org",
+    ),
+    "md-quickdraw": ByHand(
+        "it has no archive, but a file for each class",
+        "the files of the folder full/numpy_bitmap",
+        "https://github.com/googlecreativelab/quickdraw-dataset",
+    ),
+    "md-textures": ByHand(
+        "no checksum of its archive is known",
+        "dtd-r1.0.1.tar.gz (0.6 GB)",
+        "https://www.robots.ox.ac.uk/~vgg/data/dtd/",
+    ),
     "miniimagenet": ByHand(_IMAGENET, "mini-imagenet.tar.gz (1.1 GB)", _FEW_SHOT_SSL),
     "tieredimagenet": ByHand(_IMAGENET, "tiered-imagenet.tar (12.9 GB)", _FEW_SHOT_SSL),
     # Names and page: torchvision.datasets.flowers102.

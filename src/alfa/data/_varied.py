@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Annotated
 
 import numpy as np
@@ -25,6 +22,7 @@ from alfa.data._base import (
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import open_images
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
+from alfa.data.sources import read_split
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode, PositiveFloat
 
@@ -283,17 +281,10 @@ class MetaDataset(Varied):
         super().__init__(sources, weights=weights, related=related, limits=limits)
 
 
-@functools.cache
-def _hierarchy() -> dict[str, dict[str, list[str]]]:
-    text = (resources.files("alfa.data") / "splits" / "md-ilsvrc.json").read_text("utf-8")
-    content: dict[str, dict[str, list[str]]] = json.loads(text)
-    return content
-
-
 def related_classes(dataset: str, split: Split, names: Sequence[str]) -> Related | None:
     """Which classes of one of Meta-Dataset's sources go together; None where any do."""
     if dataset == "md-omniglot":
         return by_prefix(names)
     if dataset == "md-ilsvrc":
-        return by_hierarchy(names, _hierarchy()[split])
+        return by_hierarchy(names, read_split("md-ilsvrc")[split])
     return None

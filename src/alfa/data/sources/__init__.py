@@ -13,8 +13,21 @@ from alfa.data.sources._cifar_fs import CIFARFS
 from alfa.data.sources._cub import CUB
 from alfa.data.sources._fc100 import FC100
 from alfa.data.sources._folder import Folder
+from alfa.data.sources._meta_dataset import (
+    MDILSVRC,
+    MDMSCOCO,
+    MDAircraft,
+    MDBirds,
+    MDFlower,
+    MDFungi,
+    MDOmniglot,
+    MDQuickDraw,
+    MDTextures,
+    MDTrafficSign,
+)
 from alfa.data.sources._miniimagenet import MiniImageNet
 from alfa.data.sources._omniglot import Omniglot
+from alfa.data.sources._published import read_split
 from alfa.data.sources._tieredimagenet import TieredImageNet
 from alfa.data.sources._traffic_sign import TrafficSign
 from alfa.data.sources._vgg_flower import VGGFlower
@@ -26,6 +39,16 @@ __all__ = [
     "Folder",
     "Item",
     "Listing",
+    "MDAircraft",
+    "MDBirds",
+    "MDFlower",
+    "MDFungi",
+    "MDILSVRC",
+    "MDMSCOCO",
+    "MDOmniglot",
+    "MDQuickDraw",
+    "MDTextures",
+    "MDTrafficSign",
     "MiniImageNet",
     "Omniglot",
     "Problem",
@@ -35,5 +58,6 @@ __all__ = [
     "TrafficSign",
     "VGGFlower",
     "Workspace",
+    "read_split",
     "register_source",
 ]

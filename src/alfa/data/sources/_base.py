@@ -88,7 +88,8 @@ class Source(abc.ABC):
         num_channels: 3, or 1 for grey images.
         mean: of every channel, to normalise a model's inputs.
         std: of every channel, likewise.
-        published: classes and images of every split; empty where that depends on the user.
+        published: classes and images of every split; None for images that nobody counted, and
+            empty where all depends on the user.
         layouts: what `find` accepts, one line each, for help and errors.
         terms: what one may do with the images, and whom to cite.
     """
@@ -98,7 +99,7 @@ class Source(abc.ABC):
     num_channels: int = 3
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
-    published: Mapping[Split, tuple[int, int]] = {}
+    published: Mapping[Split, tuple[int, int | None]] = {}
     layouts: Sequence[str] = ()
     terms: str = ""
 

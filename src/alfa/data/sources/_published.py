@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
@@ -39,12 +40,20 @@ class ClassList:
     split_of: Mapping[str, Split]
 
     def name(self, written: str) -> str | None:
-        """The class that a folder is called after, whatever its case; None if there is none."""
-        return written if written in self.split_of else self._by_case.get(written.casefold())
+        """The class that a folder is called after, whatever its case; None if there is none.
+
+        A slash in the name of a class is an underscore in that of a folder, and a class that is
+        called ``014.Stop`` may have a folder ``14`` or ``00014``.
+        """
+        if written in self.split_of:
+            return written
+        return self._written.get(_plain(written)) or self._written.get(_number(written))
 
     @functools.cached_property
-    def _by_case(self) -> dict[str, str]:
-        return {name.casefold(): name for name in self.split_of}
+    def _written(self) -> dict[str, str]:
+        numbered = {_number(name.partition(".")[0]): name for name in self.split_of if "." in name}
+        numbered.pop("", None)
+        return {**numbered, **{_plain(name): name for name in self.split_of}}
 
     def is_right(self, found: ClassFound) -> bool:
         """Whether a class is one of the list, has images, and is not under another split."""
@@ -63,14 +72,43 @@ class ClassList:
         }
 
 
+def _plain(name: str) -> str:
+    return name.casefold().replace("/", "_")
+
+
+def _number(name: str) -> str:
+    """What stands for a number in the names of classes; nothing for other names."""
+    return f"number {int(name)}" if name.isdecimal() else ""
+
+
 @functools.cache
 def class_list(name: str) -> ClassList:
     """The list that ships with the package."""
-    content = json.loads(
-        (resources.files("alfa.data") / "splits" / f"{name}.json").read_text("utf-8")
-    )
-    splits: dict[Split, list[str]] = {split: content[split] for split in SPLITS}
+    content = read_split(name)
+    splits: dict[Split, list[str]] = {split: list(content[split]) for split in SPLITS}
+    if name == "md-ilsvrc":
+        splits = {split: _leaves(content[split]) for split in SPLITS}
+    elif name == "md-omniglot":
+        # Its list names alphabets, not characters.
+        every = [n for names in read_split("omniglot").values() for n in names]
+        splits = {
+            split: sorted(n for n in every if n.partition("/")[0] in content[split])
+            for split in SPLITS
+        }
     return ClassList(splits, {name: split for split, names in splits.items() for name in names})
+
+
+@functools.cache
+def read_split(name: str) -> dict[str, Any]:
+    """A file of lists that ships with the package."""
+    folder = resources.files("alfa.data") / "splits"
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+def _leaves(children: Mapping[str, Sequence[str]]) -> list[str]:
+    """The nodes of a hierarchy that have no children."""
+    return sorted({child for below in children.values() for child in below} - set(children))
 
 
 def find_published(
@@ -115,22 +153,25 @@ def nothing_found(source: Source, path: Path) -> DataError:
     )
 
 
-def class_folders(classes: ClassList, *, depth: int = 1, parts: Sequence[str] = ()) -> Reader:
+def class_folders(
+    classes: ClassList, *, depth: int = 1, parts: Sequence[str] = (), splits: bool = True
+) -> Reader:
     """A reader of ``<class>/*``, or ``{train,val,test}/<class>/*``.
 
     Args:
         classes: the list; a folder with none of its classes is another layout.
         depth: how many folders make up the name of a class.
         parts: names of folders that hold classes of any split.
+        splits: folders that are called after a split hold its classes.
     """
 
     def read(folder: Path) -> Found:
         if not folder.is_dir():
             return Found()
         under: Under = [
-            (split_named(name), _nested(sub, depth))
+            (split_named(name) if splits else None, _nested(sub, depth))
             for name, sub in subfolders(folder).items()
-            if split_named(name) or name in parts
+            if (splits and split_named(name)) or name in parts
         ]
         # The class `train` of CIFAR-100 is no split: its folder holds images, not classes.
         if not has_known(under):
@@ -159,7 +200,7 @@ def _nested(folder: Path, depth: int) -> dict[str, Path]:
 
 
 def arrange(
-    found: Found, classes: ClassList, published: Mapping[Split, tuple[int, int]]
+    found: Found, classes: ClassList, published: Mapping[Split, tuple[int, int | None]]
 ) -> Listing:
     """Put what was found under the splits of the list, and say what does not fit."""
     problems = list(found.problems)
@@ -200,17 +241,21 @@ def emptied(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
 
 def against_published(
     listed: Mapping[Split, Mapping[str, Sequence[Item]]],
-    published: Mapping[Split, tuple[int, int]],
+    published: Mapping[Split, tuple[int, int | None]],
 ) -> list[Problem]:
-    """Say where there is more or less than was published."""
+    """Say where there is more or less than was published, as far as that is known."""
     problems = []
     for split, (num_classes, num_images) in published.items():
         members = listed.get(split, {})
         count = sum(map(len, members.values()))
-        if (len(members), count) != (num_classes, num_images):
+        expected = count if num_images is None else num_images
+        if (len(members), count) != (num_classes, expected):
+            wanted = (
+                f"{num_classes:,}" if num_images is None else f"{num_images:,} in {num_classes:,}"
+            )
             what = (
                 f"{count:,} images in {len(members):,} classes, but the published split has "
-                f"{num_images:,} in {num_classes:,}"
+                f"{wanted}"
             )
             problems.append(Problem(split, what, fatal=False))
     return problems

@@ -115,7 +115,7 @@ def test_leaves_that_are_not_there_do_not_count() -> None:
 
 
 def test_the_hierarchy_of_ilsvrc_2012_is_the_published_one() -> None:
-    from alfa.data._varied import _hierarchy
+    from alfa.data.sources import read_split
 
     leaves = {}
     for split, (num_leaves, num_eligible) in {
@@ -123,7 +123,7 @@ def test_the_hierarchy_of_ilsvrc_2012_is_the_published_one() -> None:
         "val": (158, 18),
         "test": (130, 15),
     }.items():
-        graph = _hierarchy()[split]
+        graph = read_split("md-ilsvrc")[split]
         below = {child for nodes in graph.values() for child in nodes}
         leaves[split] = sorted(below - set(graph))
         assert len(leaves[split]) == num_leaves

@@ -18,6 +18,16 @@ SIZES = {
     "cub": (100, 50, 50),
     "omniglot": (1028, 172, 423),
     "omniglot-lake": (964, 0, 659),
+    "md-ilsvrc": (712, 158, 130),
+    "md-omniglot": (883, 81, 659),
+    "md-aircraft": (70, 15, 15),
+    "md-birds": (140, 30, 30),
+    "md-textures": (33, 7, 7),
+    "md-quickdraw": (241, 52, 52),
+    "md-fungi": (994, 200, 200),
+    "md-flower": (71, 15, 16),
+    "md-traffic-sign": (0, 0, 43),
+    "md-mscoco": (0, 40, 40),
 }
 IMAGES = {
     "miniimagenet": 60_000,
@@ -28,6 +38,13 @@ IMAGES = {
     "omniglot": 32_460,
     "vgg-flower": 8_189,
     "traffic-sign": 39_209,
+    "md-omniglot": 32_460,
+    "md-aircraft": 10_000,
+    "md-textures": 5_640,
+    "md-traffic-sign": 39_209,
+    # Nobody counted them by split.
+    **dict.fromkeys(["md-ilsvrc", "md-birds", "md-quickdraw", "md-fungi", "md-flower"]),
+    "md-mscoco": None,
 }
 
 
@@ -75,9 +92,21 @@ def test_characters_count_once_and_not_by_how_they_are_turned():
 @pytest.mark.parametrize("name", IMAGES)
 def test_published_counts(name):
     published = SOURCES.get(name)().published
-    assert sum(images for _, images in published.values()) == IMAGES[name]
+    counts = [images for _, images in published.values()]
+    if IMAGES[name] is None:
+        assert set(counts) == {None}
+    else:
+        assert sum(counts) == IMAGES[name]
     if name in SIZES:
-        assert tuple(classes for classes, _ in published.values()) == SIZES[name]
+        found = tuple(published.get(split, (0, 0))[0] for split in SPLITS)
+        assert found == SIZES[name]
+
+
+def test_alphabets_are_in_one_split_only():
+    splits = class_list("md-omniglot").splits
+    alphabets = [{name.split("/")[0] for name in splits[split]} for split in SPLITS]
+    assert [len(names) for names in alphabets] == [25, 5, 20]
+    assert len(set.union(*alphabets)) == 50
 
 
 def test_omniglot_of_lake_has_no_validation_split():
@@ -99,8 +128,12 @@ def test_what_a_source_says_of_itself(name):
         "fc100": (CIFAR_MEAN, CIFAR_STD),
         "omniglot": ((0.5,), (0.5,)),
     }
-    assert (source.mean, source.std) == normal.get(name, (IMAGENET_MEAN, IMAGENET_STD))
-    size = {"cifar-fs": 32, "fc100": 32, "omniglot": 28, "traffic-sign": 32}.get(name, 84)
+    usual = (IMAGENET_MEAN, IMAGENET_STD)
+    if name.startswith("md-"):
+        usual = ((0.5,) * source.num_channels,) * 2
+    assert (source.mean, source.std) == normal.get(name, usual)
+    small = {"cifar-fs": 32, "fc100": 32, "omniglot": 28, "traffic-sign": 32, "md-quickdraw": 28}
+    size = small.get(name, 84)
     assert source.size == SOURCES.get(name).size == size
     assert dict(SOURCES.get(name).published) == dict(source.published)
 
@@ -108,3 +141,4 @@ def test_what_a_source_says_of_itself(name):
 def test_the_sources_there_are():
     wanted = {"miniimagenet", "tieredimagenet", "cifar-fs", "fc100", "cub", "omniglot", "folder"}
     assert wanted | {"vgg-flower", "traffic-sign"} <= set(SOURCES)
+    assert {name for name in SOURCES if name.startswith("md-")} == {n for n in SIZES if "md-" in n}

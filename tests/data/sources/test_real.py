@@ -17,6 +17,9 @@ WHERE = {
     "miniimagenet": "mini_imagenet",
     "vgg-flower": "vgg_flower_84",
     "traffic-sign": "traffic_sign_32",
+    "md-omniglot": "omniglot",
+    "md-flower": "vgg_flower_84",
+    "md-traffic-sign": "traffic_sign_32",
 }
 COUNTS = {
     "cifar-fs": {"train": (64, 38_400), "val": (16, 9_600), "test": (20, 12_000)},
@@ -26,6 +29,9 @@ COUNTS = {
     "miniimagenet": {"train": (64, 2_560), "val": (16, 640), "test": (20, 800)},
     "vgg-flower": {"test": (102, 3_060)},
     "traffic-sign": {"test": (43, 3_920)},
+    "md-omniglot": {"train": (883, 17_660), "val": (81, 1_620), "test": (659, 13_180)},
+    "md-flower": {"train": (71, 2_130), "val": (15, 450), "test": (16, 480)},
+    "md-traffic-sign": {"test": (43, 3_920)},
 }
 
 
@@ -42,7 +48,12 @@ def test_counts(real_data, tmp_path, counts, fatal, notes, name):
     listing = source.find(part_of(real_data, name), work=Workspace(tmp_path))
     assert counts(listing) == COUNTS[name]
     assert fatal(listing) == []
-    differing = {s for s, number in source.published.items() if COUNTS[name].get(s) != number}
+    differing = {
+        split
+        for split, (num_classes, num_images) in source.published.items()
+        if COUNTS[name].get(split, (0, 0))[0] != num_classes
+        or num_images not in (None, COUNTS[name].get(split, (0, 0))[1])
+    }
     assert {note.split(":")[0] for note in notes(listing)} == differing
     for classes in listing.classes.values():
         item = next(iter(classes.values()))[0]
@@ -57,6 +68,19 @@ def test_they_are_found_among_others(real_data, tmp_path, counts, name):
     part_of(real_data, name)
     listing = SOURCES.get(name)().find(real_data, work=Workspace(tmp_path))
     assert counts(listing) == COUNTS[name]
+
+
+def test_birds_of_meta_dataset_are_found_under_folders_of_another_split(
+    real_data, tmp_path, counts, fatal
+):
+    folder = part_of(real_data, "cub")
+    listing = SOURCES.get("md-birds")().find(folder, work=Workspace(tmp_path))
+    assert counts(listing) == {"train": (65, 3_829), "val": (19, 1_129), "test": (16, 945)}
+    # Half of the classes are not at hand, and each is named.
+    assert len(fatal(listing)) == 100
+    assert "train/001.Black_footed_Albatross: a class of the published split that is not there" in (
+        fatal(listing)
+    )
 
 
 def test_omniglot_of_lake(real_data, tmp_path, counts, fatal, notes):

@@ -34,26 +34,32 @@ class ClassList:
     Attributes:
         splits: the names of the classes of each.
         split_of: the split of every class.
+        by_number: folders are called after the number that the name of a class begins with, so
+            that that of ``014.Stop`` may be ``14`` or ``00014``.
     """
 
     splits: Mapping[Split, Sequence[str]]
     split_of: Mapping[str, Split]
+    by_number: bool = False
 
     def name(self, written: str) -> str | None:
         """The class that a folder is called after, whatever its case; None if there is none.
 
-        A slash in the name of a class is an underscore in that of a folder, and a class that is
-        called ``014.Stop`` may have a folder ``14`` or ``00014``.
+        A slash in the name of a class is an underscore in that of a folder.
         """
         if written in self.split_of:
             return written
-        return self._written.get(_plain(written)) or self._written.get(_number(written))
+        if self.by_number and written.isdecimal():
+            return self._numbered.get(int(written))
+        return self._written.get(_plain(written))
 
     @functools.cached_property
     def _written(self) -> dict[str, str]:
-        numbered = {_number(name.partition(".")[0]): name for name in self.split_of if "." in name}
-        numbered.pop("", None)
-        return {**numbered, **{_plain(name): name for name in self.split_of}}
+        return {_plain(name): name for name in self.split_of}
+
+    @functools.cached_property
+    def _numbered(self) -> dict[int, str]:
+        return {int(name.partition(".")[0]): name for name in self.split_of}
 
     def is_right(self, found: ClassFound) -> bool:
         """Whether a class is one of the list, has images, and is not under another split."""
@@ -76,11 +82,6 @@ def _plain(name: str) -> str:
     return name.casefold().replace("/", "_")
 
 
-def _number(name: str) -> str:
-    """What stands for a number in the names of classes; nothing for other names."""
-    return f"number {int(name)}" if name.isdecimal() else ""
-
-
 @functools.cache
 def class_list(name: str) -> ClassList:
     """The list that ships with the package."""
@@ -95,7 +96,8 @@ def class_list(name: str) -> ClassList:
             split: sorted(n for n in every if n.partition("/")[0] in content[split])
             for split in SPLITS
         }
-    return ClassList(splits, {name: split for split, names in splits.items() for name in names})
+    split_of = {member: split for split, members in splits.items() for member in members}
+    return ClassList(splits, split_of, by_number=name in ("md-flower", "md-traffic-sign"))
 
 
 @functools.cache

@@ -1,0 +1,280 @@
+"""Tasks of any size from one or more sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from alfa.data import (
+    Composition,
+    ImageSet,
+    Limits,
+    MetaDataset,
+    Varied,
+    by_prefix,
+    grouped,
+)
+from alfa.data import _varied as module
+from alfa.errors import ConfigError, DataError
+from alfa.types import Episode
+
+
+def make_images(name: str, counts: dict[str, list[int]], *, side: int = 4, channels: int = 1):
+    """Every image has its own colour, so that it can be told from all others."""
+    arrays, number = {}, 0
+    for split, of_classes in counts.items():
+        classes = {}
+        for label, count in enumerate(of_classes):
+            pixels = np.zeros((count, channels, side, side), np.uint8)
+            for place in range(count):
+                # Two pixels hold the number of the image.
+                pixels[place, 0, 0, :2] = divmod(number, 256)
+                number += 1
+            classes[f"{split}{label}"] = pixels
+        arrays[split] = classes
+    return ImageSet.of_arrays(name, arrays)
+
+
+def numbers_of(x: torch.Tensor) -> list[int]:
+    """The images that inputs came from."""
+    pixels = ((x + 1) * 127.5).round().long()
+    return (pixels[..., 0, 0, 0] * 256 + pixels[..., 0, 0, 1]).flatten().tolist()
+
+
+COUNTS = {"train": [9, 30, 12, 7, 25, 40, 8], "val": [10] * 6, "test": [2, 3, 4, 5, 6, 7]}
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageSet:
+    return make_images("some", COUNTS)
+
+
+@pytest.fixture(scope="module")
+def tasks(images) -> Varied:
+    return Varied([images])
+
+
+@pytest.mark.parametrize("split", COUNTS)
+def test_a_task_is_what_the_sampler_drew(tasks, images, split) -> None:
+    for index in range(20):
+        source, drawn = tasks.draw(index, split=split, seed=3)
+        episode = tasks.episode(index, num_tasks=1, split=split, seed=3)
+        assert source is images
+        assert isinstance(drawn, Composition)
+        assert episode.support_y[0].bincount().tolist() == drawn.num_support.tolist()
+        assert episode.query_y[0].bincount().tolist() == [drawn.num_query] * len(drawn.classes)
+        support, query = numbers_of(episode.support_x), numbers_of(episode.query_x)
+        assert len(set(support + query)) == len(support) + len(query)
+        classes = images.splits[split]
+        for numbers, labels in ((support, episode.support_y), (query, episode.query_y)):
+            for number, label in zip(numbers, labels[0].tolist(), strict=True):
+                own = drawn.classes[label]
+                first, count = classes.first[own], classes.count[own]
+                assert first <= number < first + count
+
+
+def test_a_task_is_a_function_of_seed_split_and_index(tasks) -> None:
+    def key(index: int, split: str, seed: int) -> list[int]:
+        return numbers_of(tasks.episode(index, num_tasks=1, split=split, seed=seed).support_x)
+
+    assert key(4, "train", 0) == key(4, "train", 0)
+    several = {tuple(key(i, s, d)) for i in (4, 5) for s in ("train", "val") for d in (0, 1)}
+    assert len(several) == 8
+
+
+def test_another_process_draws_the_same() -> None:
+    code = (
+        "from alfa.data import Strokes, Varied;"
+        "t = Varied([Strokes(num_classes=40, num_examples=6).images()]);"
+        "e = t.episode(3, num_tasks=1, seed=9);"
+        "print(tuple(e.support_x.shape), float(e.support_x.double().sum()))"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout
+
+
+# Sources
+
+
+def test_sources_are_drawn_uniformly_or_by_weight() -> None:
+    sources = [make_images(f"source {n}", {"train": [6] * 5}) for n in range(3)]
+    for weights, expected in ((None, [1 / 3] * 3), ([1, 2, 5], [1 / 8, 2 / 8, 5 / 8])):
+        tasks = Varied(sources, weights=weights)
+        names = [tasks.draw(index)[0].name for index in range(2_000)]
+        shares = [names.count(source.name) / 2_000 for source in sources]
+        assert shares == pytest.approx(expected, abs=0.035)
+
+
+def test_a_task_has_classes_of_one_source_only() -> None:
+    sources = [make_images("one", {"train": [6] * 9}), make_images("two", {"train": [6] * 9})]
+    tasks = Varied(sources)
+    assert {tasks.draw(index)[0].name for index in range(20)} == {"one", "two"}
+
+
+def test_related_classes_are_those_of_the_source(images) -> None:
+    names = [f"{'ab'[n % 2]}/{n}" for n in range(12)]
+    alphabets = ImageSet.of_arrays(
+        "letters", {"train": {name: np.zeros((4, 1, 4, 4), np.uint8) for name in names}}
+    )
+    related = {("letters", "train"): by_prefix(names)}
+    tasks = Varied([alphabets], related=related)
+    for index in range(30):
+        _, drawn = tasks.draw(index)
+        assert len({names[c][0] for c in drawn.classes}) == 1
+
+
+def test_images_are_normalised_to_minus_one_and_one(tasks) -> None:
+    episode = tasks.episode(0, num_tasks=1)
+    assert episode.support_x.dtype == torch.float32
+    assert float(episode.support_x.min()) == -1
+    signature = tasks.signature()
+    assert signature.varies
+    assert signature.mean == (0.5,)
+    assert signature.num_outputs == 50
+
+
+# Stacks
+
+
+def test_tasks_of_one_size_are_stacked_and_the_others_are_not(images) -> None:
+    tasks = Varied([images], limits=Limits(max_query=1, max_support=7, max_way=7))
+    groups = tasks.groups(10, num_tasks=30, seed=2)
+    assert sorted(i for group in groups for i in group.indices) == list(range(10, 40))
+    assert any(len(group.indices) > 1 for group in groups)
+    sizes = set()
+    for group in groups:
+        assert len(group.indices) == group.episode.num_tasks
+        way = int(group.episode.support_y.max()) + 1
+        sizes.add((way, group.episode.support_x.shape[1], group.episode.query_x.shape[1]))
+        for place, index in enumerate(group.indices):
+            alone = tasks.episode(index, num_tasks=1, seed=2)
+            assert torch.equal(group.episode[place : place + 1].support_x, alone.support_x)
+            assert torch.equal(group.episode[place : place + 1].query_y, alone.query_y)
+    assert len(sizes) == len(groups)
+
+
+def test_tasks_of_another_number_of_classes_are_not_stacked() -> None:
+    def task(way: int) -> Episode:
+        y = torch.arange(6).remainder(way)[None]
+        return Episode(torch.zeros(1, 6, 1), y, torch.zeros(1, 6, 1), y)
+
+    groups = grouped([4, 5, 6], [task(2), task(3), task(2)])
+    assert [group.indices for group in groups] == [(4, 6), (5,)]
+
+
+def test_unequal_tasks_are_no_stack(tasks) -> None:
+    with pytest.raises(ConfigError, match="different sizes, and cannot be one stack"):
+        tasks.episode(0, num_tasks=5)
+
+
+def test_the_largest_tasks_are_as_large_as_any(tasks) -> None:
+    largest = tasks.largest(2)
+    assert largest.num_tasks == 2
+    for split in COUNTS:
+        for index in range(50):
+            episode = tasks.episode(index, num_tasks=1, split=split)
+            assert episode.query_x.shape[1] <= largest.query_x.shape[1]
+            assert episode.support_y.max() <= largest.support_y.max()
+    # Every class has an example, or there would be no prototype of it.
+    assert largest.support_y[0].unique().tolist() == list(range(7))
+
+
+# Faults
+
+
+def test_what_is_only_for_testing_is_refused_for_training() -> None:
+    signs = make_images("signs", {"test": [9] * 6})
+    tasks = Varied([make_images("other", COUNTS), signs])
+    tasks.check("test")
+    with pytest.raises(DataError, match="signs is for testing only: it has no train classes"):
+        tasks.check("train", "val")
+    with pytest.raises(DataError, match="signs is for testing only"):
+        tasks.episode(0, num_tasks=1)
+
+
+def test_every_fault_is_named_at_once() -> None:
+    few = make_images("few", {"train": [9] * 4, "val": [9] * 5})
+    single = make_images("single", {"train": [9, 1, 9, 1, 9, 9], "val": [9] * 5})
+    with pytest.raises(DataError) as caught:
+        Varied([few, single]).check("train", "val", "test")
+    told = str(caught.value)
+    assert "few has too few train classes: there are 4 classes, but not 5" in told
+    assert "few has no test classes" in told
+    assert "single has train classes of a single image" in told
+    assert "train1, train3" in told
+    assert "few has no val" not in told
+
+
+def test_sources_must_fit_together(images) -> None:
+    with pytest.raises(ConfigError, match="no source"):
+        Varied([])
+    with pytest.raises(ConfigError, match=r"`weights` is \[1\], but must be .* each of 2"):
+        Varied([images, images], weights=[1])
+    with pytest.raises(ConfigError, match="above 0"):
+        Varied([images, images], weights=[1, 0])
+    with pytest.raises(ConfigError, match=r"bring them to one shape with `ImageSet\.like`"):
+        Varied([images, make_images("large", COUNTS, side=5)])
+
+
+# As a model that was trained on others sees them
+
+
+def test_tasks_are_brought_to_what_a_model_knows(tasks) -> None:
+    own = Varied([make_images("own", COUNTS, side=6, channels=3)]).signature()
+    seen = tasks.like(own)
+    assert tuple(seen.input_shape) == (3, 6, 6)
+    assert seen.draw(3)[1].classes.tolist() == tasks.draw(3)[1].classes.tolist()
+
+
+# By name
+
+
+@pytest.fixture
+def stores(monkeypatch):
+    known = {
+        "md-omniglot": ImageSet.of_arrays(
+            "md-omniglot",
+            {
+                split: {
+                    f"{alphabet}/{n}": np.zeros((20, 1, 8, 8), np.uint8)
+                    for alphabet in ("A", "B")
+                    for n in range(6)
+                }
+                for split in ("train", "val", "test")
+            },
+        ),
+        "md-flower": make_images("md-flower", {s: [20] * 6 for s in COUNTS}, side=9, channels=3),
+    }
+    monkeypatch.setattr(module, "open_images", lambda name, size=None: known[name])
+    return known
+
+
+def test_datasets_are_opened_by_name_and_brought_to_one_shape(stores) -> None:
+    tasks = MetaDataset(dataset=["md-omniglot", "md-flower"], size=12, max_way=6)
+    assert tuple(tasks.input_shape) == (3, 12, 12)
+    assert tasks.num_outputs == 6
+    for index in range(10):
+        source, drawn = tasks.draw(index)
+        assert tasks.episode(index, num_tasks=1).support_x.shape[2:] == (3, 12, 12)
+        if source.name == "md-omniglot":
+            names = [source.splits["train"].names[c] for c in drawn.classes]
+            assert len({name[0] for name in names}) == 1
+    with pytest.raises(ConfigError, match="each may be named once only"):
+        MetaDataset(dataset=["md-flower", "md-flower"])
+
+
+def test_grey_images_of_the_right_size_are_repeated_as_they_are() -> None:
+    grey = make_images("grey", COUNTS)
+    seen = grey.like((3, 4, 4), (0.5,) * 3, (0.5,) * 3)
+    numbers = np.array([[0, 5], [7, 9]])
+    taken = seen.take(numbers)
+    assert taken.shape == (2, 2, 3, 4, 4)
+    for channel in range(3):
+        assert np.array_equal(taken[..., channel, :, :], grey.images[numbers][..., 0, :, :])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,15 +25,40 @@ def build_tasks(experiment: Experiment) -> Tasks:
     return TASKS.get(experiment.tasks.name)(**options_of(experiment.tasks, TASKS))
 
 
+def build_model(experiment: Experiment, input_shape: Sequence[int], num_outputs: int) -> nn.Module:
+    """The model of an experiment alone, for inputs and outputs of any size."""
+    with _seeded(experiment.seed) as generator:
+        built: nn.Module = _build(
+            experiment.model, MODELS, input_shape, num_outputs, generator=generator
+        )
+    return built
+
+
+def _build(part: Part, registry: Registry[Any], *args: Any, **context: Any) -> Any:
+    """A part with its options, and what it takes of the context."""
+    known = registry.options(part.name)
+    filled = {key: value for key, value in context.items() if key in known}
+    return registry.get(part.name)(*args, **options_of(part, registry), **filled)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[torch.Generator]:
+    """A source of random numbers.
+
+    A user's own part may draw from torch's global source, which is put back afterwards. Parts are
+    built on the CPU, so that the sources of other devices stay as they are.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield torch.Generator().manual_seed(seed)
+
+
 def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
     """The learner of an experiment; the same seed gives the same one."""
-    generator = torch.Generator().manual_seed(experiment.seed)
 
     def build(part: Part, registry: Registry[Any], *args: Any) -> Any:
-        known = registry.options(part.name)
         context = {"num_steps": experiment.inner.num_steps, "generator": generator}
-        filled = {key: value for key, value in context.items() if key in known}
-        return registry.get(part.name)(*args, **options_of(part, registry), **filled)
+        return _build(part, registry, *args, **context)
 
     def build_init(part: Part, model: nn.Module) -> Init:
         if INITS.wraps(part.name, "init"):
@@ -39,10 +66,7 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
             return build(part, INITS, inner)  # type: ignore[no-any-return]
         return build(part, INITS, model)  # type: ignore[no-any-return]
 
-    # A user's own part may draw from torch's global source, which is put back afterwards. Parts
-    # are built on the CPU, so that the sources of other devices stay as they are.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(experiment.seed)
+    with _seeded(experiment.seed) as generator:
         model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
         init = build_init(experiment.init, model)
         rule = build(experiment.rule, RULES, init.layers)

@@ -27,6 +27,8 @@ from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
 from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
+# Options that are not those of a part's constructor.
+_BESIDES = ("around", "weights")
 # Filled in by the builder, from elsewhere in the experiment.
 _CONTEXT = ("num_steps", "generator")
 
@@ -147,6 +149,9 @@ class Experiment(_Section):
             content["outer"].pop("rate_every")
         if self.outer.weight_decay == 0:
             content["outer"].pop("weight_decay")
+        # A run keeps what it has read, wherever it was.
+        if "weights" in content["model"]:
+            content["model"]["weights"] = True
         if content["model"].get("device_parts") == 1:
             content["model"].pop("device_parts")
         text = json.dumps(content, sort_keys=True)
@@ -321,6 +326,13 @@ def _check_part(
             f"{did_you_mean(name, registry)}"
         ]
     extra: dict[str, Any] = {}
+    if key == "model" and "weights" in options:
+        extra["weights"] = options.pop("weights")
+        if not isinstance(extra["weights"], str):
+            faults.append(
+                f"model.weights is {extra['weights']!r}, but must be the path of a file of "
+                "safetensors."
+            )
     if registry.wraps(name, "init"):
         around = options.pop("around", {"name": "learned"})
         if isinstance(around, Mapping) and isinstance(around.get("name"), str):
@@ -358,7 +370,7 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
 def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
     """The options of a checked part as the objects that its constructor takes."""
     model = _options_model(part.name, registry)
-    given = {key: value for key, value in part.options.items() if key != "around"}
+    given = {key: value for key, value in part.options.items() if key not in _BESIDES}
     checked = model.model_validate(given)
     return {key: getattr(checked, key) for key in model.model_fields}
 

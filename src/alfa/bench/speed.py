@@ -12,7 +12,15 @@ import torch
 
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment
-from alfa.data import FewShot, ImageSet, Tasks
+from alfa.data import (
+    FewShot,
+    ImageSet,
+    Limits,
+    Sampler,
+    Tasks,
+    class_names,
+    related_classes,
+)
 from alfa.inner import GB, Learner, plan_memory
 from alfa.train.evaluate import stack_size, without_dropout
 from alfa.train.peak import PeakMemory
@@ -24,8 +32,12 @@ _LONG = 6.0
 _ROUNDS, _WHILE = 3, 1.5
 # Bytes of a process in which next to nothing happens; see docs/results/estimate.md.
 _PROGRAM = 300_000_000
+# Where tasks differ in size: how many of them tell the average, and images of a class.
+_NUM_DRAWN, _IMAGES_OF_A_CLASS = 500, 1_300
 # Of smaller tasks, support and query images of a class.
 _SMALL = ((1, 1), (2, 1), (1, 3))
+# Classes of them, where their number differs.
+_SMALL_WAY = 5
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     tasks = _tasks(experiment)
     learner = build_learner(experiment, tasks).to(device)
     outer, engine = experiment.outer, experiment.engine
-    task, test_memory = _cost_of_task(learner, tasks, device)
+    task, test_memory = _cost_of_task(experiment, learner, tasks, device)
     parameters = list(learner.meta_parameters())
     if not parameters:
         return Speed(0.0, task, _PROGRAM + test_memory)
@@ -81,34 +93,47 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
         _wait(device)
         return time.perf_counter() - began
 
-    memory = _PROGRAM + max(plan.needed or 0, test_memory)
+    needed = plan.needed or 0
+    if _sizes(experiment) is not None:
+        with PeakMemory() as peak:
+            iterate(tasks)
+        needed = _of_largest(experiment, tasks, peak.bytes)
+    memory = _PROGRAM + max(needed, test_memory)
     return Speed(_extrapolated(experiment, tasks, iterate), task, memory)
 
 
-def _extrapolated(experiment: Experiment, tasks: Tasks, iterate: Callable[[Tasks], float]) -> float:
-    """Seconds of an iteration; a long one's from smaller tasks, as time grows with the images."""
+def _extrapolated(experiment: Experiment, tasks: Tasks, timed: Callable[[Tasks], float]) -> float:
+    """Seconds of a work; a long one's from smaller tasks, as time grows with the images."""
     if not isinstance(tasks, FewShot):
-        iterate(tasks)
-        return _typical(lambda: iterate(tasks))
+        timed(tasks)
+        return _typical(lambda: timed(tasks))
+    sizes = _sizes(experiment)
     small = [_tasks(experiment, shot=shot, num_query=num_query) for shot, num_query in _SMALL]
-    iterate(small[0])
-    first = _typical(lambda: iterate(small[0]))
-    if first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
-        iterate(tasks)
-        return _typical(lambda: iterate(tasks))
-    second, third = (_typical(lambda t=t: iterate(t)) for t in small[1:])  # type: ignore[misc]
+    timed(small[0])
+    first = _typical(lambda: timed(small[0]))
+    if sizes is None and first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
+        timed(tasks)
+        return _typical(lambda: timed(tasks))
+    second, third = (_typical(lambda t=t: timed(t)) for t in small[1:])  # type: ignore[misc]
     per_shot, per_query = second - first, (third - first) / 2
-    return first + per_shot * (tasks.shot - 1) + per_query * (tasks.num_query - 1)
+    # By class, also where the number of classes differs.
+    shot, num_query = (
+        (tasks.shot, tasks.num_query) if sizes is None else (size / tasks.way for size in sizes)
+    )
+    return first + per_shot * (shot - 1) + per_query * (num_query - 1)
 
 
-def _cost_of_task(learner: Learner, tasks: Tasks, device: torch.device | str) -> tuple[float, int]:
+def _cost_of_task(
+    experiment: Experiment, learner: Learner, tasks: Tasks, device: torch.device | str
+) -> tuple[float, int]:
     """Seconds for a task of an evaluation, which adapts to several at once, and its memory."""
+    num_steps = experiment.inner.num_test_steps
 
-    def run(num_tasks: int) -> float:
+    def run(num_tasks: int, tasks: Tasks = tasks) -> float:
         began = time.perf_counter()
         episode = tasks.episode(0, num_tasks=num_tasks, split="train").to(device)
         with without_dropout(learner.model):
-            learner(episode, order="none")
+            learner(episode, num_steps=num_steps, order="none")
         _wait(device)
         return time.perf_counter() - began
 
@@ -116,9 +141,44 @@ def _cost_of_task(learner: Learner, tasks: Tasks, device: torch.device | str) ->
     run(1)
     with PeakMemory() as peak:
         alone = run(1)
+    if _sizes(experiment) is not None:
+        # Tasks of different sizes come one by one.
+        seconds = _extrapolated(experiment, tasks, lambda some: run(1, some))
+        return seconds, _of_largest(experiment, tasks, peak.bytes)
     at_once = stack_size(peak.bytes)
     num_tasks = min(at_once, max(1, int(_LONG / alone)))
     return _typical(lambda: run(num_tasks)) / num_tasks, peak.bytes * at_once
+
+
+def _sizes(experiment: Experiment) -> tuple[float, float] | None:
+    """Support and query images of a task on average, where tasks differ in them."""
+    if experiment.tasks.name != "meta-dataset":
+        return None
+    rng = np.random.default_rng(0)
+    sampler = _sampler(experiment)
+    drawn = [sampler.draw(rng) for _ in range(_NUM_DRAWN)]
+    support = statistics.fmean(float(task.num_support.sum()) for task in drawn)
+    return support, statistics.fmean(task.num_query * len(task.classes) for task in drawn)
+
+
+def _sampler(experiment: Experiment) -> Sampler:
+    """Of tasks from classes like ImageNet's; what is prepared of others is not looked at."""
+    options = experiment.tasks.options
+    keys = ("min_way", "max_way", "max_query", "max_support")
+    names = class_names("md-ilsvrc", "train")
+    return Sampler(
+        np.full(len(names), _IMAGES_OF_A_CLASS),
+        related=related_classes("md-ilsvrc", "train", names),
+        limits=Limits(**{key: options[key] for key in keys}),
+    )
+
+
+def _of_largest(experiment: Experiment, tasks: Tasks, measured: int) -> int:
+    """Bytes of the largest tasks, from those of small ones, as memory grows with the images."""
+    options = experiment.tasks.options
+    most = options["max_support"] + options["max_way"] * options["max_query"]
+    episode = tasks.episode(0, num_tasks=1)
+    return int(measured * most / (episode.support_x.shape[1] + episode.query_x.shape[1]))
 
 
 def _typical(work: Callable[[], float]) -> float:
@@ -134,17 +194,16 @@ def _tasks(
 ) -> Tasks:
     """The experiment's tasks, on random images where they would be images."""
     options = experiment.tasks.options
-    if experiment.tasks.name != "images":
+    if experiment.tasks.name not in ("images", "meta-dataset"):
         return build_tasks(experiment)
-    shot, num_query = shot or options["shot"], num_query or options["num_query"]
+    way = options.get("way", _SMALL_WAY)
+    shot, num_query = shot or options.get("shot", 1), num_query or options.get("num_query", 1)
     side = options.get("seen_size") or options["size"]
     rng = np.random.default_rng(0)
     shape = (shot + num_query, 3, side, side)
-    classes = {
-        f"class {number}": rng.integers(0, 256, shape, np.uint8) for number in range(options["way"])
-    }
+    classes = {f"class {number}": rng.integers(0, 256, shape, np.uint8) for number in range(way)}
     images = ImageSet.of_arrays("random", {"train": classes})
-    return FewShot(images, way=options["way"], shot=shot, num_query=num_query)
+    return FewShot(images, way=way, shot=shot, num_query=num_query)
 
 
 def _wait(device: torch.device | str) -> None:

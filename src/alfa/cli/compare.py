@@ -53,22 +53,28 @@ def compare(
     check_options(split, checkpoint)
     if len(runs) < 2:
         raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
-    changes = on_dataset(dataset) if dataset is not None else []
     experiments = [Run(path).experiment() for path in runs]
     first = experiments[0]
-    tasks = [_deciding(load_experiment(Run(path).config, changes), split) for path in runs]
+    changes = [
+        [] if dataset is None else on_dataset(dataset, tasks=experiment.tasks.name)
+        for experiment in experiments
+    ]
+    tasks = [
+        _deciding(load_experiment(Run(path).config, own), split)
+        for path, own in zip(runs, changes, strict=True)
+    ]
     for path, other in zip(runs, tasks, strict=True):
         if other != tasks[0]:
             raise ConfigError(_unequal(runs[0], path, tasks[0], other))
     count = first.test.num_tasks if num_tasks is None else num_tasks
     evaluations: list[Evaluation] = []
     differences: list[Difference] = []
-    for path, experiment in zip(runs, experiments, strict=True):
+    for path, experiment, own in zip(runs, experiments, changes, strict=True):
         set_up(experiment, device=device, threads=threads)
-        with meter(path.name, quiet=as_json) as shown, _named(path):
+        with meter(path.name, quiet=as_json) as shown, named_errors(path):
             found, _ = judge(
                 Run(path),
-                changes=changes,
+                changes=own,
                 checkpoint=checkpoint,
                 num_tasks=count,
                 num_steps=num_steps,
@@ -119,7 +125,7 @@ def _unequal(first: Path, path: Path, wanted: dict[str, Any], got: dict[str, Any
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
     """Say of which run an error speaks."""
     from alfa.errors import DivergedError
 

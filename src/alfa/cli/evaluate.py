@@ -87,9 +87,10 @@ def evaluate(
             )
     options = {"way": way, "shot": shot, "num_query": num_query}
     changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
+    trained = Run(run).experiment()
     if dataset is not None:
-        changes += on_dataset(dataset)
-    set_up(Run(run).experiment(), device=device, threads=threads)
+        changes += on_dataset(dataset, tasks=trained.tasks.name)
+    set_up(trained, device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
         evaluation, changed = judge(
             Run(run),

@@ -10,7 +10,20 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from alfa import __version__
-from alfa.cli import bench, compare, data, demo, evaluate, plot, report, reproduce, sheet, train
+from alfa.cli import (
+    bench,
+    compare,
+    data,
+    demo,
+    evaluate,
+    leaderboard,
+    plot,
+    pretrain,
+    report,
+    reproduce,
+    sheet,
+    train,
+)
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
@@ -23,8 +36,10 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("leaderboard")(leaderboard.leaderboard)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)

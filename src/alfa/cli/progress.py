@@ -264,8 +264,8 @@ def show_training(
         if progress.message is not None:
             shown.tell(f"{whose}{progress.message}")
         if progress.work is not None:
-            what, done, total = progress.work
-            shown.update(f"{whose}{what}", done, total, unit="tasks", passing=True)
+            what, done, total, unit = progress.work
+            shown.update(f"{whose}{what}", done, total, unit=unit, passing=True)
             return
         note = "" if progress.record is None else note_of(progress.record)
         shown.update(

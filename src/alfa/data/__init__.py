@@ -12,7 +12,7 @@ from alfa.data._base import (
     task_rng,
 )
 from alfa.data._download import download
-from alfa.data._few_shot import FewShot, Images
+from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import data_folder, open_images, open_store, prepared, store_path
 from alfa.data._prepare import prepare
@@ -21,7 +21,7 @@ from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
 from alfa.data._strokes import Strokes
 from alfa.data._varied import MetaDataset, Varied, related_classes
-from alfa.data.sources import SOURCES, Source, Workspace, register_source
+from alfa.data.sources import SOURCES, Source, Workspace, class_names, register_source
 
 __all__ = [
     "SOURCES",
@@ -47,10 +47,12 @@ __all__ = [
     "Tasks",
     "Varied",
     "Workspace",
+    "augmented",
     "by_hierarchy",
     "by_prefix",
     "grouped",
     "related_classes",
+    "class_names",
     "data_folder",
     "download",
     "open_images",

@@ -154,7 +154,7 @@ class FewShot(Tasks):
         """Normalised images ``[task, example, channel, height, width]``, class after class."""
         pixels = self.images.take(numbers.reshape(len(numbers), -1))
         for task, rng in enumerate(hands):
-            pixels[task] = _augmented(pixels[task], rng)
+            pixels[task] = augmented(pixels[task], rng)
         return torch.from_numpy(pixels).float().mul_(self._scale).add_(self._shift)
 
 
@@ -218,7 +218,7 @@ def _faults(images: ImageSet, split: Split, *, way: int, num_examples: int) -> l
     return faults
 
 
-def _augmented(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def augmented(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Each image flipped left to right or not, and moved by up to a tenth of its side."""
     num_images, _, height, width = pixels.shape
     border = max(1, min(height, width) // 10)

@@ -59,6 +59,7 @@ class Cell:
         run: the model that it is measured with, by name; cells that share one share its training.
         content: the experiment that trains the model, as plain values.
         judged_on: the test classes of another dataset, if not those of the experiment's own.
+        pretrained: the backbone that training begins with, by name; models may share one.
         quoted: the paper quotes its figure from others, although the cell can be run.
         missing: parts that are not there yet; such a cell cannot be run.
     """
@@ -68,6 +69,7 @@ class Cell:
     run: str
     content: Mapping[str, Any]
     judged_on: str | None = None
+    pretrained: str | None = None
     quoted: bool = False
     missing: str = ""
 

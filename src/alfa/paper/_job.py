@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
 from alfa.paper._base import Cell
 from alfa.paper._methods import SIZES
+from alfa.train.pretrain import WEIGHTS
 
 # In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
 # folder with nothing else counts as empty.
@@ -78,11 +79,12 @@ def plan_jobs(
     served: dict[str, list[Cell]] = {}
     for cell in cells:
         if not cell.missing:
-            served.setdefault(_quick_run(cell) if quick else cell.run, []).append(cell)
+            run = _quick_name(cell.run, cell) if quick else cell.run
+            served.setdefault(run, []).append(cell)
     jobs = []
     for seed in range(num_seeds):
         for run, its_cells in served.items():
-            experiment = _variant(its_cells[0], seed, num_iterations, quick)
+            experiment = _variant(its_cells[0], out, seed, num_iterations, quick)
             path = out / ("quick" if quick else "runs") / run / f"seed-{seed}"
             jobs.append(Job(run, path, experiment, tuple(its_cells), quick))
     return jobs
@@ -90,18 +92,29 @@ def plan_jobs(
 
 def on_strokes(run: str) -> str:
     """What the quick form of a model is called that is trained on generated characters."""
-    return re.sub(r"^[a-z0-9-]+(?=-\d+w\d+s/)", "strokes", run)
+    return re.sub(r"^[a-z0-9-]+(?=-\d+w\d+s/|-varied/)", "strokes", run)
 
 
-def _quick_run(cell: Cell) -> str:
+def _quick_name(name: str, cell: Cell) -> str:
     """Models that differ in their images alone are one where there are none of these."""
-    tasks = cell.content["tasks"]
-    is_here = tasks["name"] != "images" or _is_at_hand(tasks["dataset"], tasks["size"])
-    return cell.run if is_here else on_strokes(cell.run)
+    return name if _is_here(cell.content["tasks"]) else on_strokes(name)
 
 
-def _variant(cell: Cell, seed: int, num_iterations: int | None, quick: bool) -> Experiment:
+def _is_here(tasks: Mapping[str, Any]) -> bool:
+    """Whether the images of tasks are prepared, or they need none."""
+    if "dataset" not in tasks:
+        return True
+    return _is_at_hand(tasks["dataset"], tasks.get("stored_size", tasks["size"]))
+
+
+def _variant(
+    cell: Cell, out: Path, seed: int, num_iterations: int | None, quick: bool
+) -> Experiment:
     content: dict[str, Any] = {**copy.deepcopy(dict(cell.content)), "seed": seed}
+    if cell.pretrained is not None:
+        name = _quick_name(cell.pretrained, cell) if quick else cell.pretrained
+        folder = out / ("quick" if quick else "runs") / "pretrained" / name
+        content["model"]["weights"] = str(folder / WEIGHTS)
     if quick:
         _make_quick(content)
     if num_iterations is not None:
@@ -118,10 +131,15 @@ def _make_quick(content: dict[str, Any]) -> None:
         else:
             tasks |= {"dataset": "strokes", "size": _QUICK_SIZE}
         tasks["num_query"] = 1
+    elif tasks["name"] == "meta-dataset":
+        if not _is_here(tasks):
+            tasks |= {"dataset": "strokes", "stored_size": _QUICK_SIZE}
+        # As few images as there can be: one of every class to learn from, and one to judge on.
+        tasks |= {"size": _QUICK_SIZE, "max_query": 1, "max_support": tasks.get("max_way", 50)}
     else:
         tasks["num_query"] = 5
-    # A ResNet12 takes seconds for its weights alone, however small the images are.
-    count = 1 if content["model"]["name"] == "resnet12" else 2
+    # A ResNet takes seconds for its weights alone, however small the images are.
+    count = 1 if content["model"]["name"].startswith("resnet") else 2
     content["outer"] |= {
         "num_iterations": count,
         "num_tasks": 1,

@@ -43,6 +43,22 @@ SIZES = {
     "cifar-fs": 32,
     "cub": 84,
     "omniglot": 28,
+    # Meta-Dataset's are brought to the size of a model as they are drawn.
+    **dict.fromkeys(
+        (
+            "md-ilsvrc",
+            "md-omniglot",
+            "md-aircraft",
+            "md-birds",
+            "md-textures",
+            "md-fungi",
+            "md-flower",
+            "md-traffic-sign",
+            "md-mscoco",
+        ),
+        126,
+    ),
+    "md-quickdraw": 28,
 }
 _NUM_VAL_CLASSES = {"miniimagenet": 16, "tieredimagenet": 97, "fc100": 20, "cifar-fs": 16}
 

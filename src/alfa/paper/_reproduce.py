@@ -14,11 +14,24 @@ import torch
 
 from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError
-from alfa.paper._base import Cell
 from alfa.paper._job import MARK, Job
 from alfa.paper._state import State, has_trained, look, look_at_training, read_test
-from alfa.train import Progress, Run, Work, judge, on_dataset, train
+from alfa.train import (
+    Epoch,
+    Pretraining,
+    Progress,
+    Run,
+    Work,
+    judge,
+    on_dataset,
+    pretrain,
+    train,
+)
 from alfa.train.files import write_atomic, write_json
+
+# The published backbone is a classifier of all training classes; how it was trained is not said.
+PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
+QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
 
 
 @dataclass
@@ -90,13 +103,18 @@ def _run(
     with run.lock():
         result, is_new = _trained(job, run, device, on_progress)
         failed = {}
+        # Datasets that are not at hand have the same generated one in their place.
+        known: dict[tuple[str, int | None], dict[str, Any]] = {}
         for cell in job.cells:
             if cell.judged_on is None:
                 continue
             try:
                 if read_test(job.path, cell, result) is None:
                     is_new = True
-                    _test_elsewhere(job, cell, result, device, on_progress)
+                    where = job.judged_on(cell)
+                    if where not in known:
+                        known[where] = _tested(job, where, result, device, on_progress)
+                    write_json(job.path / "tests" / f"{cell.judged_on}.json", known[where])
                 job.error_file(cell).unlink(missing_ok=True)
             # A dataset that is not there does not keep from testing on the others.
             except Exception as error:
@@ -119,6 +137,7 @@ def _trained(
     job.error_file().unlink(missing_ok=True)
     write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
     try:
+        _pretrained(job, device, on_progress)
         result = train(
             _no_shorter(job, run),
             job.path,
@@ -133,6 +152,22 @@ def _trained(
     return result, True
 
 
+def _pretrained(
+    job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]
+) -> None:
+    """Train the backbone that the model begins with, unless another job has done so."""
+    weights = job.experiment.model.options.get("weights")
+    if weights is None or Path(weights).is_file():
+        return
+
+    def tell(done: int, total: int, epoch: Epoch | None) -> None:
+        work = Work("pretraining", done, total, "batches")
+        on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
+
+    options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
+    pretrain(job.experiment, Path(weights).parent, options=options, device=device, on_progress=tell)
+
+
 def _no_shorter(job: Job, run: Run) -> Experiment:
     """The experiment; where a run that was stopped is further than is asked for, as far as that."""
     metrics = run.read_metrics() if run.exists else []
@@ -142,14 +177,15 @@ def _no_shorter(job: Job, run: Run) -> Experiment:
     return job.experiment.model_copy(update={"outer": outer})
 
 
-def _test_elsewhere(
+def _tested(
     job: Job,
-    cell: Cell,
+    where: tuple[str, int | None],
     result: dict[str, Any],
     device: torch.device | str,
     on_progress: Callable[[Progress], None],
-) -> None:
-    dataset, size = job.judged_on(cell)
+) -> dict[str, Any]:
+    """What a test of the model on another dataset finds."""
+    dataset, size = where
     count = result["num_iterations"]
 
     def on_tasks(done: int, total: int) -> None:
@@ -157,13 +193,12 @@ def _test_elsewhere(
 
     found, _ = judge(
         Run(job.path),
-        changes=on_dataset(dataset, size=size),
+        changes=on_dataset(dataset, size=size, tasks=job.experiment.tasks.name),
         checkpoint="ensemble",
         device=device,
         on_tasks=on_tasks,
     )
-    content = {**found.as_dict(), "dataset": dataset, "num_iterations": count}
-    write_json(job.path / "tests" / f"{cell.judged_on}.json", content)
+    return {**found.as_dict(), "dataset": dataset, "num_iterations": count}
 
 
 def _noted(error: Exception, file: Path) -> str:

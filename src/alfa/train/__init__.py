@@ -4,21 +4,32 @@ from alfa.train.checkpoint import Checkpoint
 from alfa.train.compare import Difference, difference
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
 from alfa.train.judge import judge, on_dataset, reopen
+from alfa.train.leaderboard import average_ranks, judged_once, ranks
+from alfa.train.pretrain import Epoch, Pretraining, pretrain
 from alfa.train.run import Run
 from alfa.train.trainer import Progress, Work, train
+from alfa.train.weights import load_backbone, save_backbone
 
 __all__ = [
     "Checkpoint",
     "Difference",
+    "Epoch",
     "Evaluation",
+    "Pretraining",
     "Progress",
     "Run",
     "Work",
+    "average_ranks",
     "difference",
     "evaluate",
     "judge",
+    "judged_once",
     "judged_tasks",
+    "load_backbone",
     "on_dataset",
+    "pretrain",
+    "ranks",
     "reopen",
+    "save_backbone",
     "train",
 ]

@@ -85,12 +85,17 @@ def reopen(run: Run, changes: Sequence[str] = ()) -> tuple[Learner, Tasks, Exper
     return build_learner(trained, signature), tasks, changed
 
 
-def on_dataset(dataset: str, *, size: int | None = None) -> list[str]:
+def on_dataset(dataset: str, *, size: int | None = None, tasks: str = "images") -> list[str]:
     """The changes to a run's tasks that take their images from another dataset.
 
     Args:
         dataset: its name.
         size: in which it was prepared; by default the only one. The size of the images trained on
             says nothing about those of another dataset.
+        tasks: the name of the run's tasks.
     """
-    return [f"tasks.dataset={dataset}", f"tasks.size={'none' if size is None else size}"]
+    prepared = "none" if size is None else size
+    if tasks == "meta-dataset":
+        one = [f'tasks.dataset=["{dataset}"]', "tasks.weights=none"]
+        return [*one, f"tasks.stored_size={prepared}"]
+    return [f"tasks.dataset={dataset}", f"tasks.size={prepared}"]

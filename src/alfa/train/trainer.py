@@ -17,21 +17,24 @@ import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
 from alfa.data import SPLITS, Group
-from alfa.errors import CheckpointError, DivergedError
+from alfa.errors import CheckpointError, ConfigError, DivergedError
 from alfa.inner import GB, MemoryPlan, plan_memory
+from alfa.models import Model
 from alfa.rules import RULES
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.evaluate import ADVICE, Evaluation, check_finite, evaluate, seeded
 from alfa.train.run import Run
+from alfa.train.weights import load_backbone
 
 
 class Work(NamedTuple):
-    """Tasks of a validation or a test."""
+    """What is done beside the iterations, such as the tasks of a validation or a test."""
 
     what: str
     done: int
     total: int
+    unit: str = "tasks"
 
 
 # An epoch of large images takes long; a run that is killed loses no more than this.
@@ -141,6 +144,7 @@ class _Trainer:
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
+            self._load_weights()
             self.run.create(self.experiment)
             self.run.write_signature(self.tasks.signature())
             return
@@ -148,6 +152,7 @@ class _Trainer:
             # Killed before the first checkpoint: the beginning is where it goes on from.
             if self.run.experiment().fingerprint() != self.experiment.fingerprint():
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
+            self._load_weights()
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
             self.run.write_signature(self.tasks.signature())
@@ -175,6 +180,19 @@ class _Trainer:
             self.memory_budget = checkpoint.progress["memory_budget"]
         self.run.rewind_metrics(self.iteration)
         self.run.write_config(self.experiment)
+
+    def _load_weights(self) -> None:
+        """Begin with the backbone that the experiment names, if it names one."""
+        weights = self.experiment.model.options.get("weights")
+        if weights is None:
+            return
+        model = self.learner.model
+        if not isinstance(model, Model) or model.head_name is None:
+            raise ConfigError(
+                f"model.weights is {weights!r}, but {self.experiment.model.name!r} has no backbone "
+                "to load; leave it out."
+            )
+        load_backbone(model, Path(weights))
 
     def train(self) -> None:
         outer = self.experiment.outer

@@ -27,7 +27,7 @@ from alfa.data.sources._meta_dataset import (
 )
 from alfa.data.sources._miniimagenet import MiniImageNet
 from alfa.data.sources._omniglot import Omniglot
-from alfa.data.sources._published import read_split
+from alfa.data.sources._published import class_names, read_split
 from alfa.data.sources._tieredimagenet import TieredImageNet
 from alfa.data.sources._traffic_sign import TrafficSign
 from alfa.data.sources._vgg_flower import VGGFlower
@@ -58,6 +58,7 @@ __all__ = [
     "TrafficSign",
     "VGGFlower",
     "Workspace",
+    "class_names",
     "read_split",
     "register_source",
 ]

@@ -100,6 +100,11 @@ def class_list(name: str) -> ClassList:
     return ClassList(splits, split_of, by_number=name in ("md-flower", "md-traffic-sign"))
 
 
+def class_names(dataset: str, split: Split) -> Sequence[str]:
+    """The classes that a published split has."""
+    return class_list(dataset).splits[split]
+
+
 @functools.cache
 def read_split(name: str) -> dict[str, Any]:
     """A file of lists that ships with the package."""

@@ -1,0 +1,262 @@
+"""A backbone trained as an ordinary classifier, for a meta-learner to start from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import alfa
+from alfa.build import build_model, build_tasks
+from alfa.config import Experiment, to_dict
+from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
+from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.models import Model
+from alfa.train.checkpoint import Checkpoint
+from alfa.train.files import write_json
+from alfa.train.run import Run
+from alfa.train.weights import save_backbone
+from alfa.types import Count, PositiveFloat
+
+WEIGHTS, STATE, RESULT = "backbone.safetensors", "state.safetensors", "result.json"
+# The part of a class that is not trained on, to see how well its images are told from others.
+_HELD_OUT = 10
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """How a classifier is trained: Adam on the mean cross-entropy of a batch.
+
+    Attributes:
+        num_epochs: how often every image is seen.
+        batch_size: images of a step, which batch norm takes its statistics of.
+        learning_rate: at the start; it falls to zero along half a cosine.
+        augment: images are flipped left to right and moved at random.
+        max_batches: of an epoch, and of the images held out, to try things out; None for all.
+    """
+
+    num_epochs: Count = 10
+    batch_size: Count = 64
+    learning_rate: PositiveFloat = 0.001
+    augment: bool = False
+    max_batches: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_epochs < 1 or self.batch_size < 2:
+            raise ConfigError(
+                f"{self.num_epochs} epochs of batches of {self.batch_size} were asked for, but it "
+                "takes 1 epoch and batches of 2 at least."
+            )
+
+
+class Epoch(NamedTuple):
+    """What came of an epoch: the mean loss, and the accuracy on the images held out, if any."""
+
+    loss: float
+    accuracy: float | None
+
+
+def pretrain(
+    experiment: Experiment,
+    path: Path,
+    *,
+    options: Pretraining = Pretraining(),  # noqa: B008 - frozen
+    device: torch.device | str = "cpu",
+    on_progress: Callable[[int, int, Epoch | None], None] = lambda done, total, epoch: None,
+) -> dict[str, Any]:
+    """Train the model of an experiment to tell all training classes of its tasks apart.
+
+    One that was stopped goes on after its last epoch, to the same numbers.
+
+    Args:
+        experiment: whose model, images and seed are used.
+        path: a folder, for the weights and the state of the training.
+        options: how it is trained.
+        device: where to compute.
+        on_progress: is told the batches done, all of them, and what came of an epoch at its end.
+
+    Returns:
+        The content of ``result.json``.
+
+    Raises:
+        ConfigError: the tasks have no images.
+        CheckpointError: the folder holds another pretraining.
+        DivergedError: the loss is not finite.
+    """
+    images = _Images(_sources(build_tasks(experiment)), options, experiment.seed)
+    shape, num_classes = images.sources[0].shape, images.num_classes
+    model = build_model(experiment, shape, num_classes)
+    if not isinstance(model, Model) or model.head_name is None:
+        raise ConfigError(f"model.name is {experiment.model.name!r}, which has no last layer.")
+    with Run(path).lock():
+        return _Pretrainer(experiment, model, images, path, options, device, on_progress).run()
+
+
+def _sources(tasks: Tasks) -> Sequence[ImageSet]:
+    tasks.check("train")
+    if isinstance(tasks, FewShot):
+        return [tasks.images]
+    if isinstance(tasks, Varied):
+        return tasks.sources
+    raise ConfigError("these tasks have no images, so that there is nothing to pretrain on.")
+
+
+class _Images:
+    """The training images of all sources, and in which order they are seen."""
+
+    def __init__(self, sources: Sequence[ImageSet], options: Pretraining, seed: int) -> None:
+        self.sources, self.options, self.seed = sources, options, seed
+        rows: list[tuple[int, int, int]] = []
+        held: list[tuple[int, int, int]] = []
+        label = 0
+        for number, source in enumerate(sources):
+            classes = source.splits["train"]
+            for first, count in zip(classes.first, classes.count, strict=True):
+                images = [(number, image, label) for image in range(first, first + count)]
+                out = len(images) // _HELD_OUT
+                rows += images[: len(images) - out]
+                held += images[len(images) - out :]
+                label += 1
+        self.num_classes = label
+        self.seen, self.held_out = np.array(rows), np.array(held).reshape(-1, 3)
+        first = sources[0]
+        self._mean, self._std = (torch.tensor(v)[:, None, None] for v in (first.mean, first.std))
+
+    @property
+    def num_batches(self) -> int:
+        """Of an epoch; a last batch of one image, which has no statistics, is left out."""
+        full, rest = divmod(len(self.seen), self.options.batch_size)
+        count = full + (rest > 1)
+        most = self.options.max_batches
+        return count if most is None else min(count, most)
+
+    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every image once, in an order that the seed and the number of the epoch decide."""
+        rng = np.random.default_rng([self.seed, len("pretrain"), number])
+        order = rng.permutation(len(self.seen))
+        for batch in range(self.num_batches):
+            size = self.options.batch_size
+            rows = self.seen[order[batch * size : (batch + 1) * size]]
+            yield self._taken(rows, rng if self.options.augment else None)
+
+    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The images that are held out, mixed as in training."""
+        order = np.random.default_rng([self.seed, len("held out")]).permutation(len(self.held_out))
+        size = self.options.batch_size
+        for first in range(0, len(order) - 1, size)[: self.options.max_batches]:
+            yield self._taken(self.held_out[order[first : first + size]], None)
+
+    def _taken(self, rows: np.ndarray, rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
+        pixels = np.empty((len(rows), *self.sources[0].shape), np.uint8)
+        for number, source in enumerate(self.sources):
+            own = rows[:, 0] == number
+            if own.any():
+                pixels[own] = source.take(rows[own, 1])
+        if rng is not None:
+            pixels = augmented(pixels, rng)
+        x = torch.from_numpy(pixels).float().div_(255).sub_(self._mean).div_(self._std)
+        return x, torch.from_numpy(rows[:, 2].copy())
+
+
+class _Pretrainer:
+    def __init__(
+        self,
+        experiment: Experiment,
+        model: Model,
+        images: _Images,
+        path: Path,
+        options: Pretraining,
+        device: torch.device | str,
+        on_progress: Callable[[int, int, Epoch | None], None],
+    ) -> None:
+        self.experiment, self.images, self.path = experiment, images, path
+        self.options, self.device, self.on_progress = options, device, on_progress
+        self.model = model.to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
+        self.epochs: list[Epoch] = []
+        self.seconds = 0.0
+
+    def run(self) -> dict[str, Any]:
+        state = self.path / STATE
+        if state.is_file():
+            checkpoint = Checkpoint.load(state, fingerprint=self._fingerprint())
+            checkpoint.restore(self.model, self.optimizer)
+            self.epochs = [Epoch(*epoch) for epoch in checkpoint.progress["epochs"]]
+            self.seconds = checkpoint.progress["seconds"]
+        elif (self.path / WEIGHTS).is_file():
+            raise CheckpointError(
+                f"{self.path} has weights, but not the state of their training; use another folder."
+            )
+        while len(self.epochs) < self.options.num_epochs:
+            began = time.perf_counter()
+            epoch = self._epoch(len(self.epochs))
+            self.epochs.append(epoch)
+            self.seconds += time.perf_counter() - began
+            self._save(state)
+            done = len(self.epochs) * self.images.num_batches
+            self.on_progress(done, self.options.num_epochs * self.images.num_batches, epoch)
+        save_backbone(self.model, self.path / WEIGHTS)
+        result = {
+            "weights": str(self.path / WEIGHTS),
+            "loss": self.epochs[-1].loss,
+            "accuracy": self.epochs[-1].accuracy,
+            "epochs": [epoch._asdict() for epoch in self.epochs],
+            "num_classes": self.images.num_classes,
+            "num_images": len(self.images.seen),
+            "seconds": round(self.seconds, 2),
+            "options": asdict(self.options),
+            "versions": {"alfa": alfa.__version__, "torch": torch.__version__},
+            "config": to_dict(self.experiment),
+        }
+        write_json(self.path / RESULT, result)
+        return result
+
+    def _epoch(self, number: int) -> Epoch:
+        num_batches = self.images.num_batches
+        total = self.options.num_epochs * num_batches
+        losses = 0.0
+        for batch, (x, y) in enumerate(self.images.epoch(number)):
+            done = number * num_batches + batch
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.options.learning_rate * (1 + np.cos(np.pi * done / total)) / 2
+            self.optimizer.zero_grad()
+            loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
+            loss.backward()
+            self.optimizer.step()
+            losses += float(loss.detach())
+            if not np.isfinite(losses):
+                raise DivergedError(
+                    f"the loss of batch {batch} in epoch {number + 1} is not finite; a smaller "
+                    "learning rate usually helps."
+                )
+            self.on_progress(done + 1, total, None)
+        return Epoch(losses / num_batches, self._accuracy())
+
+    @torch.no_grad()
+    def _accuracy(self) -> float | None:
+        right, total = 0, 0
+        for x, y in self.images.held():
+            right += int((self.model(x.to(self.device)).argmax(1).cpu() == y).sum())
+            total += len(y)
+        return right / total if total else None
+
+    def _save(self, state: Path) -> None:
+        progress = {"epochs": self.epochs, "seconds": self.seconds}
+        Checkpoint.of(
+            self.model, self.optimizer, fingerprint=self._fingerprint(), progress=progress
+        ).save(state)
+
+    def _fingerprint(self) -> str:
+        content = to_dict(self.experiment)
+        deciding = {key: content[key] for key in ("seed", "tasks", "model")}
+        text = json.dumps([deciding, asdict(self.options)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -84,7 +84,7 @@ def index(collection: Collection) -> str:
     rows = []
     for name, table in TABLES.items():
         measured = lay_out(table, collection, links_from=PAGES.resolve()).num_measured
-        count = sum(not cell.missing for cell in table.cells)
+        count = len(table.cells)
         rows.append([f"[{table.label}]({name}.md)", table.title, str(count), str(measured)])
     return f"""# The paper's tables
 
@@ -114,7 +114,7 @@ def page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
 
 
 def commands(table: Table) -> list[str]:
-    runnable = [cell for cell in table.cells if not cell.missing]
+    runnable = list(table.cells)
     if not runnable:
         return []
     lines = [f"alfa reproduce {table.name}", f"alfa reproduce {table.name} --dry-run"]
@@ -140,7 +140,7 @@ def commands(table: Table) -> list[str]:
 
 def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
     """Time and memory of the models, as far as they were measured."""
-    cells = {cell.run: cell for cell in table.cells if not cell.missing}
+    cells = {cell.run: cell for cell in table.cells}
     known = {run: costs["models"][run] for run in cells if run in costs["models"]}
     if not known:
         return []

@@ -156,7 +156,7 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(lines) == 9
     assert all(line.startswith("  - ") and line.endswith(("?", ".")) for line in lines)
     for fault in (
-        "tasks.name is 'sinusoids', but must be one of images, sinusoid. Did you mean 'sinusoid'?",
+        "tasks.name is 'sinusoids', but must be one of images, meta-dataset, sinusoid. Did you mean 'sinusoid'?",
         "model.hiden is not a known key; known: hidden. Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned. "
         "Did you mean 'learned'?",

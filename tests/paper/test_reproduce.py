@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from alfa.config import Part
 from alfa.errors import ConfigError, DataError
 from alfa.paper import (
     TABLES,
@@ -74,23 +75,19 @@ def test_every_seed_is_a_job_of_its_own(tmp_path) -> None:
     assert len({job.path for job in jobs}) == 4
 
 
-def test_what_cannot_be_run_is_no_job(tmp_path) -> None:
-    assert plan_jobs(TABLES["table3"].cells, tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "cell", [c for t in TABLES.values() for c in t.cells if not c.missing][::7]
-)
+@pytest.mark.parametrize("cell", [c for t in TABLES.values() for c in t.cells][::7])
 def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_path) -> None:
     (job,) = plan_jobs([cell], tmp_path, quick=True)
     full, small = cell.experiment, job.experiment
-    assert (small.model, small.init, small.rule, small.inner) == (
+    # Which file a backbone comes from does not change what it is.
+    model = Part(**{k: v for k, v in small.model.model_dump().items() if k != "weights"})
+    assert (model, small.init, small.rule, small.inner) == (
         full.model,
         full.init,
         full.rule,
         full.inner,
     )
-    kept = ("way", "shot", "num_support")
+    kept = ("way", "shot", "num_support", "min_way", "max_way")
     assert {k: v for k, v in small.tasks.options.items() if k in kept} == {
         k: v for k, v in full.tasks.options.items() if k in kept
     }

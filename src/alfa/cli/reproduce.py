@@ -185,8 +185,6 @@ def _estimate(
             on_measured=lambda done, total: shown.update("measuring", done, total, unit="models"),
         )
     _print_costs(jobs, costs, as_json=as_json)
-    for parts in dict.fromkeys(cell.missing for cell in cells if cell.missing):
-        typer.echo(f"alfa: some cells cannot be run yet: they need {parts}.", err=True)
 
 
 def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_json: bool) -> None:
@@ -218,20 +216,10 @@ def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_
 
 def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """How far every cell is, from every seed."""
-    from alfa.paper import State, look, measured
+    from alfa.paper import look, measured
 
     served = [(cell, job) for cell in cells for job in jobs if cell in job.cells]
-    rows: list[dict[str, Any]] = [
-        {
-            "id": cell.id,
-            "state": str(State.MISSING),
-            "note": f"needs {cell.missing}",
-            "published": cell.published.text,
-            "measured": None,
-        }
-        for cell in cells
-        if cell.missing
-    ]
+    rows: list[dict[str, Any]] = []
     for cell, job in served:
         state, note = look(job, cell)
         rows.append(

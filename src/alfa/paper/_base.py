@@ -61,7 +61,6 @@ class Cell:
         judged_on: the test classes of another dataset, if not those of the experiment's own.
         pretrained: the backbone that training begins with, by name; models may share one.
         quoted: the paper quotes its figure from others, although the cell can be run.
-        missing: parts that are not there yet; such a cell cannot be run.
     """
 
     id: str
@@ -71,7 +70,6 @@ class Cell:
     judged_on: str | None = None
     pretrained: str | None = None
     quoted: bool = False
-    missing: str = ""
 
     @property
     def table(self) -> str:

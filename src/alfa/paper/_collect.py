@@ -69,7 +69,7 @@ def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
         folders: run folders, or folders that hold some, at any depth.
         tables: whose cells the runs may measure.
     """
-    names = _Names([cell for table in tables for cell in table.cells if not cell.missing])
+    names = _Names([cell for table in tables for cell in table.cells])
     collection = Collection()
     for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
         try:

@@ -46,16 +46,16 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
 
 
 def _notes(table: Table) -> tuple[str, ...]:
-    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
-    missing = dict.fromkeys(cell.missing for cell in cells if cell.missing)
-    return tuple(f"Cells that cannot be run yet need {parts}." for parts in missing)
+    if any(cell.pretrained for cell in table.cells):
+        return ("All begin with one backbone, pretrained as a classifier of the training classes.",)
+    return ()
 
 
 def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     published = "" if entry.published is None else entry.published.text
     if isinstance(entry, Quoted):
         return Box(published, is_quoted=True)
-    found = [] if entry.missing else of_cell(entry, collection)
+    found = of_cell(entry, collection)
     if not found:
         return Box(published, is_quoted=entry.quoted)
     first = link(found[0].path, links_from)

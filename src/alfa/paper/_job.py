@@ -70,7 +70,7 @@ def plan_jobs(
     """The models that cells need, each of them once.
 
     Args:
-        cells: of any tables; those that cannot be run are passed over.
+        cells: of any tables.
         out: where run folders go.
         num_seeds: how many times each is trained, from the seeds 0, 1, ...
         num_iterations: to train for, where not as long as the paper.
@@ -78,9 +78,8 @@ def plan_jobs(
     """
     served: dict[str, list[Cell]] = {}
     for cell in cells:
-        if not cell.missing:
-            run = _quick_name(cell.run, cell) if quick else cell.run
-            served.setdefault(run, []).append(cell)
+        run = _quick_name(cell.run, cell) if quick else cell.run
+        served.setdefault(run, []).append(cell)
     jobs = []
     for seed in range(num_seeds):
         for run, its_cells in served.items():

@@ -28,7 +28,6 @@ class State(StrEnum):
     DIFFERS = "differs"
     DAMAGED = "damaged"
     FAILED = "failed"
-    MISSING = "cannot be run yet"
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def train(
     run = Run(path)
     trainer = _Trainer(experiment, run, device, on_progress)
     run.check(resume=resume)
+    if not resume:
+        trainer.load_weights()
     with run.lock() if lock else nullcontext():
         trainer.prepare(resume=resume)
         trainer.train()
@@ -144,7 +146,6 @@ class _Trainer:
 
     def prepare(self, *, resume: bool) -> None:
         if not resume:
-            self._load_weights()
             self.run.create(self.experiment)
             self.run.write_signature(self.tasks.signature())
             return
@@ -152,7 +153,7 @@ class _Trainer:
             # Killed before the first checkpoint: the beginning is where it goes on from.
             if self.run.experiment().fingerprint() != self.experiment.fingerprint():
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
-            self._load_weights()
+            self.load_weights()
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
             self.run.write_signature(self.tasks.signature())
@@ -181,7 +182,7 @@ class _Trainer:
         self.run.rewind_metrics(self.iteration)
         self.run.write_config(self.experiment)
 
-    def _load_weights(self) -> None:
+    def load_weights(self) -> None:
         """Begin with the backbone that the experiment names, if it names one."""
         weights = self.experiment.model.options.get("weights")
         if weights is None:

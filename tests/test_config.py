@@ -156,10 +156,11 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(lines) == 9
     assert all(line.startswith("  - ") and line.endswith(("?", ".")) for line in lines)
     for fault in (
-        "tasks.name is 'sinusoids', but must be one of images, meta-dataset, sinusoid. Did you mean 'sinusoid'?",
+        "tasks.name is 'sinusoids', but must be one of images, meta-dataset, sinusoid. "
+        "Did you mean 'sinusoid'?",
         "model.hiden is not a known key; known: hidden. Did you mean 'hidden'?",
-        "init.name is 'lerned', but must be one of attenuated, fixed, learned. "
-        "Did you mean 'learned'?",
+        "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
+        "zero-head. Did you mean 'learned'?",
         "rule.alpha is {'source': 'genrated'}, but must say where the rate comes from",
         "outer.num_tasks is 0, but must be greater than or equal to 1.",
         "outer.learnin_rate is not a known key; known: num_iterations, num_tasks, learning_rate, ",

@@ -71,6 +71,8 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         init = build_init(experiment.init, model)
         rule = build(experiment.rule, RULES, init.layers)
     _check_head(init, tasks, experiment.init.name)
+    if experiment.inner.num_test_steps is not None:
+        rule.expect_more_steps()
     return Learner(
         model,
         init=init,

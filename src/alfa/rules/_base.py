@@ -34,6 +34,10 @@ class Rule(nn.Module, abc.ABC):
         self.layers = Layers(layers)
         self._said_beyond = False
 
+    def expect_more_steps(self) -> None:
+        """Say nothing of steps beyond those of training, as they are wanted."""
+        self._said_beyond = True
+
     def note_step(self, step: int, num_steps: int) -> None:
         """Say once that a step is beyond those that a rule with a table per step knows."""
         if step >= num_steps and not self._said_beyond:

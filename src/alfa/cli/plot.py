@@ -117,14 +117,14 @@ def episode(
     """
     import torch
 
-    from alfa.data import SPLITS, FewShot
+    from alfa.data import SPLITS, FewShot, Varied
     from alfa.errors import ConfigError, check_choice
     from alfa.report.sheet import contact_sheet
 
     _check([out], (".png",))
     check_choice("--split", split, SPLITS)
     learner, tasks, _ = _reopened(run, dataset)
-    if not isinstance(tasks, FewShot):
+    if not isinstance(tasks, FewShot | Varied):
         raise ConfigError(f"{run} was not trained on images; use `alfa plot fit` for curves.")
     where = {"split": split, "seed": 0}
     drawn = tasks.episode(number, num_tasks=1, **where)  # type: ignore[arg-type]
@@ -152,7 +152,10 @@ def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str]:
     trained = run.experiment()
     set_up(trained, device="cpu", threads=None)
     own = trained.tasks.options.get("dataset")
-    changes = on_dataset(dataset) if dataset is not None and dataset != own else []
+    own = ", ".join(own) if isinstance(own, list) else own
+    changes = []
+    if dataset is not None and dataset != own:
+        changes = on_dataset(dataset, tasks=trained.tasks.name)
     learner, tasks, _ = reopen(run, changes)
     run.load_checkpoint("best", trained).restore(learner)
     return learner, tasks, dataset or own or trained.tasks.name

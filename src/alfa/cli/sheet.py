@@ -20,6 +20,10 @@ def show(
     num_query: Annotated[int, typer.Option(min=1, help="Queries of a class.")] = 15,
     episode: Annotated[int, typer.Option(min=0, help="Which episode.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
+    varied: Annotated[
+        bool,
+        typer.Option("--varied", help="Classes and images as Meta-Dataset draws them."),
+    ] = False,
 ) -> None:
     """Draw one episode: what a model learns from, and what it is judged on.
 
@@ -28,13 +32,25 @@ def show(
         alfa data show strokes
 
         alfa data show cub --split val --shot 1 --out cub.png
+
+        alfa data show md-omniglot --varied
     """
-    from alfa.data import SPLITS, FewShot, open_images
+    from alfa.data import SPLITS, FewShot, Varied, open_images, related_classes
     from alfa.errors import check_choice
     from alfa.report.sheet import contact_sheet
 
     check_choice("--split", split, SPLITS)
-    tasks = FewShot(open_images(name, size=size), way=way, shot=shot, num_query=num_query)
+    images = open_images(name, size=size)
+    tasks: FewShot | Varied
+    if varied:
+        related = {
+            (images.name, part): found
+            for part, classes in images.splits.items()
+            if (found := related_classes(images.name, part, classes.names)) is not None
+        }
+        tasks = Varied([images], related=related)
+    else:
+        tasks = FewShot(images, way=way, shot=shot, num_query=num_query)
     path = out or Path(f"{name}.png")
     contact_sheet(tasks, path, split=split, index=episode, seed=seed)  # type: ignore[arg-type]
     typer.echo(f"written: {path}")

@@ -91,11 +91,12 @@ def used_rates(
     found: dict[str, list[np.ndarray]] = {"alpha": [], "beta": []}
     for first in range(0, num_tasks, _AT_ONCE):
         count = min(_AT_ONCE, num_tasks - first)
-        episode = tasks.episode(first, num_tasks=count, split=split, seed=seed)
-        adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
-        for name, parts in found.items():
-            steps = [getattr(step, name) for step in adapted.rates]
-            parts.append(_per_layer(steps, layers, count))
+        for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
+            episode = group.episode
+            adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
+            for name, parts in found.items():
+                steps = [getattr(step, name) for step in adapted.rates]
+                parts.append(_per_layer(steps, layers, episode.num_tasks))
     alpha, beta = (np.concatenate(found[name], axis=1) for name in ("alpha", "beta"))
     return UsedRates(title, tuple(layers), alpha, beta)
 

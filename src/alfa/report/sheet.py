@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from alfa.data import FewShot, Split
+from alfa.data import FewShot, ImageSet, Split, Varied
 from alfa.train.files import write_atomic
 
 _PAPER, _TEXT, _FAINT = (238, 240, 243), (36, 41, 51), (112, 120, 133)
@@ -23,7 +23,7 @@ _LEAST_SIDE, _MOST_IN_LINE, _WIDEST_NAME = 64, 15, 260
 
 
 def contact_sheet(
-    tasks: FewShot,
+    tasks: FewShot | Varied,
     path: Path,
     *,
     split: Split = "test",
@@ -48,21 +48,31 @@ def contact_sheet(
         DataError: there are no such tasks.
     """
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
-    (classes,), _ = tasks.draw(index, num_tasks=1, split=split, seed=seed)
-    names = [tasks.images.splits[split].names[number] for number in classes]
-    way = tasks.way_of(split)
-    support, query = (_pixels(tasks, x[0], way) for x in (episode.support_x, episode.query_x))
-    rows = [_Row(name, *images) for name, *images in zip(names, support, query, strict=True)]
+    if isinstance(tasks, Varied):
+        images, drawn = tasks.draw(index, split=split, seed=seed)
+        classes, size = drawn.classes, f"{drawn.num_support.sum()} support images"
+        num_query = drawn.num_query
+    else:
+        images, num_query, size = tasks.images, tasks.num_query, f"{tasks.shot}-shot"
+        (classes,), _ = tasks.draw(index, num_tasks=1, split=split, seed=seed)
+    names = [images.splits[split].names[number] for number in classes]
+    support, query = (_pixels(images, x[0]) for x in (episode.support_x, episode.query_x))
+    support_y, query_y = episode.support_y[0].numpy(), episode.query_y[0].numpy()
+    rows = [
+        _Row(name, support[support_y == label], query[query_y == label])
+        for label, name in enumerate(names)
+    ]
     if predictions is not None:
-        guesses = predictions.reshape(tasks.way_of(split), -1).tolist()
+        guesses = predictions.numpy()
         rows = [
-            replace(row, name=f"{number + 1}: {row.name}", marks=_marks(number, guesses[number]))
+            replace(
+                row,
+                name=f"{number + 1}: {row.name}",
+                marks=_marks(number, guesses[query_y == number].tolist()),
+            )
             for number, row in enumerate(rows)
         ]
-    title = (
-        f"{tasks.images.name}, {split} split: {tasks.way_of(split)}-way {tasks.shot}-shot, "
-        f"{tasks.num_query} queries per class"
-    )
+    title = f"{images.name}, {split} split: {len(names)}-way {size}, {num_query} queries per class"
     told = ", ".join(filter(None, [note, f"episode {index}, seed {seed}"]))
     sheet = _Sheet(rows).draw(title, note=told)
     buffer = io.BytesIO()
@@ -85,14 +95,14 @@ def _marks(own: int, guesses: Sequence[int]) -> list[str]:
     return ["" if guess == own else str(guess + 1) for guess in guesses]
 
 
-def _pixels(tasks: FewShot, x: Tensor, way: int) -> np.ndarray:
-    """Inputs as they were before normalisation, ``[way, image, height, width, 3]``."""
-    mean, std = (np.reshape(v, (-1, 1, 1)) for v in (tasks.images.mean, tasks.images.std))
+def _pixels(images: ImageSet, x: Tensor) -> np.ndarray:
+    """Inputs as they were before normalisation, ``[image, height, width, 3]``."""
+    mean, std = (np.reshape(v, (-1, 1, 1)) for v in (images.mean, images.std))
     values = np.clip(x.double().numpy() * std + mean, 0, 1)
     pixels: np.ndarray = np.round(255 * values).astype(np.uint8)
     # More than three channels can only be shown in part.
     colours = pixels[:, :3] if pixels.shape[1] >= 3 else pixels[:, :1].repeat(3, axis=1)
-    return colours.transpose(0, 2, 3, 1).reshape(way, -1, *pixels.shape[2:], 3)
+    return colours.transpose(0, 2, 3, 1)
 
 
 class _Sheet:
@@ -108,7 +118,9 @@ class _Sheet:
         self.names = [_fitting(row.name, self.font) for row in rows]
         lines = [line for lines in self.names for line in lines]
         self.name_width = int(max(self.font.getlength(line) for line in [*lines, "class"]))
-        grids = [_grid(len(images)) for images in (rows[0].support, rows[0].query)]
+        # Classes need not have equally many images.
+        most = [max(len(row.support) for row in rows), max(len(row.query) for row in rows)]
+        grids = [_grid(count) for count in most]
         (self.support_columns, _), (self.query_columns, _) = grids
         self.num_lines = max(num_lines for _, num_lines in grids)
         self.row_height = self.num_lines * int(self.cell[1]) - _GAP

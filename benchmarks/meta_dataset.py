@@ -1,0 +1,250 @@
+"""First-order MAML and Proto-MAML, with and without ALFA, on sources of Meta-Dataset.
+
+    python benchmarks/meta_dataset.py run        trains and tests; can be stopped and started again
+    python benchmarks/meta_dataset.py resnet18   one iteration of each method with ResNet18
+    python benchmarks/meta_dataset.py batches    what tasks of different sizes cost in one batch
+    python benchmarks/meta_dataset.py report     writes docs/results/meta-dataset.md
+
+Needs md-omniglot, md-flower, md-birds and md-traffic-sign, prepared with a side of 32, and the
+first two also with 84, where `ALFA_DATA` says.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from _common import alfa, choose, figure, table, write_part
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import Experiment, parse_experiment, to_dict
+from alfa.data import grouped
+from alfa.ops import set_threads
+from alfa.train.files import write_atomic
+from alfa.train.peak import PeakMemory
+
+RUNS = Path("runs/meta-dataset")
+RESULTS = Path("docs/results/meta-dataset.json")
+PAGE = Path("docs/results/meta-dataset.md")
+TRAINED_ON = ["md-omniglot", "md-flower"]
+SOURCES = [*TRAINED_ON, "md-birds", "md-traffic-sign"]
+NUM_ITERATIONS, NUM_TASKS = 3_000, 200
+METHODS = {
+    "fo-maml": ("zero-head", "sgd", 0.1),
+    "alfa+fo-maml": ("zero-head", "alfa", 0.1),
+    "fo-proto-maml": ("prototype-head", "sgd", 0.01),
+    "alfa+fo-proto-maml": ("prototype-head", "alfa", 0.01),
+}
+
+INTRO = """\
+# Tasks of any size: sources of Meta-Dataset
+
+First-order MAML and Proto-MAML, each alone and with ALFA, on tasks drawn as Meta-Dataset draws
+them: 5 to 50 classes, up to 500 support images, as unbalanced as the sampler makes them. 4-CONV
+with 32 filters on images of 32 x 32, trained from scratch for 3,000 episodes, one in each
+iteration, of Omniglot and VGG Flower in equal shares; 5 inner steps, inductive batch norm, seed 0.
+The best of six validations on 50 episodes was tested on 200 episodes of each source. Birds and
+traffic signs were never trained on. VGG Flower has 30 images of each class here, traffic signs
+3,920 in all, and of CU Birds there are 16 of the 30 test classes.
+"""
+
+
+def experiment(method: str, *, side: int = 32, model: str = "conv4") -> Experiment:
+    """How a method is trained here."""
+    init, rule, rate = METHODS[method]
+    rates = (
+        {"learning_rate": rate}
+        if rule == "sgd"
+        else {"alpha": {"source": "generated", "start": rate}}
+    )
+    return parse_experiment(
+        {
+            "tasks": {
+                "name": "meta-dataset",
+                "dataset": TRAINED_ON,
+                "size": side,
+                "stored_size": side,
+            },
+            "model": {"name": model, **({"filters": 32} if model == "conv4" else {})},
+            "init": {"name": init},
+            "rule": {"name": rule, **rates},
+            "inner": {"num_steps": 5, "order": "first", "batch_norm": "inductive"},
+            "outer": {
+                "num_iterations": NUM_ITERATIONS,
+                "num_tasks": 1,
+                "validate_every": 500,
+                "num_val_tasks": 50,
+            },
+            "test": {"num_tasks": 50, "ensemble": 1},
+        }
+    )
+
+
+def known() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+
+
+def keep(name: str, content: Any) -> None:
+    text = json.dumps({**known(), name: content}, indent=1, sort_keys=True)
+    write_atomic(RESULTS, (text + "\n").encode())
+
+
+def run() -> None:
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for method in METHODS:
+        path = RUNS / method
+        if not (path / "result.json").is_file():
+            config = RUNS / f"{method}.toml"
+            write_atomic(config, tomli_w.dumps(to_dict(experiment(method))).encode())
+            begun = (path / "config.toml").is_file()
+            alfa("train", *(["--resume"] if begun else [str(config), "--out"]), str(path))
+        # One by one, so that what is stopped loses one source at most.
+        for source in SOURCES:
+            board("--sources", source, str(path))
+        print(method, "done", flush=True)
+    paths = [str(RUNS / method) for method in METHODS]
+    found = board("--sources", ",".join(SOURCES), *paths)
+    trained = {
+        method: json.loads((RUNS / method / "result.json").read_text()) for method in METHODS
+    }
+    keep(
+        "study",
+        {
+            method: {
+                **{key: row[key] for key in ("average_rank", "sources")},
+                "seconds": trained[method]["seconds"],
+                "best_iteration": trained[method]["best_iteration"],
+            }
+            for method, row in zip(METHODS, found, strict=True)
+        },
+    )
+
+
+def board(*words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        alfa("leaderboard", *words, "--num-tasks", str(NUM_TASKS), "--size", "32", "--json")
+    )
+    return found
+
+
+def resnet18() -> None:
+    """One outer iteration of each method at 84 x 84, on the same task."""
+    set_threads(None, small=False)
+    found = {}
+    for method in METHODS:
+        made = experiment(method, side=84, model="resnet18")
+        tasks = build_tasks(made)
+        learner = build_learner(made, tasks)
+        index = typical(tasks)
+        episode = tasks.episode(index, num_tasks=1)
+        with PeakMemory() as peak:
+            began = time.perf_counter()
+            loss = learner(episode).query_losses.mean()
+            loss.backward()
+            seconds = time.perf_counter() - began
+        found[method] = {
+            "seconds": seconds,
+            "memory": peak.bytes,
+            "loss": float(loss),
+            "way": int(episode.support_y.max()) + 1,
+            "support": episode.support_x.shape[1],
+            "query": episode.query_x.shape[1],
+        }
+        print(method, found[method], flush=True)
+    keep("resnet18", found)
+
+
+def typical(tasks: Any) -> int:
+    """The first task whose support set is about as large as the median."""
+    sizes = [int(tasks.draw(index)[1].num_support.sum()) for index in range(100)]
+    middle = statistics.median(sizes)
+    return min(range(100), key=lambda index: (abs(sizes[index] - middle), index))
+
+
+def batches() -> None:
+    """A batch of unequal tasks as it is run, beside the same padded to its largest task."""
+    set_threads(None, small=False)
+    made = experiment("fo-proto-maml")
+    tasks = build_tasks(made)
+    learner = build_learner(made, tasks)
+    rows = []
+    for first in range(0, 20, 4):
+        own = [tasks.episode(index, num_tasks=1) for index in range(first, first + 4)]
+        largest = max(own, key=lambda e: e.support_x.shape[1] + e.query_x.shape[1])
+        # Less than padding would take: the largest number of support, query and classes may come
+        # from different tasks, and masks cost something, too.
+        padded = grouped(range(4), [largest] * 4)
+        ways = {
+            "by size": [group.episode for group in grouped(range(4), own)],
+            "padded": [padded[0].episode],
+        }
+        best: dict[str, float] = {}
+        for _ in range(3):
+            for name, episodes in ways.items():
+                began = time.perf_counter()
+                for episode in episodes:
+                    learner(episode).query_losses.sum().backward()
+                seconds = time.perf_counter() - began
+                best[name] = min(best.get(name, seconds), seconds)
+        images = [e.support_x.shape[1] + e.query_x.shape[1] for e in own]
+        rows.append({"images": images, **best})
+        print(rows[-1], flush=True)
+    keep("batches", rows)
+
+
+def report() -> None:
+    results = known()
+    if not results:
+        sys.exit("not run yet: run `python benchmarks/meta_dataset.py run`.")
+    lines: list[str] = []
+    if "study" in results:
+        study = results["study"]
+        rows = []
+        for source in SOURCES:
+            found = [study[method]["sources"][source] for method in METHODS]
+            rows.append([f"`{source}`", *(f"{figure(x)} ({x['rank']:g})" for x in found)])
+        rows.append(["average rank", *(f"{study[m]['average_rank']:.2f}" for m in METHODS)])
+        rows.append(["minutes of training", *(f"{study[m]['seconds'] / 60:.0f}" for m in METHODS)])
+        lines += ["### Accuracies, with ranks in brackets", ""]
+        lines += table(["source", *METHODS], rows)
+    if "resnet18" in results:
+        found = results["resnet18"]
+        size = next(iter(found.values()))
+        lines += [
+            "### ResNet18 at 84 x 84",
+            "",
+            f"One outer iteration on a task of {size['way']} classes, {size['support']} support "
+            f"and {size['query']} query images.",
+            "",
+        ]
+        rows = [
+            [method, f"{row['seconds']:.1f} s", f"{row['memory'] / 1e9:.1f} GB"]
+            for method, row in found.items()
+        ]
+        lines += table(["method", "time", "memory"], rows)
+    if "batches" in results:
+        rows = [
+            [
+                ", ".join(map(str, row["images"])),
+                f"{row['by size']:.2f} s",
+                f"{row['padded']:.2f} s",
+                f"{row['padded'] / row['by size']:.1f}",
+            ]
+            for row in results["batches"]
+        ]
+        lines += ["### Unequal tasks in one batch", ""]
+        head = ["images of four tasks", "stacked by size", "padded to the largest, at least", ""]
+        lines += table(head, rows)
+    if not PAGE.is_file():
+        page = f"{INTRO}\n<!-- written by benchmarks/meta_dataset.py report -->\n<!-- end -->\n"
+        write_atomic(PAGE, page.encode())
+    write_part(PAGE, "meta_dataset.py", lines)
+
+
+if __name__ == "__main__":
+    choose(__doc__, run, resnet18, batches, report)

@@ -1,0 +1,137 @@
+"""`alfa leaderboard`, `alfa pretrain` and the other commands on tasks of any size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CONFIG = """
+[tasks]
+name = "meta-dataset"
+dataset = "spots"
+size = 8
+min_way = 2
+max_way = 4
+max_query = 2
+max_support = 12
+[model]
+name = "conv4"
+filters = 4
+num_blocks = 2
+[init]
+name = "prototype-head"
+[rule]
+name = "sgd"
+[inner]
+num_steps = 1
+order = "first"
+batch_norm = "inductive"
+[outer]
+num_iterations = 2
+num_tasks = 2
+validate_every = 2
+num_val_tasks = 2
+[test]
+num_tasks = 3
+ensemble = 1
+"""
+
+
+@pytest.fixture
+def config(spots, tmp_path):
+    path = tmp_path / "varied.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def runs(alfa, config, tmp_path):
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path, rate in zip(paths, ("0.01", "0.5"), strict=True):
+        words = ("--set", f"rule.learning_rate={rate}", "--json")
+        assert alfa("train", config, "--out", path, *words).code == 0
+    return paths
+
+
+def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
+    words = ("--sources", "spots,strokes", "--num-tasks", "4")
+    answer = alfa("leaderboard", *runs, *words, "--json")
+    assert answer.code == 0, answer.err
+    first, second = json.loads(answer.out)
+    assert set(first["sources"]) == {"spots", "strokes"}
+    # So few tasks decide nothing.
+    assert (first["average_rank"], second["average_rank"]) == (1.5, 1.5)
+    for row in (first, second):
+        for found in row["sources"].values():
+            assert found["num_tasks"] == 4
+            assert found["rank"] == 1.5
+    shown = alfa("leaderboard", *runs, *words)
+    assert shown.code == 0
+    assert "average rank" in shown.out
+    assert f"{100 * first['sources']['spots']['accuracy']:.2f}" in shown.out
+    assert "share one" in shown.out
+
+
+def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
+    words = ("--sources", "spots", "--num-tasks", "4", "--json")
+    before = alfa("leaderboard", *runs, *words).out
+    monkeypatch.setattr("alfa.train.leaderboard.judge", lambda *a, **o: pytest.fail("tested"))
+    assert alfa("leaderboard", *runs, *words).out == before
+
+
+def test_wrong_sources_are_refused(refused, runs) -> None:
+    assert "must name datasets, each once" in refused("leaderboard", *runs, "--sources", "a,a")
+    assert "must name datasets" in refused("leaderboard", *runs, "--sources", ",")
+    assert "nowhere is not prepared" in refused("leaderboard", *runs, "--sources", "nowhere")
+
+
+def test_a_run_is_evaluated_and_compared_on_another_source(alfa, runs) -> None:
+    words = ("--dataset", "strokes", "--num-tasks", "3", "--json")
+    found = json.loads(alfa("evaluate", runs[0], *words).out)
+    assert found["tasks"]["dataset"] == ["strokes"]
+    first, _ = json.loads(alfa("compare", *runs, *words).out)
+    assert first["accuracy"] == found["accuracy"]
+
+
+def test_pictures_of_tasks_of_any_size(alfa, runs, spots, tmp_path) -> None:
+    for words in (
+        ("data", "show", "spots", "--varied", "--split", "train"),
+        ("plot", "episode", runs[0]),
+        ("plot", "rates", runs[0], "--num-tasks", "5"),
+    ):
+        out = tmp_path / f"{words[1]}.png"
+        answer = alfa(*words, "--out", out)
+        assert answer.code == 0, answer.err
+        assert out.read_bytes().startswith(b"\x89PNG")
+
+
+# Backbones
+
+
+def test_a_backbone_is_pretrained_and_begun_with(alfa, config, tmp_path) -> None:
+    out = tmp_path / "pretrained"
+    words = ("pretrain", config, "--out", out, "--epochs", "2", "--batch-size", "9")
+    answer = alfa(*words)
+    assert answer.code == 0, answer.err
+    assert "6 classes of 54 images" in answer.out
+    assert f"model.weights={out}/backbone.safetensors" in answer.out
+    assert "epoch" not in answer.err
+    assert "12 of 12 batches" in answer.err
+    again = json.loads(alfa(*words, "--json").out)
+    assert len(again["epochs"]) == 2
+    path = tmp_path / "run"
+    weights = f"model.weights={out / 'backbone.safetensors'}"
+    answer = alfa("train", config, "--out", path, "--set", weights, "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["config"]["model"]["weights"].endswith("backbone.safetensors")
+
+
+def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> None:
+    out = ("--out", tmp_path / "out")
+    assert "must be above 0" in refused("pretrain", config, *out, "--learning-rate", "0")
+    assert "have no images" in refused("pretrain", "sinusoid-alfa", *out)
+    assert "there is no file of weights" in refused(
+        "train", config, *out, "--set", "model.weights=nowhere.safetensors"
+    )
+    assert not (tmp_path / "out").exists()

@@ -45,7 +45,7 @@ def _faults(content: dict[str, Any]) -> str:
 
 
 def test_every_builtin_experiment_comes_with_both_methods() -> None:
-    tasks = ["cifar-fs", "miniimagenet", "sinusoid", "strokes"]
+    tasks = ["cifar-fs", "miniimagenet", "sinusoid", "strokes", "varied"]
     assert builtin_experiments() == [f"{task}-{m}" for task in tasks for m in ("alfa", "maml")]
 
 
@@ -53,6 +53,8 @@ def test_every_builtin_experiment_comes_with_both_methods() -> None:
 def test_builtin_experiments_load_and_build(name: str, spots) -> None:
     if name.startswith("sinusoid"):
         changes = ["model.hidden=[8]"]
+    elif name.startswith("varied"):
+        changes = ["tasks.dataset=spots", "model.num_blocks=2", "model.filters=4"]
     else:
         # The dataset need not be there; the classes of this one have nine images.
         changes = ["tasks.dataset=spots", "tasks.size=none", "tasks.way=3", "tasks.num_query=2"]

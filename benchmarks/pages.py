@@ -110,7 +110,12 @@ def page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
         else "Published figures; none was measured yet."
     )
     parts += ["## Figures", told, figures]
-    return "\n\n".join(part if part[0] in "#`|" else fill(part, 100, break_on_hyphens=False) for part in parts) + "\n"
+    return (
+        "\n\n".join(
+            part if part[0] in "#`|" else fill(part, 100, break_on_hyphens=False) for part in parts
+        )
+        + "\n"
+    )
 
 
 def commands(table: Table) -> list[str]:
@@ -132,8 +137,8 @@ def commands(table: Table) -> list[str]:
     if datasets:
         sizes = ", ".join(f"{name} ({SIZES[name]} x {SIZES[name]})" for name in datasets)
         told.append(
-            f"Needs the prepared datasets {sizes}: `alfa data prepare NAME PATH --size SIDE` makes one, "
-            "and `alfa data list` says where each comes from."
+            f"Needs the prepared datasets {sizes}: `alfa data prepare NAME PATH --size SIDE` makes "
+            "one, and `alfa data list` says where each comes from."
         )
     return told
 

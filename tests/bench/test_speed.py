@@ -7,6 +7,7 @@ import pytest
 from alfa.bench import speed as module
 from alfa.bench.speed import measure_speed
 from alfa.config import load_experiment
+from alfa.train import Pretraining
 
 SMALL = (
     *("tasks.dataset=nowhere", "tasks.size=16", "model.filters=4", "tasks.way=3", "tasks.shot=4"),
@@ -47,3 +48,37 @@ def test_a_long_iteration_is_extrapolated_from_smaller_ones(monkeypatch) -> None
     monkeypatch.setattr(module, "_LONG", 1e9)
     assert module._extrapolated(experiment, tasks, iterate) == pytest.approx(10 + 15 + 7.5)
     assert (5, 15) in seen
+
+
+VARIED = ("tasks.size=16", "tasks.dataset=nowhere", "model.filters=4", "inner.num_steps=2")
+
+
+def test_tasks_of_any_size_are_extrapolated_from_small_ones(monkeypatch) -> None:
+    experiment = load_experiment("varied-alfa", VARIED)
+    support, query = module._sizes(experiment)
+    # ImageNet's hierarchy: some hundred support images, and ten queries of each class.
+    assert 300 < support < 450
+    assert 150 < query < 250
+    found = measure_speed(experiment)
+    assert 0 < found.task < found.iteration < 60
+    assert found.memory > module._PROGRAM
+
+
+def test_time_that_is_linear_in_the_images_is_extrapolated_exactly() -> None:
+    experiment = load_experiment("varied-alfa", VARIED)
+    support, query = module._sizes(experiment)
+    tasks = module._tasks(experiment)
+
+    def timed(some) -> float:
+        return 7.0 + 0.2 * some.way * some.shot + 0.05 * some.way * some.num_query
+
+    expected = 7 + 0.2 * support + 0.05 * query
+    assert module._extrapolated(experiment, tasks, timed) == pytest.approx(expected)
+
+
+def test_a_backbone_costs_as_many_images_as_it_sees() -> None:
+    experiment = load_experiment("varied-alfa", VARIED)
+    options = Pretraining(num_epochs=2, batch_size=4, max_batches=3)
+    short = module.pretraining_seconds(experiment, options)
+    whole = module.pretraining_seconds(experiment, Pretraining(num_epochs=2))
+    assert whole / short == pytest.approx(712 * 1_300 / 12, rel=0.9)

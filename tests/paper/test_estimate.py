@@ -92,3 +92,23 @@ def test_what_is_done_is_not_estimated(pretend, tmp_path, monkeypatch) -> None:
     pretend(MAML, at=f"runs/{MAML.run}/seed-0")
     monkeypatch.setattr(module, "measure_speed", lambda *a, **o: pytest.fail("measured"))
     assert estimate(plan_jobs([MAML], tmp_path), tmp_path) == {}
+
+
+def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "measure_speed", lambda experiment, device: SPEED)
+    measured = []
+    monkeypatch.setattr(
+        module,
+        "pretraining_seconds",
+        lambda experiment, options, device: measured.append(options) or 1_000_000.0,
+    )
+    jobs = plan_jobs(TABLES["table3"].cells, tmp_path)
+    costs = [estimate(jobs, tmp_path)[job.name].seconds for job in jobs]
+    assert [cost > 1_000_000 for cost in costs] == [True, False, False, False]
+    # What was measured is kept.
+    assert len(measured) == 1
+    assert measured[0].num_epochs == 90
+    weights = jobs[0].pretraining / "backbone.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    assert estimate(jobs, tmp_path)[jobs[0].name].seconds < 1_000_000

@@ -6,11 +6,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
-from alfa.build import build_learner, build_tasks
+from alfa.build import build_learner, build_model, build_tasks
 from alfa.config import Experiment
 from alfa.data import (
     FewShot,
@@ -22,6 +23,7 @@ from alfa.data import (
     related_classes,
 )
 from alfa.inner import GB, Learner, plan_memory
+from alfa.train import Pretraining
 from alfa.train.evaluate import stack_size, without_dropout
 from alfa.train.peak import PeakMemory
 
@@ -34,10 +36,12 @@ _ROUNDS, _WHILE = 3, 1.5
 _PROGRAM = 300_000_000
 # Where tasks differ in size: how many of them tell the average, and images of a class.
 _NUM_DRAWN, _IMAGES_OF_A_CLASS = 500, 1_300
+# Images of a batch that tells what a larger one takes.
+_BATCH = 8
 # Of smaller tasks, support and query images of a class.
 _SMALL = ((1, 1), (2, 1), (1, 3))
-# Classes of them, where their number differs.
-_SMALL_WAY = 5
+# Where their number differs: classes of them, and how many times these images they have at most.
+_SMALL_WAY, _MOST_TIMES = 5, 16
 
 
 @dataclass(frozen=True)
@@ -102,25 +106,57 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     return Speed(_extrapolated(experiment, tasks, iterate), task, memory)
 
 
+def pretraining_seconds(
+    experiment: Experiment, options: Pretraining, *, device: torch.device | str = "cpu"
+) -> float:
+    """What a backbone would take to pretrain on classes like ImageNet's, from one small batch."""
+    side = experiment.tasks.options["size"]
+    num_classes = len(class_names("md-ilsvrc", "train"))
+    model = build_model(experiment, (3, side, side), num_classes).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-12, fused=True)
+    x = torch.zeros(_BATCH, 3, side, side, device=device)
+
+    def step() -> float:
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        _wait(device)
+        return time.perf_counter() - began
+
+    step()
+    count = options.num_epochs * num_classes * _IMAGES_OF_A_CLASS
+    most = options.max_batches
+    if most is not None:
+        count = min(count, options.num_epochs * most * options.batch_size)
+    return count * _typical(step) / _BATCH
+
+
 def _extrapolated(experiment: Experiment, tasks: Tasks, timed: Callable[[Tasks], float]) -> float:
     """Seconds of a work; a long one's from smaller tasks, as time grows with the images."""
     if not isinstance(tasks, FewShot):
         timed(tasks)
         return _typical(lambda: timed(tasks))
     sizes = _sizes(experiment)
-    small = [_tasks(experiment, shot=shot, num_query=num_query) for shot, num_query in _SMALL]
-    timed(small[0])
-    first = _typical(lambda: timed(small[0]))
+    times = 1
+    while True:
+        small = [_tasks(experiment, shot=times * s, num_query=times * q) for s, q in _SMALL]
+        timed(small[0])
+        first = _typical(partial(timed, small[0]))
+        # The differences between such tasks must be larger than the noise.
+        if sizes is None or first > _LONG / 20 or times >= _MOST_TIMES:
+            break
+        times *= 4
     if sizes is None and first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
         timed(tasks)
         return _typical(lambda: timed(tasks))
-    second, third = (_typical(lambda t=t: timed(t)) for t in small[1:])  # type: ignore[misc]
-    per_shot, per_query = second - first, (third - first) / 2
+    second, third = (_typical(partial(timed, some)) for some in small[1:])
+    per_shot, per_query = max(second - first, 0) / times, max(third - first, 0) / (2 * times)
     # By class, also where the number of classes differs.
     shot, num_query = (
         (tasks.shot, tasks.num_query) if sizes is None else (size / tasks.way for size in sizes)
     )
-    return first + per_shot * (shot - 1) + per_query * (num_query - 1)
+    return first + per_shot * (shot - times) + per_query * (num_query - times)
 
 
 def _cost_of_task(

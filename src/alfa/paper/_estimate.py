@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
 import alfa
-from alfa.bench.speed import Speed, measure_speed
+from alfa.bench.speed import Speed, measure_speed, pretraining_seconds
 from alfa.config import Experiment
 from alfa.errors import AlfaError
-from alfa.paper._job import Job
+from alfa.paper._job import PRETRAINING, QUICK_PRETRAINING, Job
 from alfa.paper._state import State, has_trained, look
 from alfa.train import Run
 from alfa.train.files import write_json
@@ -58,6 +58,7 @@ def estimate(
     """
     left = [job for job in jobs if any(look(job, c)[0] != State.DONE for c in job.cells)]
     speeds, costs = _read(out / FILE), {}
+    begun: set[Path] = set()
     for number, job in enumerate(left):
         on_measured(number, len(left))
         before(job)
@@ -66,6 +67,17 @@ def estimate(
             speeds[kind] = measure_speed(job.experiment, device=device)
             write_json(out / FILE, {key: asdict(speed) for key, speed in speeds.items()})
         costs[job.name] = cost_of(job, speeds[kind])
+        # Jobs may begin with the same backbone, which the first of them makes.
+        if job.pretraining is not None and job.pretraining not in begun:
+            begun.add(job.pretraining)
+            key = f"pretraining {_kind(job.experiment, device)}"
+            if key not in speeds:
+                options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
+                seconds = pretraining_seconds(job.experiment, options, device=device)
+                speeds[key] = Speed(seconds, 0.0, 0)
+                write_json(out / FILE, {k: asdict(speed) for k, speed in speeds.items()})
+            cost = costs[job.name]
+            costs[job.name] = replace(cost, seconds=cost.seconds + speeds[key].iteration)
     on_measured(len(left), len(left))
     return costs
 

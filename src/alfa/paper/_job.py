@@ -13,11 +13,14 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
 from alfa.paper._base import Cell
 from alfa.paper._methods import SIZES
-from alfa.train.pretrain import WEIGHTS
+from alfa.train.pretrain import WEIGHTS, Pretraining
 
 # In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
 # folder with nothing else counts as empty.
 MARK = ".paper.json"
+# The published backbone is a classifier of all training classes; how it was trained is not said.
+PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
+QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
 # The smallest side that four times 2 x 2 pooling leaves something of.
 _QUICK_SIZE = 16
 
@@ -44,6 +47,12 @@ class Job:
     def name(self) -> str:
         """Of the run, with its seed."""
         return f"{self.run}/{self.path.name}"
+
+    @property
+    def pretraining(self) -> Path | None:
+        """Where the backbone must be made that training begins with; None if there is none to."""
+        weights = self.experiment.model.options.get("weights")
+        return None if weights is None or Path(weights).is_file() else Path(weights).parent
 
     def judged_on(self, cell: Cell) -> tuple[str, int | None]:
         """The other dataset whose tasks test the model for a cell, and its size."""

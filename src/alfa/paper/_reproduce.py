@@ -14,11 +14,10 @@ import torch
 
 from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError
-from alfa.paper._job import MARK, Job
+from alfa.paper._job import MARK, PRETRAINING, QUICK_PRETRAINING, Job
 from alfa.paper._state import State, has_trained, look, look_at_training, read_test
 from alfa.train import (
     Epoch,
-    Pretraining,
     Progress,
     Run,
     Work,
@@ -28,10 +27,6 @@ from alfa.train import (
     train,
 )
 from alfa.train.files import write_atomic, write_json
-
-# The published backbone is a classifier of all training classes; how it was trained is not said.
-PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
-QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
 
 
 @dataclass
@@ -156,8 +151,8 @@ def _pretrained(
     job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]
 ) -> None:
     """Train the backbone that the model begins with, unless another job has done so."""
-    weights = job.experiment.model.options.get("weights")
-    if weights is None or Path(weights).is_file():
+    folder = job.pretraining
+    if folder is None:
         return
 
     def tell(done: int, total: int, epoch: Epoch | None) -> None:
@@ -165,7 +160,7 @@ def _pretrained(
         on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
 
     options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
-    pretrain(job.experiment, Path(weights).parent, options=options, device=device, on_progress=tell)
+    pretrain(job.experiment, folder, options=options, device=device, on_progress=tell)
 
 
 def _no_shorter(job: Job, run: Run) -> Experiment:

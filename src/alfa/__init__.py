@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from alfa.inits import FixedInit as FixedInit
     from alfa.inits import LearnedInit as LearnedInit
     from alfa.inits import PrototypeHead as PrototypeHead
-    from alfa.inits import ZeroHead as ZeroHead
     from alfa.inits import register_init as register_init
     from alfa.inner import Learner as Learner
     from alfa.inner import adapt as adapt
     from alfa.models import MLP as MLP
     from alfa.models import Conv4 as Conv4
     from alfa.models import ResNet12 as ResNet12
-    from alfa.models import ResNet18 as ResNet18
     from alfa.models import register_model as register_model
     from alfa.ops import cross_entropy as cross_entropy
     from alfa.ops import mse as mse
@@ -57,10 +55,8 @@ _HOMES = {
     "Params": "types",
     "PrototypeHead": "inits",
     "ResNet12": "models",
-    "ResNet18": "models",
     "SGD": "rules",
     "Sinusoids": "data",
-    "ZeroHead": "inits",
     "adapt": "inner",
     "cross_entropy": "ops",
     "mse": "ops",

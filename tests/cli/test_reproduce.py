@@ -21,7 +21,7 @@ def test_without_a_table_all_are_listed(alfa, out) -> None:
     assert answer.code == 0
     assert "table1" in answer.out
     assert "48 not run" in answer.out
-    assert "40 cannot be run yet" in answer.out
+    assert "40 not run" in answer.out
     assert "all quoted" in answer.out
     rows = json.loads(alfa("reproduce", "--out", out, "--json").out)
     assert {row["table"]: row["cells"] for row in rows} == {
@@ -38,7 +38,7 @@ def test_cells_are_listed_and_not_run(alfa, out) -> None:
         ("table1/miniimagenet-5w5s/alfa+maml/resnet12", "not run", "77.96 +- 0.41"),
     ]
     answer = alfa("reproduce", "table3", "--list", "--out", out)
-    assert answer.out.count("needs Meta-Dataset's episodes and sources") == 1
+    assert answer.out.count("table3/ilsvrc-to-omniglot/alfa+fo-proto-maml/resnet18") == 1
     assert not out.exists()
 
 
@@ -104,7 +104,6 @@ def test_costs_are_told_and_nothing_is_run(alfa, out) -> None:
     assert [path.name for path in out.iterdir()] == ["speeds.json"]
     costs = json.loads(alfa(*words, "--json").out)
     assert all(cost["seconds"] > 0 and cost["trains"] for cost in costs.values())
-    assert "they need Meta-Dataset" in alfa("reproduce", "table3", "--dry-run", "--out", out).err
 
 
 def test_iterations_are_whole_epochs(alfa, out) -> None:

@@ -179,10 +179,10 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     assert [run.serves for run in curves_of(TABLES["tableE"], collection)] == [ALFA.run]
 
 
-def test_what_cannot_be_run_is_said_once(tmp_path) -> None:
+def test_what_models_begin_with_is_said_once(tmp_path) -> None:
     grid = lay_out(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
     assert len(grid.notes) == 1
-    assert "cannot be run yet need Meta-Dataset" in grid.notes[0]
+    assert "begin with one backbone" in grid.notes[0]
     assert all(box.published for box in grid.boxes)
     repeated = lay_out(TABLES["tableD"], collect([tmp_path], ()), links_from=tmp_path)
     assert repeated.notes == grid.notes

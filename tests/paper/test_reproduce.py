@@ -148,7 +148,7 @@ def test_rows_are_those_of_the_table(table: str, wanted: dict, count: int) -> No
             {"shots": ["3"]},
             "--shots is '3', which no cell of table1 has; there are 1, 5",
         ),
-        (["table3"], {"dataset": ["cub"]}, "there are none"),
+        (["table3"], {"dataset": ["cub"]}, "there are md-ilsvrc, md-omniglot"),
         (["tableC", "tableD"], {}, "tableC, tableD: all of the figures are quoted or repeated"),
         (
             ["table2", "table4"],
@@ -323,7 +323,8 @@ def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, tmp_path, mo
     judge = module.judge
     monkeypatch.setattr(module, "judge", lambda run, **o: calls.append(o) or judge(run, **o))
     reproduce([job])
-    assert len(calls) == 4
+    # None of them is at hand, and what stands for them is the same.
+    assert len(calls) == 1
     assert all(look(job, cell)[0] == State.DONE for cell in job.cells)
     assert {path.name for path in (job.path / "tests").iterdir()} == {
         *("cub.json", "omniglot.json", "fc100.json", "cifar-fs.json"),

@@ -115,7 +115,8 @@ class ZeroHead(_OwnHead):
     """The last layer starts at zero, as MAML on tasks of any number of classes has it.
 
     Example:
-        >>> from alfa import Conv4, ZeroHead
+        >>> from alfa import Conv4
+        >>> from alfa.inits import ZeroHead
         >>> init = ZeroHead(Conv4((3, 16, 16), 5))
         >>> len(init.layers), len(list(init.meta_parameters()))  # all but the last layer's two
         (10, 16)

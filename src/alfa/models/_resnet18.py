@@ -35,7 +35,7 @@ class ResNet18(Convolutional):
 
     Example:
         >>> import torch
-        >>> from alfa import ResNet18
+        >>> from alfa.models import ResNet18
         >>> model = ResNet18((3, 32, 32), 5, filters=[8, 16, 32, 64])
         >>> model(torch.zeros(10, 3, 32, 32)).shape
         torch.Size([10, 5])

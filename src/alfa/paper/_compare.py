@@ -46,7 +46,8 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
 
 
 def _notes(table: Table) -> tuple[str, ...]:
-    if any(cell.pretrained for cell in table.cells):
+    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
+    if any(cell.pretrained for cell in cells):
         return ("All begin with one backbone, pretrained as a classifier of the training classes.",)
     return ()
 

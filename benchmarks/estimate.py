@@ -1,8 +1,8 @@
 """What `alfa reproduce --dry-run` expects, beside what a short real run then takes.
 
-    python benchmarks/estimate.py     measures, writes docs/results/estimate.md
+    python benchmarks/estimate.py [NAME...]     measures, writes docs/results/estimate.md
 
-Needs the prepared dataset cifar-fs where `ALFA_DATA` says, and Linux, whose /proc tells how much
+NAME is sines or images; both by default. Needs the prepared dataset cifar-fs where `ALFA_DATA` says, and Linux, whose /proc tells how much
 memory a process has of its own; about ten minutes.
 """
 
@@ -17,12 +17,13 @@ from pathlib import Path
 
 from _common import command
 
+from alfa.train.files import write_atomic
+
 PAGE = Path("docs/results/estimate.md")
+RESULTS = Path("docs/results/estimate.json")
 CELLS = {
-    "table8 --shots 10 --rows alfa+maml --iterations 3000": "perceptrons, sine curves",
-    "tableB --dataset cifar-fs --shots 5 --rows alfa+maml/conv4 --iterations 500": (
-        "4-CONV, CIFAR-FS"
-    ),
+    "sines": "table8 --shots 10 --rows alfa+maml --iterations 3000",
+    "images": "tableB --dataset cifar-fs --shots 5 --rows alfa+maml/conv4 --iterations 500",
 }
 
 
@@ -50,19 +51,17 @@ def watched(words: list[str]) -> tuple[float, int]:
 
 
 def main() -> None:
-    wanted = {
-        cell: title
-        for cell, title in CELLS.items()
-        if not sys.argv[1:] or cell.startswith(tuple(sys.argv[1:]))
-    }
     # The program's own: that of a run in which next to nothing happens.
     with tempfile.TemporaryDirectory() as out:
         words = ["reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out]
         start, program = watched(command(*words))
-    rows = []
-    for cell, title in wanted.items():
+    found = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    wanted = sys.argv[1:] or list(CELLS)
+    for name in wanted:
+        if name not in CELLS:
+            sys.exit(f"{name!r} is none of {', '.join(CELLS)}.\n\n{__doc__}")
         with tempfile.TemporaryDirectory() as out:
-            words = ["reproduce", *cell.split(), "--out", out]
+            words = ["reproduce", *CELLS[name].split(), "--out", out]
             done = subprocess.run(
                 command(*words, "--dry-run", "--json"),
                 check=True,
@@ -70,14 +69,25 @@ def main() -> None:
                 text=True,
             )
             costs = json.loads(done.stdout).values()
-            expected = sum(cost["seconds"] for cost in costs), max(c["memory"] for c in costs)
             seconds, memory = watched(command(*words))
-        rows.append(
-            f"| {title} | `{cell}` | {expected[0]:.0f} s | {seconds:.0f} s | "
-            f"{seconds / expected[0] - 1:+.0%} | {expected[1] / 1e9:.2f} GB | "
-            f"{memory / 1e9:.2f} GB | {memory / expected[1] - 1:+.0%} |"
-        )
-        print(rows[-1], flush=True)
+        found[name] = {
+            "expected": [sum(cost["seconds"] for cost in costs), max(c["memory"] for c in costs)],
+            "taken": [seconds, memory],
+        }
+        write_atomic(RESULTS, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
+        print(name, found[name], flush=True)
+    write(found, start, program)
+
+
+def write(found: dict[str, dict[str, list[float]]], start: float, program: int) -> None:
+    """The page."""
+    rows = []
+    for name, cell in CELLS.items():
+        if name in found:
+            (seconds, memory), (took, had) = found[name]["expected"], found[name]["taken"]
+            times = f"{seconds:.0f} s | {took:.0f} s | {took / seconds - 1:+.0%}"
+            sizes = f"{memory / 1e9:.2f} GB | {had / 1e9:.2f} GB | {had / memory - 1:+.0%}"
+            rows.append(f"| {name} | `{cell}` | {times} | {sizes} |")
     head = "| | `alfa reproduce ...` | time expected | taken | | memory expected | taken | |"
     text = f"""# What a dry run expects, and what a run takes
 
@@ -94,7 +104,7 @@ nothing happens.
 python benchmarks/estimate.py
 ```
 """
-    PAGE.write_text(text)
+    write_atomic(PAGE, text.encode())
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/estimate.py [NAME...]     measures, writes docs/results/estimate.md
 
-NAME is sines or images; both by default. Needs the prepared dataset cifar-fs where `ALFA_DATA` says, and Linux, whose /proc tells how much
-memory a process has of its own; about ten minutes.
+NAME is sines or images; both by default. Needs the prepared dataset cifar-fs where `ALFA_DATA`
+says, and Linux, whose /proc tells how much memory a process has of its own; about ten minutes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A store in the making survives a crash at any moment."""
 
-from __future__ import contextlib
+from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil

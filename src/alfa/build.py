@@ -71,6 +71,11 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         init = build_init(experiment.init, model)
         rule = build(experiment.rule, RULES, init.layers)
     _check_head(init, tasks, experiment.init.name)
+    if tasks.varies and experiment.rule.options.get("per_parameter_decay"):
+        raise ConfigError(
+            "rule.per_parameter_decay is true, but these tasks differ in their number of classes, "
+            "so that weights of the last layer come and go; leave it out."
+        )
     if experiment.inner.num_test_steps is not None:
         rule.expect_more_steps()
     return Learner(

@@ -27,8 +27,6 @@ from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
 from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
-# Options that are not those of a part's constructor.
-_BESIDES = ("around", "weights")
 # Filled in by the builder, from elsewhere in the experiment.
 _CONTEXT = ("num_steps", "generator")
 
@@ -370,7 +368,8 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
 def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
     """The options of a checked part as the objects that its constructor takes."""
     model = _options_model(part.name, registry)
-    given = {key: value for key, value in part.options.items() if key not in _BESIDES}
+    # What an init is around, and a model's weights, are not for the constructor.
+    given = {key: value for key, value in part.options.items() if key in model.model_fields}
     checked = model.model_validate(given)
     return {key: getattr(checked, key) for key in model.model_fields}
 

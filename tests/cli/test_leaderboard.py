@@ -135,3 +135,10 @@ def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> 
         "train", config, *out, "--set", "model.weights=nowhere.safetensors"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_with_other_tasks_are_not_ranked(alfa, refused, runs, config, tmp_path) -> None:
+    other = tmp_path / "other"
+    assert alfa("train", config, "--out", other, "--set", "tasks.max_way=3", "--json").code == 0
+    told = refused("leaderboard", runs[0], other, "--sources", "spots")
+    assert "tasks.max_way is 4 and 3" in told

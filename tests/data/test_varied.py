@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from alfa.build import build_tasks
+from alfa.config import parse_experiment
 from alfa.data import (
     Composition,
     ImageSet,
@@ -221,6 +224,9 @@ def test_sources_must_fit_together(images) -> None:
         Varied([images, images], weights=[1, 0])
     with pytest.raises(ConfigError, match=r"bring them to one shape with `ImageSet\.like`"):
         Varied([images, make_images("large", COUNTS, side=5)])
+    darker = dataclasses.replace(images, std=(0.1,))
+    with pytest.raises(ConfigError, match=r"normalised by \[0\.5\] and \[0\.1\]"):
+        Varied([images, darker])
 
 
 # As a model that was trained on others sees them
@@ -253,6 +259,7 @@ def stores(monkeypatch):
         "md-flower": make_images("md-flower", {s: [20] * 6 for s in COUNTS}, side=9, channels=3),
     }
     monkeypatch.setattr(module, "open_images", lambda name, size=None: known[name])
+    monkeypatch.setattr(module, "prepared", lambda: {"md-flower": [9, 12]})
     return known
 
 
@@ -268,6 +275,41 @@ def test_datasets_are_opened_by_name_and_brought_to_one_shape(stores) -> None:
             assert len({name[0] for name in names}) == 1
     with pytest.raises(ConfigError, match="each may be named once only"):
         MetaDataset(dataset=["md-flower", "md-flower"])
+
+
+def test_of_several_prepared_sizes_that_of_the_model_is_opened(stores, monkeypatch) -> None:
+    opened = []
+
+    def open_images(name, size=None):
+        opened.append((name, size))
+        return stores[name]
+
+    monkeypatch.setattr(module, "open_images", open_images)
+    MetaDataset(dataset=["md-omniglot", "md-flower"], size=12)
+    MetaDataset(dataset=["md-flower"], size=20)
+    MetaDataset(dataset=["md-flower"], size=12, stored_size=9)
+    assert opened == [
+        ("md-omniglot", None),
+        ("md-flower", 12),
+        ("md-flower", None),
+        ("md-flower", 9),
+    ]
+
+
+def test_weights_in_a_configuration_are_used(stores) -> None:
+    content = {
+        "tasks": {
+            "name": "meta-dataset",
+            "dataset": ["md-omniglot", "md-flower"],
+            "weights": [9.0, 1.0],
+            "max_way": 6,
+        },
+        "model": {"name": "conv4"},
+    }
+    tasks = build_tasks(parse_experiment(content))
+    assert tasks.weights == [9, 1]
+    names = [tasks.draw(index)[0].name for index in range(300)]
+    assert names.count("md-omniglot") > 240
 
 
 def test_grey_images_of_the_right_size_are_repeated_as_they_are() -> None:

@@ -80,9 +80,12 @@ def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_
     (job,) = plan_jobs([cell], tmp_path, quick=True)
     full, small = cell.experiment, job.experiment
     # Which file a backbone comes from does not change what it is.
-    model = Part(**{k: v for k, v in small.model.model_dump().items() if k != "weights"})
-    assert (model, small.init, small.rule, small.inner) == (
-        full.model,
+    models = [
+        Part(**{k: v for k, v in experiment.model.model_dump().items() if k != "weights"})
+        for experiment in (small, full)
+    ]
+    assert (models[0], small.init, small.rule, small.inner) == (
+        models[1],
         full.init,
         full.rule,
         full.inner,

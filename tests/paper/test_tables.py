@@ -10,7 +10,7 @@ import pytest
 
 from alfa.build import build_learner
 from alfa.data import SOURCES, Signature
-from alfa.paper import TABLES, Cell, Quoted
+from alfa.paper import TABLES, Cell, Quoted, plan_jobs
 
 CELLS = [cell for table in TABLES.values() for cell in table.cells]
 
@@ -242,3 +242,11 @@ def test_the_published_figures_are_those_of_the_paper() -> None:
     # The last column of Table D repeats figures without their spread.
     ours[11] = [text.partition(" ")[0] for text in ours[11]]
     assert ours == _of_the_paper()
+
+
+def test_a_run_of_meta_dataset_is_known_by_its_experiment(tmp_path) -> None:
+    """Which file its backbone came from does not matter."""
+    for cell in TABLES["table3"].cells[:4]:
+        (job,) = plan_jobs([cell], tmp_path)
+        assert job.experiment.model.options["weights"].startswith(str(tmp_path))
+        assert job.experiment.fingerprint() == cell.experiment.fingerprint()

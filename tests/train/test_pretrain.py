@@ -13,7 +13,6 @@ from alfa.config import parse_experiment
 from alfa.errors import BusyError, CheckpointError, ConfigError, DivergedError
 from alfa.models import MLP, Conv4, ResNet18
 from alfa.train import Pretraining, Run, load_backbone, pretrain, save_backbone, train
-from alfa.train import pretrain as function
 from alfa.train.pretrain import RESULT, STATE, WEIGHTS
 
 OPTIONS = Pretraining(num_epochs=4, batch_size=9, learning_rate=0.02)
@@ -90,8 +89,13 @@ def test_it_is_repeatable_and_the_seed_decides(experiment, tmp_path) -> None:
     assert not torch.equal(first, weights("three", seed=1))
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["every batch", "every epoch"])
 @pytest.mark.parametrize("augment", [False, True])
-def test_what_was_stopped_goes_on_to_the_same_numbers(experiment, tmp_path, augment) -> None:
+def test_what_was_stopped_goes_on_to_the_same_numbers(
+    experiment, tmp_path, monkeypatch, augment, seconds
+) -> None:
+    # The function hides its module, which has the same name.
+    monkeypatch.setitem(pretrain.__globals__, "_SECONDS_PER_CHECKPOINT", seconds)
     options = Pretraining(num_epochs=3, batch_size=9, augment=augment)
     whole = pretrain(experiment(), tmp_path / "whole", options=options)
 
@@ -99,7 +103,7 @@ def test_what_was_stopped_goes_on_to_the_same_numbers(experiment, tmp_path, augm
         pass
 
     def stop_in_the_third(done, total, epoch):
-        if done > 2 * total // 3:
+        if done > 2 * total // 3 + 2:
             raise StopError
 
     with pytest.raises(StopError):
@@ -112,7 +116,8 @@ def test_what_was_stopped_goes_on_to_the_same_numbers(experiment, tmp_path, augm
         options=options,
         on_progress=lambda done, total, epoch: seen.append(done),
     )
-    assert min(seen) > 12
+    # After the two epochs, or after the batch that was saved last.
+    assert min(seen) == (13 if seconds else 16)
     assert parts["epochs"] == whole["epochs"]
     for left, right in zip(
         load_file(tmp_path / "parts" / WEIGHTS).values(),
@@ -165,6 +170,11 @@ def test_a_folder_of_another_pretraining_is_left_alone(experiment, pretrained) -
         pretrain(experiment(), pretrained.parent, options=OPTIONS)
 
 
+def test_what_a_meta_learner_begins_with_does_not_matter(experiment, pretrained) -> None:
+    result = pretrain(experiment(weights="x.safetensors"), pretrained.parent, options=OPTIONS)
+    assert len(result["epochs"]) == 4
+
+
 def test_two_at_once_do_not_meet(experiment, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("alfa.train.run._TRIES", 1)
     with Run(tmp_path / "out").lock(), pytest.raises(BusyError, match="in use by another process"):
@@ -176,13 +186,16 @@ def test_what_cannot_be_pretrained_is_said(tmp_path) -> None:
     with pytest.raises(ConfigError, match="have no images"):
         pretrain(made, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError, match="1 epoch and batches of 2 at least"):
-        Pretraining(batch_size=1)
+    for options in ({"batch_size": 1}, {"num_epochs": 0}, {"max_batches": 0}):
+        with pytest.raises(ConfigError, match="1 epoch, batches of 2 and one of them at least"):
+            Pretraining(**options)
+    with pytest.raises(ConfigError, match="must be above 0"):
+        Pretraining(learning_rate=0)
 
 
 def test_a_loss_that_is_not_finite_stops_it(experiment, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        function.__globals__["F"],
+        pretrain.__globals__["F"],
         "cross_entropy",
         lambda outputs, y: outputs.sum() * float("nan"),
     )

@@ -46,7 +46,6 @@ def compare(
     from alfa.cli.evaluate import check_options
     from alfa.cli.progress import meter, show_testing
     from alfa.cli.start import set_up
-    from alfa.config import load_experiment
     from alfa.errors import ConfigError
     from alfa.train import Run, difference, judge, on_dataset
 
@@ -59,13 +58,7 @@ def compare(
         [] if dataset is None else on_dataset(dataset, tasks=experiment.tasks.name)
         for experiment in experiments
     ]
-    tasks = [
-        _deciding(load_experiment(Run(path).config, own), split)
-        for path, own in zip(runs, changes, strict=True)
-    ]
-    for path, other in zip(runs, tasks, strict=True):
-        if other != tasks[0]:
-            raise ConfigError(_unequal(runs[0], path, tasks[0], other))
+    check_same_tasks(runs, changes, split)
     count = first.test.num_tasks if num_tasks is None else num_tasks
     evaluations: list[Evaluation] = []
     differences: list[Difference] = []
@@ -103,8 +96,27 @@ def compare(
     _print(runs, evaluations, differences)
 
 
+def check_same_tasks(runs: list[Path], changes: list[list[str]], split: str) -> None:
+    """Refuse runs whose tasks, with these changes, are not the same.
+
+    Raises:
+        ConfigError: says in what they differ.
+    """
+    from alfa.config import load_experiment
+    from alfa.errors import ConfigError
+    from alfa.train import Run
+
+    tasks = [
+        _deciding(load_experiment(Run(path).config, own), split)
+        for path, own in zip(runs, changes, strict=True)
+    ]
+    for path, other in zip(runs, tasks, strict=True):
+        if other != tasks[0]:
+            raise ConfigError(_unequal(runs[0], path, tasks[0], other))
+
+
 # What changes how a model sees its images, or how it is trained, but not which tasks there are.
-_INDIFFERENT = ("augment", "size", "seen_size")
+_INDIFFERENT = ("augment", "size", "seen_size", "stored_size")
 
 
 def _deciding(experiment: Experiment, split: str) -> dict[str, Any]:

@@ -39,18 +39,21 @@ def leaderboard(
 
         alfa leaderboard runs/maml runs/alfa --sources md-omniglot,md-traffic-sign
     """
-    from alfa.cli.compare import named_errors
+    from alfa.cli.compare import check_same_tasks, named_errors
     from alfa.cli.evaluate import check_options
     from alfa.cli.progress import meter, show_testing
     from alfa.cli.start import set_up
     from alfa.errors import ConfigError
-    from alfa.train import Run, average_ranks, judged_once, ranks
+    from alfa.train import Run, average_ranks, judged_once, on_dataset, ranks
 
     check_options("test", checkpoint)
     names = [name.strip() for name in sources.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--sources is {sources!r}, but must name datasets, each once.")
     experiments = [Run(path).experiment() for path in runs]
+    # The sources are the same for all; in what else decides the tasks they must agree.
+    elsewhere = [on_dataset(names[0], size=size, tasks=e.tasks.name) for e in experiments]
+    check_same_tasks(runs, elsewhere, "test")
     table: dict[str, list[Evaluation]] = {}
     for name in names:
         table[name] = []

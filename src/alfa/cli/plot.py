@@ -158,6 +158,8 @@ def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str]:
         changes = on_dataset(dataset, tasks=trained.tasks.name)
     learner, tasks, _ = reopen(run, changes)
     run.load_checkpoint("best", trained).restore(learner)
+    # As in its test.
+    learner.num_steps = trained.inner.num_test_steps or learner.num_steps
     return learner, tasks, dataset or own or trained.tasks.name
 
 

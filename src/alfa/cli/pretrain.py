@@ -45,17 +45,14 @@ def pretrain(
     from alfa.cli.progress import meter
     from alfa.cli.start import set_up
     from alfa.config import load_experiment
-    from alfa.errors import ConfigError
     from alfa.train import Epoch, Pretraining
     from alfa.train import pretrain as run_pretraining
 
-    if not learning_rate > 0:
-        raise ConfigError(f"--learning-rate is {learning_rate}, but must be above 0.")
     overrides = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
     config = load_experiment(experiment, overrides)
     path = out or Path("pretrained") / Path(experiment).stem
-    set_up(config, device=device, threads=threads)
     options = Pretraining(epochs, batch_size, learning_rate, augment)
+    set_up(config, device=device, threads=threads)
     try:
         with meter(path.name, quiet=as_json) as shown:
 

@@ -35,7 +35,7 @@ def show(
 
         alfa data show md-omniglot --varied
     """
-    from alfa.data import SPLITS, FewShot, Varied, open_images, related_classes
+    from alfa.data import SPLITS, FewShot, Varied, open_images, related_in
     from alfa.errors import check_choice
     from alfa.report.sheet import contact_sheet
 
@@ -43,12 +43,7 @@ def show(
     images = open_images(name, size=size)
     tasks: FewShot | Varied
     if varied:
-        related = {
-            (images.name, part): found
-            for part, classes in images.splits.items()
-            if (found := related_classes(images.name, part, classes.names)) is not None
-        }
-        tasks = Varied([images], related=related)
+        tasks = Varied([images], related=related_in(images))
     else:
         tasks = FewShot(images, way=way, shot=shot, num_query=num_query)
     path = out or Path(f"{name}.png")

@@ -20,7 +20,7 @@ from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarc
 from alfa.data._sinusoids import Sine, Sinusoids
 from alfa.data._store import Store
 from alfa.data._strokes import Strokes
-from alfa.data._varied import MetaDataset, Varied, related_classes
+from alfa.data._varied import MetaDataset, Varied, related_classes, related_in
 from alfa.data.sources import SOURCES, Source, Workspace, class_names, register_source
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "by_prefix",
     "grouped",
     "related_classes",
+    "related_in",
     "class_names",
     "data_folder",
     "download",

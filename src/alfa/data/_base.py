@@ -62,8 +62,10 @@ def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
     for members in sizes.values():
         numbers, own = zip(*members, strict=True)
         parts = ("support_x", "support_y", "query_x", "query_y")
-        stacked = [torch.cat([getattr(task, part) for task in own]) for part in parts]
-        groups.append(Group(tuple(numbers), Episode(*stacked)))
+        stacked = own[0]
+        if len(own) > 1:
+            stacked = Episode(*(torch.cat([getattr(t, part) for t in own]) for part in parts))
+        groups.append(Group(tuple(numbers), stacked))
     return groups
 
 

@@ -142,23 +142,27 @@ BY_HAND: Mapping[str, ByHand] = {
     ),
     "md-flower": ByHand(
         "no checksum of its archive is known",
-        "102flowers.tgz, unpacked to the folder jpg, and imagelabels.mat",
+        "102flowers.tgz and imagelabels.mat",
         "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
+        then="unpack the first beside the second, ",
     ),
     "md-fungi": ByHand(
         "no checksum of its archives is known",
         "fungi_train_val.tgz (13 GB) and train_val_annotations.tgz",
         "https://github.com/visipedia/fgvcx_fungi_comp",
+        then="unpack both into one folder, ",
     ),
     "md-ilsvrc": ByHand(
         _IMAGENET,
-        "ILSVRC2012_img_train.tar (138 GB), and unpack the archives in it to a folder each",
+        "ILSVRC2012_img_train.tar (138 GB)",
         "https://image-net.org",
+        then="unpack it, and each archive in it into a folder of its name, ",
     ),
     "md-mscoco": ByHand(
         "no checksum of its archives is known",
         "train2017.zip (18 GB) and annotations_trainval2017.zip",
         "https://cocodataset.org",
+        then="unpack both into one folder, ",
     ),
     "md-quickdraw": ByHand(
         "it has no archive, but a file for each class",

@@ -63,7 +63,7 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
     if size is None and sizes:
         raise DataError(
             f"{dataset} is prepared in the sizes {listed}; say which one is meant, by --size or, "
-            "in an experiment, by tasks.size."
+            "in an experiment, by tasks.size, and for tasks of any size by tasks.stored_size."
         )
     if sizes:
         raise DataError(

@@ -20,7 +20,7 @@ from alfa.data._base import (
     task_rng,
 )
 from alfa.data._image_set import Classes, ImageSet
-from alfa.data._open import open_images
+from alfa.data._open import open_images, prepared
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
 from alfa.data.sources import read_split
 from alfa.errors import ConfigError, DataError
@@ -76,11 +76,10 @@ class Varied(Tasks):
         self.related = dict(related or {})
         first = self.sources[0]
         for other in self.sources:
-            if (other.shape, tuple(other.mean)) != (first.shape, tuple(first.mean)):
+            if _kind(other) != _kind(first):
                 raise ConfigError(
-                    f"the images of {other.name!r} are {list(other.shape)}, normalised by "
-                    f"{list(other.mean)}, but those of {first.name!r} {list(first.shape)} and "
-                    f"{list(first.mean)}; bring them to one shape with `ImageSet.like`."
+                    f"the images of {other.name!r} are {_kind(other)}, but those of "
+                    f"{first.name!r} {_kind(first)}; bring them to one shape with `ImageSet.like`."
                 )
         self.weights = weights
         shares = np.ones(len(sources)) if weights is None else np.array(weights, dtype=float)
@@ -226,12 +225,11 @@ class Varied(Tasks):
             torch.arange(way).repeat_interleave(number).repeat(num_tasks, 1)
             for number in (shot, num_query)
         )
-        return Episode(
-            torch.zeros(*support_y.shape, *self.input_shape),
-            support_y,
-            torch.zeros(*query_y.shape, *self.input_shape),
-            query_y,
+        support_x, query_x = (
+            torch.zeros(1, y.shape[1], *self.input_shape).expand(num_tasks, *[-1] * 4)
+            for y in (support_y, query_y)
         )
+        return Episode(support_x, support_y, query_x, query_y)
 
 
 @register_tasks("meta-dataset")
@@ -245,7 +243,7 @@ class MetaDataset(Varied):
             ``["md-omniglot", "md-flower"]``.
         weights: how often each is drawn, relative to the others; all alike by default.
         size: the side of the images that a model sees.
-        stored_size: in which they were prepared; by default the only one.
+        stored_size: in which they were prepared; by default `size`, or the only one.
         min_way: classes of a task at least.
         max_way: and at most.
         max_query: query images of a class at most.
@@ -270,15 +268,29 @@ class MetaDataset(Varied):
         if len(set(dataset)) < len(dataset):
             raise ConfigError(f"`dataset` is {list(dataset)}, but each may be named once only.")
         limits = Limits(min_way, max_way, max_query, max_support)
-        opened = [open_images(name, size=stored_size) for name in dataset]
-        related = {
-            (images.name, split): found
-            for images in opened
-            for split, classes in images.splits.items()
-            if (found := related_classes(images.name, split, classes.names)) is not None
-        }
+        opened = [open_images(name, size=stored_size or _stored(name, size)) for name in dataset]
+        related = {place: found for images in opened for place, found in related_in(images).items()}
         sources = [images.like((3, size, size), _HALF, _HALF) for images in opened]
         super().__init__(sources, weights=weights, related=related, limits=limits)
+
+
+def _stored(dataset: str, size: int) -> int | None:
+    """The size to open a dataset in, if it is prepared in several."""
+    return size if size in prepared().get(dataset, []) else None
+
+
+def _kind(images: ImageSet) -> str:
+    """What all sources must have in common."""
+    return f"{list(images.shape)}, normalised by {list(images.mean)} and {list(images.std)}"
+
+
+def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:
+    """Which classes of one of Meta-Dataset's sources go together, by its name and split."""
+    found = {
+        (images.name, split): related_classes(images.name, split, classes.names)
+        for split, classes in images.splits.items()
+    }
+    return {place: related for place, related in found.items() if related is not None}
 
 
 def related_classes(dataset: str, split: Split, names: Sequence[str]) -> Related | None:

@@ -49,7 +49,6 @@ class _OwnHead(LearnedInit):
                     f"`adapt` leaves out {name}, but every task makes the layer {self.head} "
                     f"itself; add '{self.head}.*' to `adapt`."
                 )
-        self._layers_of_way: dict[int, Layers] = {}
 
     @abc.abstractmethod
     def head_start(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
@@ -72,12 +71,11 @@ class _OwnHead(LearnedInit):
         return Params(torch.cat(rows, dim=1), self._layers_for(way))
 
     def _layers_for(self, way: int) -> Layers:
-        # What layers cost to look at is paid once for each number of classes.
-        if way not in self._layers_of_way:
-            own = {self._weight: (way, *self._layers[self._weight][1:]), self._bias: (way,)}
-            shapes = {n: torch.Size(own.get(n, shape)) for n, shape in self._layers.items()}
-            self._layers_of_way[way] = Layers(shapes)
-        return self._layers_of_way[way]
+        if way == self._layers[self._bias][0]:
+            return self._layers
+        # Not kept: what layers remember of a large model is too much for every number of classes.
+        own = {self._weight: (way, *self._layers[self._weight][1:]), self._bias: (way,)}
+        return Layers({n: torch.Size(own.get(n, shape)) for n, shape in self._layers.items()})
 
     def meta_parameters(self) -> Iterator[nn.Parameter]:
         own = (self._weight, self._bias)

@@ -88,7 +88,11 @@ class Cell:
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment, with every option spelled out."""
-        return parse_experiment(copy.deepcopy(dict(self.content)), source=self.id)
+        content = copy.deepcopy(dict(self.content))
+        if self.pretrained is not None:
+            # Where the file lies does not matter to what it is.
+            content["model"]["weights"] = self.pretrained
+        return parse_experiment(content, source=self.id)
 
 
 Entry = Cell | Quoted

@@ -13,6 +13,7 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
 from alfa.paper._base import Cell
 from alfa.paper._methods import SIZES
+from alfa.train import Run
 from alfa.train.pretrain import WEIGHTS, Pretraining
 
 # In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
@@ -52,7 +53,14 @@ class Job:
     def pretraining(self) -> Path | None:
         """Where the backbone must be made that training begins with; None if there is none to."""
         weights = self.experiment.model.options.get("weights")
-        return None if weights is None or Path(weights).is_file() else Path(weights).parent
+        # A run that has begun has read it.
+        if (
+            weights is None
+            or Path(weights).is_file()
+            or Run(self.path).checkpoint("last").is_file()
+        ):
+            return None
+        return Path(weights).parent
 
     def judged_on(self, cell: Cell) -> tuple[str, int | None]:
         """The other dataset whose tasks test the model for a cell, and its size."""

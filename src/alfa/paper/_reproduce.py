@@ -141,6 +141,9 @@ def _trained(
             lock=False,
             on_progress=on_progress,
         )
+    except BusyError:
+        # Another job is making the backbone: nothing is wrong with this one.
+        raise
     except Exception as error:
         _noted(error, job.error_file())
         raise
@@ -160,7 +163,9 @@ def _pretrained(
         on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
 
     options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
-    pretrain(job.experiment, folder, options=options, device=device, on_progress=tell)
+    # One backbone serves all seeds.
+    experiment = job.experiment.model_copy(update={"seed": 0})
+    pretrain(experiment, folder, options=options, device=device, on_progress=tell)
 
 
 def _no_shorter(job: Job, run: Run) -> Experiment:

@@ -89,8 +89,10 @@ def used_rates(
     """
     layers = learner.init.layers
     found: dict[str, list[np.ndarray]] = {"alpha": [], "beta": []}
-    for first in range(0, num_tasks, _AT_ONCE):
-        count = min(_AT_ONCE, num_tasks - first)
+    # Those of different sizes would not lie side by side, and may be large.
+    at_once = 1 if tasks.varies else _AT_ONCE
+    for first in range(0, num_tasks, at_once):
+        count = min(at_once, num_tasks - first)
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
             episode = group.episode
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")

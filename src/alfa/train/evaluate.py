@@ -113,6 +113,8 @@ def evaluate(
         DivergedError: a loss is not finite; names the task and the step.
     """
     total: _Judged | None = None
+    # One at a time for tasks that differ in size; otherwise the first member tells.
+    at_once = 1 if tasks.varies else None
     for number, member in enumerate(members or (None,)):
         if member is not None:
             member.restore(learner)
@@ -120,7 +122,7 @@ def evaluate(
         def on_more(count: int, before: int = number * num_tasks) -> None:
             on_tasks(before + count)
 
-        judged = _judged(
+        judged, at_once = _judged(
             learner,
             tasks,
             num_tasks=num_tasks,
@@ -129,6 +131,7 @@ def evaluate(
             seed=seed,
             device=device,
             where=where or f"in the evaluation on {split} tasks",
+            at_once=at_once,
             on_tasks=on_more,
         )
         total = judged if total is None else total.plus(judged)
@@ -189,7 +192,7 @@ class _Judged:
 
     def accuracies(self) -> Tensor:
         """The part of each task's queries that are classified right, ``[task]``."""
-        right = [(p.outputs.argmax(2) == p.targets).double().mean(1) for p in self.parts]
+        right = [(p.outputs.argmax(2) == p.targets).cpu().double().mean(1) for p in self.parts]
         return self._in_order(right)
 
     def _in_order(self, values: list[Tensor]) -> Tensor:
@@ -207,18 +210,18 @@ def _judged(
     seed: int,
     device: torch.device | str,
     where: str,
+    at_once: int | None,
     on_tasks: OnTasks,
-) -> _Judged:
-    """Adapt to every task without any graph."""
+) -> tuple[_Judged, int | None]:
+    """Adapt to every task without any graph; also says how many were adapted to at once."""
     parts: list[_Part] = []
-    first, at_once = 0, 1
+    first = 0
     while first < num_tasks:
-        count = min(at_once, num_tasks - first)
+        # Alone, the first task makes what is made only once; the second says how much others take.
+        count = 1 if first < 2 else min(at_once or 1, num_tasks - first)
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
             episode = group.episode.to(device)
-            # The first task makes what is made only once; the second says how much others take,
-            # where they are of its size.
-            peak = PeakMemory() if first == 1 and not tasks.varies else None
+            peak = PeakMemory() if first == 1 and at_once is None else None
             with without_dropout(learner.model), peak or nullcontext():
                 outcome = learner(episode, num_steps=num_steps, order="none")
             if peak is not None:
@@ -234,7 +237,7 @@ def _judged(
             parts.append(_Part(group.indices, outputs, episode.query_y, losses))
         first += count
         on_tasks(first)
-    return _Judged(tuple(parts))
+    return _Judged(tuple(parts)), at_once
 
 
 def stack_size(task_bytes: int) -> int:
@@ -244,7 +247,7 @@ def stack_size(task_bytes: int) -> int:
 
 def mean_and_interval(values: Tensor) -> tuple[float, float | None]:
     """Over tasks: the mean, and half the width of its 95 % confidence interval."""
-    values = values.double().cpu()
+    values = values.cpu().double()
     if len(values) == 1:
         return float(values), None
     spread = float(values.std(correction=1))

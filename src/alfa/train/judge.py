@@ -34,7 +34,7 @@ def judge(
         changes: to its tasks, such as ``"tasks.dataset=cub"``.
         checkpoint: ``"best"``, ``"last"`` or ``"ensemble"``.
         num_tasks: how many; by default as many as the run's own test has.
-        num_steps: inner steps; by default as in training.
+        num_steps: inner steps; by default as in the run's own test.
         split: that the tasks come from.
         seed: of the tasks; by default the run's.
         batch_norm: ``"transductive"`` or ``"inductive"``; by default as in training.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from alfa.data import open_store, prepared
 from alfa.errors import AlfaError
 from alfa.train.compare import difference
 from alfa.train.evaluate import Evaluation
@@ -87,6 +88,7 @@ def judged_once(
         "num_iterations": result.get("num_iterations"),
         "best_iteration": result.get("best_iteration"),
         "fingerprint": trained.fingerprint(),
+        "images": _images(dataset, size),
     }
     path = run.path / "tests" / f"leaderboard-{dataset}-{checkpoint}.json"
     known = _read(path)
@@ -106,6 +108,16 @@ def judged_once(
     if result:
         write_json(path, {"kind": kind, "found": asdict(found)})
     return found
+
+
+def _images(dataset: str, size: int | None) -> list[Any]:
+    """What tells the stores of a dataset from what they may be made into anew."""
+    stores = [open_store(dataset, size=side) for side in prepared().get(dataset, [])]
+    return [
+        [store.index.size, store.index.listing, store.index.items]
+        for store in stores
+        if size in (None, store.index.size)
+    ]
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -28,6 +28,10 @@ from alfa.train.weights import save_backbone
 from alfa.types import Count, PositiveFloat
 
 WEIGHTS, STATE, RESULT = "backbone.safetensors", "state.safetensors", "result.json"
+# An epoch may take hours; one that is killed loses no more seconds than this.
+_SECONDS_PER_CHECKPOINT = 120.0
+# What random numbers are for.
+_ORDER, _HANDS, _HELD = 1, 2, 3
 # The part of a class that is not trained on, to see how well its images are told from others.
 _HELD_OUT = 10
 
@@ -51,11 +55,14 @@ class Pretraining:
     max_batches: Count | None = None
 
     def __post_init__(self) -> None:
-        if self.num_epochs < 1 or self.batch_size < 2:
+        few = self.max_batches is not None and self.max_batches < 1
+        if self.num_epochs < 1 or self.batch_size < 2 or few:
             raise ConfigError(
                 f"{self.num_epochs} epochs of batches of {self.batch_size} were asked for, but it "
-                "takes 1 epoch and batches of 2 at least."
+                "takes 1 epoch, batches of 2 and one of them at least."
             )
+        if not self.learning_rate > 0:
+            raise ConfigError(f"`learning_rate` is {self.learning_rate}, but must be above 0.")
 
 
 class Epoch(NamedTuple):
@@ -139,18 +146,23 @@ class _Images:
         most = self.options.max_batches
         return count if most is None else min(count, most)
 
-    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every image once, in an order that the seed and the number of the epoch decide."""
-        rng = np.random.default_rng([self.seed, len("pretrain"), number])
-        order = rng.permutation(len(self.seen))
-        for batch in range(self.num_batches):
-            size = self.options.batch_size
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every image once, in an order that the seed and the number of the epoch decide.
+
+        Args:
+            number: of the epoch.
+            first: the batch to begin with.
+        """
+        order = np.random.default_rng([self.seed, _ORDER, number]).permutation(len(self.seen))
+        size = self.options.batch_size
+        for batch in range(first, self.num_batches):
+            hands = np.random.default_rng([self.seed, _HANDS, number, batch])
             rows = self.seen[order[batch * size : (batch + 1) * size]]
-            yield self._taken(rows, rng if self.options.augment else None)
+            yield self._taken(rows, hands if self.options.augment else None)
 
     def held(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The images that are held out, mixed as in training."""
-        order = np.random.default_rng([self.seed, len("held out")]).permutation(len(self.held_out))
+        order = np.random.default_rng([self.seed, _HELD]).permutation(len(self.held_out))
         size = self.options.batch_size
         for first in range(0, len(order) - 1, size)[: self.options.max_batches]:
             yield self._taken(self.held_out[order[first : first + size]], None)
@@ -184,23 +196,26 @@ class _Pretrainer:
         self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
         self.epochs: list[Epoch] = []
         self.seconds = 0.0
+        # Of the epoch at hand: batches that are done, and the sum of their losses.
+        self.batch, self.losses = 0, 0.0
 
     def run(self) -> dict[str, Any]:
         state = self.path / STATE
         if state.is_file():
             checkpoint = Checkpoint.load(state, fingerprint=self._fingerprint())
             checkpoint.restore(self.model, self.optimizer)
-            self.epochs = [Epoch(*epoch) for epoch in checkpoint.progress["epochs"]]
-            self.seconds = checkpoint.progress["seconds"]
+            progress = checkpoint.progress
+            self.epochs = [Epoch(*epoch) for epoch in progress["epochs"]]
+            self.seconds = progress["seconds"]
+            self.batch, self.losses = progress["batch"], progress["losses"]
         elif (self.path / WEIGHTS).is_file():
             raise CheckpointError(
                 f"{self.path} has weights, but not the state of their training; use another folder."
             )
         while len(self.epochs) < self.options.num_epochs:
-            began = time.perf_counter()
-            epoch = self._epoch(len(self.epochs))
+            epoch = self._epoch(len(self.epochs), state)
             self.epochs.append(epoch)
-            self.seconds += time.perf_counter() - began
+            self.batch, self.losses = 0, 0.0
             self._save(state)
             done = len(self.epochs) * self.images.num_batches
             self.on_progress(done, self.options.num_epochs * self.images.num_batches, epoch)
@@ -220,26 +235,32 @@ class _Pretrainer:
         write_json(self.path / RESULT, result)
         return result
 
-    def _epoch(self, number: int) -> Epoch:
+    def _epoch(self, number: int, state: Path) -> Epoch:
         num_batches = self.images.num_batches
         total = self.options.num_epochs * num_batches
-        losses = 0.0
-        for batch, (x, y) in enumerate(self.images.epoch(number)):
-            done = number * num_batches + batch
+        saved = began = time.perf_counter()
+        for x, y in self.images.epoch(number, self.batch):
+            done = number * num_batches + self.batch
             for group in self.optimizer.param_groups:
                 group["lr"] = self.options.learning_rate * (1 + np.cos(np.pi * done / total)) / 2
             self.optimizer.zero_grad()
             loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
             loss.backward()
             self.optimizer.step()
-            losses += float(loss.detach())
-            if not np.isfinite(losses):
+            self.losses += float(loss.detach())
+            if not np.isfinite(self.losses):
                 raise DivergedError(
-                    f"the loss of batch {batch} in epoch {number + 1} is not finite; a smaller "
-                    "learning rate usually helps."
+                    f"the loss of batch {self.batch} in epoch {number + 1} is not finite; a "
+                    "smaller learning rate usually helps."
                 )
+            self.batch += 1
+            now = time.perf_counter()
+            self.seconds, began = self.seconds + now - began, now
+            if now - saved > _SECONDS_PER_CHECKPOINT:
+                self._save(state)
+                saved = now
             self.on_progress(done + 1, total, None)
-        return Epoch(losses / num_batches, self._accuracy())
+        return Epoch(self.losses / num_batches, self._accuracy())
 
     @torch.no_grad()
     def _accuracy(self) -> float | None:
@@ -250,7 +271,12 @@ class _Pretrainer:
         return right / total if total else None
 
     def _save(self, state: Path) -> None:
-        progress = {"epochs": self.epochs, "seconds": self.seconds}
+        progress = {
+            "epochs": self.epochs,
+            "seconds": self.seconds,
+            "batch": self.batch,
+            "losses": self.losses,
+        }
         Checkpoint.of(
             self.model, self.optimizer, fingerprint=self._fingerprint(), progress=progress
         ).save(state)
@@ -258,5 +284,7 @@ class _Pretrainer:
     def _fingerprint(self) -> str:
         content = to_dict(self.experiment)
         deciding = {key: content[key] for key in ("seed", "tasks", "model")}
+        # Weights that a meta-learner will begin with are not read here.
+        deciding["model"].pop("weights", None)
         text = json.dumps([deciding, asdict(self.options)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

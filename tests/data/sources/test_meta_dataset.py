@@ -320,3 +320,30 @@ def test_a_list_of_boxes_that_is_not_one_is_refused(coco, find):
     path.write_text('{"annotations": [{"image_id": 9}], "categories": []}')
     with pytest.raises(DataError, match="an entry that is not as published"):
         find(SOURCES.get("md-mscoco")(), coco)
+
+
+# Folders of other splits
+
+
+def test_images_of_a_class_in_several_folders_are_all_taken(tmp_path, find, make_classes, counts):
+    """As the benchmarks of textures and aircraft are often kept."""
+    names = few("md-textures")["train"]
+    for part, count in (("train", 3), ("val", 2), ("test", 1)):
+        make_classes(tmp_path / "dtd" / part, names, count=count)
+    listing = find(SOURCES.get("md-textures")(), tmp_path / "dtd")
+    assert counts(listing) == {"train": (FEW, 6 * FEW)}
+
+
+def test_imagenet_has_training_images_only(tmp_path, find, make_classes, counts):
+    names = few("md-ilsvrc")["train"]
+    for part, count in (("train", 3), ("val", 2)):
+        make_classes(tmp_path / "CLS-LOC" / part, names, count=count)
+    listing = find(SOURCES.get("md-ilsvrc")(), tmp_path / "CLS-LOC")
+    assert counts(listing) == {"train": (FEW, 3 * FEW)}
+
+
+def test_an_empty_array_of_drawings_is_named(tmp_path, find, fatal):
+    np.save(tmp_path / "angel.npy", np.zeros((3, 784), np.uint8))
+    (tmp_path / "axe.npy").touch()
+    told = fatal(find(SOURCES.get("md-quickdraw")(), tmp_path))
+    assert any(line.startswith("axe: axe.npy cannot be read") for line in told)

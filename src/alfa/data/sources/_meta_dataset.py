@@ -30,23 +30,26 @@ class _OfMetaDataset(Source):
 
     Attributes:
         list_name: of its classes.
-        archives: patterns of the paths of its archives, in lower case.
+        archives: patterns of the paths of its archives, in lower case; none where several must be
+            unpacked into one folder.
+        parts: names of folders that hold classes of any split.
     """
 
     size = 84
     mean: Sequence[float] = (0.5, 0.5, 0.5)
     std: Sequence[float] = (0.5, 0.5, 0.5)
     list_name: ClassVar[str]
-    archives: ClassVar[Sequence[str]]
+    archives: ClassVar[Sequence[str]] = ()
+    parts: ClassVar[Sequence[str]] = _PARTS
 
     def readers(self) -> Sequence[Reader]:
         """Of its layouts, the likeliest first."""
         return (self.folders(),)
 
-    def folders(self, *, depth: int = 1, parts: Sequence[str] = ()) -> Reader:
+    def folders(self, *, depth: int = 1) -> Reader:
         """A reader of class folders, which may lie under those of other splits than this one."""
         classes = class_list(self.list_name)
-        return class_folders(classes, depth=depth, parts=(*_PARTS, *parts), splits=False)
+        return class_folders(classes, depth=depth, parts=self.parts, splits=False)
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
         return find_published(
@@ -73,7 +76,7 @@ class MDILSVRC(_OfMetaDataset):
         "val": (158, None),
         "test": (130, None),
     }
-    archives = ("*ilsvrc2012*train*", "*imagenet*", "n????????.tar")
+    parts = ("train",)
     layouts = (
         "ILSVRC2012_img_train/<wnid>/*.JPEG, or any folder of such folders",
         "ILSVRC/Data/CLS-LOC/train/<wnid>/*.JPEG",
@@ -86,7 +89,6 @@ class MDOmniglot(_OfMetaDataset):
     """Omniglot: 50 alphabets, each in one split; a task has characters of one alphabet."""
 
     title = "Omniglot"
-    size = 84
     num_channels = 1
     mean, std = (0.5,), (0.5,)
     list_name = "md-omniglot"
@@ -96,6 +98,7 @@ class MDOmniglot(_OfMetaDataset):
         "test": (659, 13_180),
     }
     archives = ("*images_background*", "*images_evaluation*", "*omniglot*")
+    parts = (*_PARTS, "images_background", "images_evaluation")
     layouts = (
         "images_background.zip and images_evaluation.zip, or their folders",
         "folders <alphabet>/<character>/*.png, also under {train,val,test}",
@@ -106,7 +109,7 @@ class MDOmniglot(_OfMetaDataset):
     )
 
     def readers(self) -> Sequence[Reader]:
-        return (self.folders(depth=2, parts=("images_background", "images_evaluation")),)
+        return (self.folders(depth=2),)
 
 
 @register_source("md-aircraft")
@@ -180,8 +183,8 @@ class MDQuickDraw(_OfMetaDataset):
     """Quick, Draw!: drawings of 345 kinds of things.
 
     Args:
-        max_per_class: drawings that are taken of a class, from the first; of 50 million in all,
-            more would fill the disk, and no task has so many.
+        max_per_class: drawings that are taken of a class, from the first, as all 50 million would
+            fill the disk; the classes then are all of one size.
     """
 
     title = "Quick, Draw!"
@@ -222,7 +225,6 @@ class MDFungi(_OfMetaDataset):
         "val": (200, None),
         "test": (200, None),
     }
-    archives = ("*fungi*",)
     layouts = (
         "train.json, val.json and the folder images, as the publisher has them",
         f"{_FOLDERS}, where a class is called 0008.Agaricus campestris",
@@ -244,7 +246,6 @@ class MDFlower(_OfMetaDataset):
         "val": (15, None),
         "test": (16, None),
     }
-    archives = ("*flower*",)
     layouts = (
         "the folder jpg and imagelabels.mat beside it, as the publisher has them",
         f"{_FOLDERS}, where a class is called 001 or 001.pink primrose",
@@ -288,7 +289,6 @@ class MDMSCOCO(_OfMetaDataset):
         "val": (40, None),
         "test": (40, None),
     }
-    archives = ("*train2017*", "*annotations*2017*", "*coco*")
     layouts = (
         "the folder train2017 and annotations/instances_train2017.json, as the publisher has them",
         f"{_FOLDERS}, already cut out",

@@ -74,7 +74,7 @@ def read_quick_draw(folder: Path, classes: ClassList, limit: int) -> Found:
             continue
         try:
             shape, dtype = (images := _mapped(str(path))).shape, images.dtype
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             problems.append(Problem(name, f"{file_name} cannot be read ({error})"))
             continue
         if dtype != np.uint8 or len(shape) != 2 or shape[1] != _SIDE**2:
@@ -170,12 +170,18 @@ def read_mscoco(folder: Path) -> Found:
 
 def _json(path: Path, *keys: str) -> Mapping[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # Outlines are most of such a file, and not used.
+        content = json.loads(path.read_text(encoding="utf-8"), object_hook=_without_outlines)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}).") from None
     if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in keys):
         raise DataError(f"{path} must have the lists {', '.join(keys)}; get it again.")
     return content
+
+
+def _without_outlines(entry: dict[str, Any]) -> dict[str, Any]:
+    entry.pop("segmentation", None)
+    return entry
 
 
 def _lines(path: Path) -> list[tuple[str, str]]:

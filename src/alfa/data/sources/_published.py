@@ -187,12 +187,22 @@ def class_folders(
         for split, named in under if has_known(under) else ():
             for name, sub in named.items():
                 found += read_class(sub, name, split)
+        if not splits:
+            found = _joined(found)
         return found if any(entry.items for entry in found.classes) else Found()
 
     def has_known(under: Under) -> bool:
         return any(classes.name(name) for _, named in under for name in named)
 
     return read
+
+
+def _joined(found: Found) -> Found:
+    """Every class once, with its images from all folders."""
+    items: dict[str, list[Item]] = {}
+    for entry in found.classes:
+        items.setdefault(entry.name, []).extend(entry.items)
+    return Found([ClassFound(name, own) for name, own in items.items()], found.problems)
 
 
 def _nested(folder: Path, depth: int) -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch import nn
 
 from alfa.build import build_learner, build_model, build_tasks
 from alfa.config import Experiment
@@ -22,9 +24,10 @@ from alfa.data import (
     class_names,
     related_classes,
 )
+from alfa.errors import DivergedError
 from alfa.inner import GB, Learner, plan_memory
 from alfa.train import Pretraining
-from alfa.train.evaluate import stack_size, without_dropout
+from alfa.train.evaluate import check_finite, stack_size, without_dropout
 from alfa.train.peak import PeakMemory
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
@@ -32,8 +35,9 @@ _LONG = 6.0
 # A run meets the machine's bad moments as well as its good ones: at least so many rounds, for at
 # least so many seconds.
 _ROUNDS, _WHILE = 3, 1.5
-# Bytes of a process in which next to nothing happens; see docs/results/estimate.md.
-_PROGRAM = 300_000_000
+# Bytes of a process that trains perceptrons, whose tensors are next to nothing; see
+# docs/results/estimate.md.
+_PROGRAM = 400_000_000
 # Where tasks differ in size: how many of them tell the average, and images of a class.
 _NUM_DRAWN, _IMAGES_OF_A_CLASS = 500, 1_300
 # Images of a batch that tells what a larger one takes.
@@ -92,7 +96,16 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
         optimizer.zero_grad()
         for first in range(0, outer.num_tasks, plan.tasks_at_once):
             outcome = learner(episode[first : first + plan.tasks_at_once])
+            losses = outcome.adapted.support_losses, outcome.query_losses
+            # On random images nothing need go well.
+            with contextlib.suppress(DivergedError):
+                check_finite(*losses, rule=experiment.rule.name, where="")
             outcome.query_losses.mean().backward()
+        # With small models, what a training looks at counts, too.
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if bool(norm.isfinite()) and outer.max_gradient_norm is not None:
+            nn.utils.clip_grads_with_norm_(parameters, outer.max_gradient_norm, norm)
         optimizer.step()
         _wait(device)
         return time.perf_counter() - began

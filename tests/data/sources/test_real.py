@@ -35,6 +35,12 @@ COUNTS = {
 }
 
 
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory):
+    """Where archives are unpacked, once for all tests: some have tens of thousands of files."""
+    return tmp_path_factory.mktemp("unpacked")
+
+
 def part_of(real_data, name):
     path = real_data / WHERE[name]
     if not path.exists():
@@ -43,9 +49,9 @@ def part_of(real_data, name):
 
 
 @pytest.mark.parametrize("name", WHERE)
-def test_counts(real_data, tmp_path, counts, fatal, notes, name):
+def test_counts(real_data, unpacked, counts, fatal, notes, name):
     source = SOURCES.get(name)()
-    listing = source.find(part_of(real_data, name), work=Workspace(tmp_path))
+    listing = source.find(part_of(real_data, name), work=Workspace(unpacked))
     assert counts(listing) == COUNTS[name]
     assert fatal(listing) == []
     differing = {
@@ -64,17 +70,17 @@ def test_counts(real_data, tmp_path, counts, fatal, notes, name):
 
 
 @pytest.mark.parametrize("name", ["cub", "miniimagenet", "cifar-fs", "omniglot"])
-def test_they_are_found_among_others(real_data, tmp_path, counts, name):
+def test_they_are_found_among_others(real_data, unpacked, counts, name):
     part_of(real_data, name)
-    listing = SOURCES.get(name)().find(real_data, work=Workspace(tmp_path))
+    listing = SOURCES.get(name)().find(real_data, work=Workspace(unpacked))
     assert counts(listing) == COUNTS[name]
 
 
 def test_birds_of_meta_dataset_are_found_under_folders_of_another_split(
-    real_data, tmp_path, counts, fatal
+    real_data, unpacked, counts, fatal
 ):
     folder = part_of(real_data, "cub")
-    listing = SOURCES.get("md-birds")().find(folder, work=Workspace(tmp_path))
+    listing = SOURCES.get("md-birds")().find(folder, work=Workspace(unpacked))
     assert counts(listing) == {"train": (65, 3_829), "val": (19, 1_129), "test": (16, 945)}
     # Half of the classes are not at hand, and each is named.
     assert len(fatal(listing)) == 100
@@ -83,16 +89,16 @@ def test_birds_of_meta_dataset_are_found_under_folders_of_another_split(
     )
 
 
-def test_omniglot_of_lake(real_data, tmp_path, counts, fatal, notes):
+def test_omniglot_of_lake(real_data, unpacked, counts, fatal, notes):
     source = SOURCES.get("omniglot")(scheme="lake")
-    listing = source.find(part_of(real_data, "omniglot"), work=Workspace(tmp_path))
+    listing = source.find(part_of(real_data, "omniglot"), work=Workspace(unpacked))
     assert counts(listing) == {"train": (964, 19_280), "test": (659, 13_180)}
     assert fatal(listing) == notes(listing) == []
 
 
-def test_cifar_pixels(real_data, tmp_path):
+def test_cifar_pixels(real_data, unpacked):
     folder = part_of(real_data, "cifar-fs")
-    listing = SOURCES.get("cifar-fs")().find(folder, work=Workspace(tmp_path))
+    listing = SOURCES.get("cifar-fs")().find(folder, work=Workspace(unpacked))
     pixels = {
         item.name: item.read().transpose(2, 0, 1).tobytes()
         for classes in listing.classes.values()
@@ -109,7 +115,7 @@ def test_cifar_pixels(real_data, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vgg-flower", "traffic-sign"])
-def test_any_folder_takes_them(real_data, tmp_path, counts, name):
-    listing = Folder(split="test").find(part_of(real_data, name), work=Workspace(tmp_path))
+def test_any_folder_takes_them(real_data, unpacked, counts, name):
+    listing = Folder(split="test").find(part_of(real_data, name), work=Workspace(unpacked))
     assert counts(listing) == COUNTS[name]
     assert not listing.problems

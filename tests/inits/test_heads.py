@@ -9,7 +9,7 @@ from torch import nn
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, LearnedInit, PrototypeHead, ZeroHead, prototypes
 from alfa.inner import Learner, adapt
-from alfa.models import MLP, Conv4
+from alfa.models import MLP, Conv4, Model
 from alfa.ops import cross_entropy
 from alfa.rules import ALFA, SGD, LearnedRates
 from alfa.types import Episode
@@ -161,8 +161,6 @@ def test_gradcheck_of_the_prototypes() -> None:
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
 def test_adaptation_by_hand_and_by_the_engine_agree(kind, head, order, over_tasks) -> None:
     """Plain autograd, one task after the other, against the fast path."""
-    if kind == "own" and over_tasks == "stack":
-        pytest.skip("a module that is not a Model embeds task by task")
     model, tasks = make_model(kind), make_tasks(kind)
     init = head(model)
     learner = Learner(
@@ -403,3 +401,14 @@ def test_a_decay_of_each_weight_needs_the_models_own_number_of_classes(rule) -> 
     assert learner(make_tasks("mlp", way=2)).query_losses.isfinite().all()
     with pytest.raises(ConfigError, match=r"other shapes of linear3\.weight, linear3\.bias"):
         learner(make_tasks("mlp", way=3))
+
+
+def test_a_model_that_names_its_last_layer_must_embed() -> None:
+    class Mute(MLP):
+        embedded = Model.embedded
+
+    model = Mute((3,), 2, hidden=[6]).double()
+    init = PrototypeHead(model)
+    learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    with pytest.raises(ConfigError, match="'linear2' as its last layer.*implement `embedded`"):
+        learner(make_tasks("mlp"))

@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import nn
 
 from alfa.build import build_learner, build_model, build_tasks
 from alfa.config import Experiment
@@ -29,6 +28,7 @@ from alfa.inner import GB, Learner, plan_memory
 from alfa.train import Pretraining
 from alfa.train.evaluate import check_finite, stack_size, without_dropout
 from alfa.train.peak import PeakMemory
+from alfa.train.trainer import shortened
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
 _LONG = 6.0
@@ -102,10 +102,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
                 check_finite(*losses, rule=experiment.rule.name, where="")
             outcome.query_losses.mean().backward()
         # With small models, what a training looks at counts, too.
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        if bool(norm.isfinite()) and outer.max_gradient_norm is not None:
-            nn.utils.clip_grads_with_norm_(parameters, outer.max_gradient_norm, norm)
+        shortened(parameters, outer.max_gradient_norm)
         optimizer.step()
         _wait(device)
         return time.perf_counter() - began

@@ -72,10 +72,6 @@ class FewShot(Tasks):
         }
         if all(self._faults.values()):
             self.check(*(images.splits or SPLITS))
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (images.mean, images.std))
-        self._scale, self._shift = (
-            values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
-        )
 
     def way_of(self, split: Split) -> int:
         """Classes of a task of a split."""
@@ -155,7 +151,7 @@ class FewShot(Tasks):
         pixels = self.images.take(numbers.reshape(len(numbers), -1))
         for task, rng in enumerate(hands):
             pixels[task] = augmented(pixels[task], rng)
-        return torch.from_numpy(pixels).float().mul_(self._scale).add_(self._shift)
+        return self.images.normalised(pixels)
 
 
 @register_tasks("images")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from alfa.data._base import SPLITS, Split
 from alfa.errors import DataError, did_you_mean
@@ -114,6 +117,17 @@ class ImageSet:
         for place in np.ndindex(*pixels.shape[:-3]):
             new[place] = _converted(pixels[place], self.shape)
         return new
+
+    def normalised(self, pixels: np.ndarray) -> Tensor:
+        """What a model is given for pixels that `take` gave, ``[..., channel, height, width]``."""
+        scale, shift = self._scale_and_shift
+        return torch.from_numpy(pixels).float().mul_(scale).add_(shift)
+
+    @functools.cached_property
+    def _scale_and_shift(self) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+        scale, shift = 1 / (255 * std), -mean / std
+        return scale.float()[:, None, None], shift.float()[:, None, None]
 
     def like(self, shape: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> ImageSet:
         """The same images as a model that was trained on others must see them.

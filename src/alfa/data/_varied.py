@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import BeforeValidator
-from torch import Tensor
 
 from alfa.data._base import (
     Group,
@@ -86,10 +85,6 @@ class Varied(Tasks):
         self._shares = shares / shares.sum()
         self.input_shape, self.num_outputs = first.shape, limits.max_way
         self._samplers: dict[Split, list[Sampler]] = {}
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (first.mean, first.std))
-        self._scale, self._shift = (
-            values.float()[:, None, None] for values in (1 / (255 * std), -mean / std)
-        )
 
     def signature(self) -> Signature:
         first = self.sources[0]
@@ -147,7 +142,9 @@ class Varied(Tasks):
         related = self.related.get((source.name, split))
         return Sampler(classes.count, related=related, limits=self.limits)
 
-    def _drawn(self, index: int, split: Split, seed: int) -> tuple[ImageSet, Composition, list]:  # type: ignore[type-arg]
+    def _drawn(
+        self, index: int, split: Split, seed: int
+    ) -> tuple[ImageSet, Composition, list[np.ndarray]]:
         """A task's source, what it consists of, and the numbers of the images of each class."""
         if split not in self._samplers:
             self.check(split)
@@ -200,15 +197,11 @@ class Varied(Tasks):
         query = np.concatenate([own[shot:] for own, shot in pairs])
         labels = np.arange(len(drawn.classes))
         return Episode(
-            self._inputs(source, support),
+            source.normalised(source.take(support)).unsqueeze(0),
             torch.from_numpy(labels.repeat(drawn.num_support)).unsqueeze(0),
-            self._inputs(source, query),
+            source.normalised(source.take(query)).unsqueeze(0),
             torch.from_numpy(labels.repeat(drawn.num_query)).unsqueeze(0),
         )
-
-    def _inputs(self, source: ImageSet, numbers: np.ndarray) -> Tensor:
-        pixels = torch.from_numpy(source.take(numbers)).float()
-        return pixels.mul_(self._scale).add_(self._shift).unsqueeze(0)
 
     def largest(self, num_tasks: int) -> Episode:
         """Empty tasks as large as they can get."""

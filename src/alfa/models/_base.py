@@ -76,7 +76,10 @@ class Model(nn.Module, abc.ABC):
             x: the inputs of every task.
             how: the model meets the tasks.
         """
-        raise NotImplementedError(f"{type(self).__name__} names its head, but does not embed")
+        raise ConfigError(
+            f"{type(self).__name__} names {self.head_name!r} as its last layer, but does not say "
+            "what that is given; implement `embedded`."
+        )
 
     def support_gradients(
         self,

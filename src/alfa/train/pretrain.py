@@ -122,21 +122,21 @@ class _Images:
 
     def __init__(self, sources: Sequence[ImageSet], options: Pretraining, seed: int) -> None:
         self.sources, self.options, self.seed = sources, options, seed
-        rows: list[tuple[int, int, int]] = []
-        held: list[tuple[int, int, int]] = []
-        label = 0
+        # Of every image: its source, its number there, and its class among those of all sources.
+        seen: list[np.ndarray] = []
+        held_out: list[np.ndarray] = []
+        self.num_classes = 0
         for number, source in enumerate(sources):
             classes = source.splits["train"]
             for first, count in zip(classes.first, classes.count, strict=True):
-                images = [(number, image, label) for image in range(first, first + count)]
-                out = len(images) // _HELD_OUT
-                rows += images[: len(images) - out]
-                held += images[len(images) - out :]
-                label += 1
-        self.num_classes = label
-        self.seen, self.held_out = np.array(rows), np.array(held).reshape(-1, 3)
-        first = sources[0]
-        self._mean, self._std = (torch.tensor(v)[:, None, None] for v in (first.mean, first.std))
+                rows = np.empty((count, 3), np.int64)
+                rows[:, 0], rows[:, 1] = number, np.arange(first, first + count)
+                rows[:, 2] = self.num_classes
+                end = count - count // _HELD_OUT
+                seen.append(rows[:end])
+                held_out.append(rows[end:])
+                self.num_classes += 1
+        self.seen, self.held_out = np.concatenate(seen), np.concatenate(held_out)
 
     @property
     def num_batches(self) -> int:
@@ -156,9 +156,10 @@ class _Images:
         order = np.random.default_rng([self.seed, _ORDER, number]).permutation(len(self.seen))
         size = self.options.batch_size
         for batch in range(first, self.num_batches):
-            hands = np.random.default_rng([self.seed, _HANDS, number, batch])
-            rows = self.seen[order[batch * size : (batch + 1) * size]]
-            yield self._taken(rows, hands if self.options.augment else None)
+            hands = None
+            if self.options.augment:
+                hands = np.random.default_rng([self.seed, _HANDS, number, batch])
+            yield self._taken(self.seen[order[batch * size : (batch + 1) * size]], hands)
 
     def held(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The images that are held out, mixed as in training."""
@@ -175,8 +176,7 @@ class _Images:
                 pixels[own] = source.take(rows[own, 1])
         if rng is not None:
             pixels = augmented(pixels, rng)
-        x = torch.from_numpy(pixels).float().div_(255).sub_(self._mean).div_(self._std)
-        return x, torch.from_numpy(rows[:, 2].copy())
+        return self.sources[0].normalised(pixels), torch.from_numpy(rows[:, 2].copy())
 
 
 class _Pretrainer:

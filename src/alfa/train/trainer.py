@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,6 +99,19 @@ def train(
         trainer.prepare(resume=resume)
         trainer.train()
         return trainer.test()
+
+
+def shortened(parameters: Sequence[nn.Parameter], limit: float | None) -> bool:
+    """Scale an outer gradient down to a limit on its length, if there is one.
+
+    Returns:
+        Whether it was finite; otherwise it stays as it is.
+    """
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    is_finite = bool(norm.isfinite())
+    if is_finite and limit is not None:
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return is_finite
 
 
 class _Trainer:
@@ -288,17 +301,11 @@ class _Trainer:
 
     def _check_gradient(self) -> None:
         """Refuse an outer gradient that is not finite, and shorten one that is too long."""
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        if not bool(norm.isfinite()):
+        if not shortened(self.parameters, self.experiment.outer.max_gradient_norm):
             raise DivergedError(
                 f"the outer gradient at iteration {self.iteration} is not finite, with the rule "
                 f"{RULES.name_of(self.learner.rule)}; {ADVICE}"
             )
-
-        limit = self.experiment.outer.max_gradient_norm
-        if limit is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
 
     def _validate(self) -> dict[str, Any]:
         """Validate, write the metrics, and keep the state."""

@@ -410,5 +410,5 @@ def test_a_model_that_names_its_last_layer_must_embed() -> None:
     model = Mute((3,), 2, hidden=[6]).double()
     init = PrototypeHead(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
-    with pytest.raises(ConfigError, match="'linear2' as its last layer.*implement `embedded`"):
+    with pytest.raises(ConfigError, match=r"'linear2' as its last layer.*implement `embedded`"):
         learner(make_tasks("mlp"))

@@ -24,7 +24,7 @@ from _common import table as table_of
 
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
-from alfa.ops._threads import usable_cpus
+from alfa.ops import usable_cpus
 from alfa.paper import TABLES, Collection, Table, collect, estimate, lay_out, plan_jobs
 from alfa.paper._methods import SIZES
 from alfa.report.tables import markdown

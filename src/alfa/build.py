@@ -78,7 +78,7 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         )
     if experiment.inner.num_test_steps is not None:
         rule.expect_more_steps()
-    return Learner(
+    learner = Learner(
         model,
         init=init,
         rule=rule,
@@ -88,6 +88,7 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
         over_tasks=experiment.engine.over_tasks,
         batch_norm=experiment.inner.batch_norm,
     )
+    return learner.to(getattr(torch, experiment.engine.dtype))
 
 
 def _check_head(init: Init, tasks: Tasks | Signature, name: str) -> None:

@@ -67,17 +67,24 @@ class Engine(_Section):
     Nothing here changes them beyond rounding, except for a model that draws random numbers, as
     dropout does: which task gets which of them depends on it.
 
-    Tasks run one after the other or all at once (`over_tasks`). `memory` says what is kept of
+    `dtype` is that of weights and examples. Tasks run one after the other or all at once
+    (`over_tasks`). `memory` says what is kept of
     every step for the outer gradient, everything or only its weights; the outer gradients of
     `tasks_at_once` tasks are computed together. Where either is not given, it is chosen so that
     `memory_budget`, in GB and by default most of what is free, is enough. A run that is resumed
     keeps to what was chosen when it began.
+
+    The state is kept after every validation, after every `checkpoint_seconds`, and after every
+    `checkpoint_every` iterations where that is given: a run that is killed loses no more.
     """
 
+    dtype: Literal["float32", "float64"] = "float32"
     over_tasks: OverTasks = "auto"
     memory: Literal["auto", "store", "recompute"] = "auto"
     tasks_at_once: Count | None = None
     memory_budget: PositiveFloat | None = None
+    checkpoint_every: Count | None = None
+    checkpoint_seconds: PositiveFloat = 120.0
 
 
 class Outer(_Section):

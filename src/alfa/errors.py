@@ -32,12 +32,24 @@ class CheckpointError(AlfaError):
     """A run folder or checkpoint cannot be used."""
 
 
+class DamagedError(CheckpointError):
+    """The content of a file is not what was written into it."""
+
+
 class BusyError(CheckpointError):
     """Another process is writing into a run folder."""
 
 
 class DivergedError(AlfaError, ArithmeticError):
     """A loss or a gradient is no longer finite."""
+
+
+class LostError(AlfaError):
+    """Another process of the same run is gone."""
+
+
+class Stopped(KeyboardInterrupt):
+    """The user has asked to stop, and everything that was done is kept."""
 
 
 class AlfaWarning(UserWarning):

@@ -27,8 +27,8 @@ from alfa.errors import DivergedError
 from alfa.inner import GB, Learner, plan_memory
 from alfa.train import Pretraining
 from alfa.train.evaluate import check_finite, stack_size, without_dropout
+from alfa.train.outer import shortened
 from alfa.train.peak import PeakMemory
-from alfa.train.trainer import shortened
 
 # An iteration that takes longer is not measured itself, but from smaller ones.
 _LONG = 6.0

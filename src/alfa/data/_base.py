@@ -28,6 +28,7 @@ class Signature:
         mean: of every channel of images, which are normalised by it; otherwise nothing.
         std: likewise.
         varies: tasks differ in their number of classes, of which there are `num_outputs` at most.
+        data: tells apart images that were prepared differently; nothing where none were.
     """
 
     input_shape: tuple[int, ...]
@@ -36,6 +37,7 @@ class Signature:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     varies: bool = False
+    data: str = ""
 
 
 @dataclass(frozen=True)

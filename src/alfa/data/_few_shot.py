@@ -78,8 +78,9 @@ class FewShot(Tasks):
         return self.val_way if split == "val" and self.val_way is not None else self.way
 
     def signature(self) -> Signature:
-        mean, std = self.images.mean, self.images.std
-        return replace(super().signature(), mean=tuple(mean), std=tuple(std))
+        images = self.images
+        mean, std = tuple(images.mean), tuple(images.std)
+        return replace(super().signature(), mean=mean, std=std, data=images.digest)
 
     def like(self, own: Signature) -> FewShot:
         images = self.images.like(own.input_shape, own.mean, own.std)

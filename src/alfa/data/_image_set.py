@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,10 @@ from alfa.errors import DataError, did_you_mean
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
+
+
+def _no_file() -> None:
+    """Images in memory stay as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,8 @@ class ImageSet:
         std: of every channel, likewise.
         seen_as: channels, height and width that `take` brings images to; None leaves them as
             they are.
+        digest: of images that were prepared, tells them from others; otherwise nothing.
+        check_file: raises if the file that images are mapped from is no longer as it was opened.
 
     Raises:
         DataError: these are not images, or the values to normalise by do not fit them.
@@ -68,6 +74,8 @@ class ImageSet:
     mean: Sequence[float]
     std: Sequence[float]
     seen_as: Shape | None = None
+    digest: str = ""
+    check_file: Callable[[], None] = _no_file
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
@@ -108,6 +116,8 @@ class ImageSet:
         Returns:
             uint8 ``[..., channel, height, width]``, of `shape`, and a copy.
         """
+        # To read beyond the end of a mapped file would end the process.
+        self.check_file()
         pixels: np.ndarray = self.images[numbers]
         if pixels.shape[-3:] == self.shape:
             return pixels

@@ -19,7 +19,7 @@ from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
 from alfa.data._workers import AT_ONCE, Decoded, decode_all, decode_chunks, quiet_pillow
 from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source, Workspace
 from alfa.errors import ConfigError, DataError, check_choice
-from alfa.ops._threads import usable_cpus
+from alfa.ops import usable_cpus
 
 # Problems that an error names; all of them are in the report.
 _SHOWN = 20

@@ -105,6 +105,11 @@ class Index:
                 raise ValueError(f"the class {entry.name} of {INDEX} does not fit the others")
             first += entry.count
 
+    def digest(self) -> str:
+        """The same for stores with the same images in the same classes and splits."""
+        classes = [(entry.split, entry.name, entry.checksum) for entry in self.classes]
+        return hashlib.sha256(json.dumps(classes).encode()).hexdigest()[:16]
+
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Of all images."""
@@ -132,6 +137,7 @@ class Store:
 
     def __init__(self, path: Path, index: Index, images: np.ndarray) -> None:
         self.path, self.index, self.images = path, index, images
+        self._opened = (path / IMAGES).stat()
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -176,7 +182,34 @@ class Store:
                     np.array([entry.count for entry in entries]),
                 )
         index = self.index
-        return ImageSet(index.dataset, self.images, splits, index.mean, index.std)
+        return ImageSet(
+            index.dataset,
+            self.images,
+            splits,
+            index.mean,
+            index.std,
+            digest=index.digest(),
+            check_file=self.check_file,
+        )
+
+    def check_file(self) -> None:
+        """Make sure that the images are still those that were opened.
+
+        Raises:
+            DataError: somebody has written into their file, or cut it off.
+        """
+        try:
+            now = (self.path / IMAGES).stat()
+        except OSError:
+            # Removed or out of reach: what was mapped stays as it is.
+            return
+        opened = self._opened
+        if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
+            return  # replaced as a whole, likewise
+        if (now.st_size, now.st_mtime_ns) != (opened.st_size, opened.st_mtime_ns):
+            raise DataError(
+                f"{self.path / IMAGES} was changed while it was being read; {_ADVICE}, and go on."
+            )
 
     def items(self) -> list[str]:
         """The name of every image, in their order."""

@@ -95,6 +95,7 @@ class Varied(Tasks):
             tuple(first.mean),
             tuple(first.std),
             varies=True,
+            data=" ".join(source.digest for source in self.sources).strip(),
         )
 
     def like(self, own: Signature) -> Varied:

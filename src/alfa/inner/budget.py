@@ -74,6 +74,7 @@ def plan_memory(
     tasks_at_once: int | None = None,
     budget: int | None = None,
     before: MemoryPlan | None = None,
+    num_sharing: int = 1,
 ) -> MemoryPlan:
     """Choose the fastest mode that fits a budget.
 
@@ -84,10 +85,12 @@ def plan_memory(
         tasks_at_once: a number of tasks to keep to.
         budget: bytes; by default most of what is free.
         before: an earlier plan, to keep to in what is not asked for.
+        num_sharing: processes that share the memory of this machine, and so the budget.
     """
     check_choice("memory", memory, ("auto", "store", "recompute"))
     # The probe may leave the process with memory that then no longer counts as free.
     available = int(_SHARE * free_memory(episode.support_x.device)) if budget is None else budget
+    available //= num_sharing
     modes: tuple[MemoryMode, ...] = ("store", "recompute")
     if learner.order == "first":
         # It keeps nothing of the steps that could be computed again.
@@ -97,7 +100,8 @@ def plan_memory(
     why_tasks: Why = "chosen"
     if before is not None:
         modes, why_mode = (before.mode,), "as before"
-        counts, why_tasks = (before.tasks_at_once,), "as before"
+        # There may be fewer tasks for each process than there were then.
+        counts, why_tasks = (min(before.tasks_at_once, episode.num_tasks),), "as before"
     if memory != "auto":
         modes, why_mode = (memory,), "as asked for"
     if tasks_at_once is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from alfa.inits import Init
@@ -113,6 +114,11 @@ class Learner(nn.Module):
         adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
         outputs = adapted.predict(episode.query_x)
         return Outcome(self.loss(outputs, episode.query_y), outputs, adapted)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of the examples that it can take."""
+        return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
 
     def meta_parameters(self) -> Iterator[nn.Parameter]:
         """What the outer loop trains: the init's meta-parameters, then the rule's."""

@@ -2,26 +2,32 @@
 
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.compare import Difference, difference
+from alfa.train.distributed import ALONE, Processes, is_one_of_many, joined
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
 from alfa.train.judge import judge, on_dataset, reopen
 from alfa.train.leaderboard import average_ranks, judged_once, ranks
 from alfa.train.pretrain import Epoch, Pretraining, pretrain
+from alfa.train.progress import Progress, Work
 from alfa.train.run import Run
-from alfa.train.trainer import Progress, Work, train
+from alfa.train.trainer import train
 from alfa.train.weights import load_backbone, save_backbone
 
 __all__ = [
+    "ALONE",
     "Checkpoint",
     "Difference",
     "Epoch",
     "Evaluation",
     "Pretraining",
+    "Processes",
     "Progress",
     "Run",
     "Work",
     "average_ranks",
     "difference",
     "evaluate",
+    "is_one_of_many",
+    "joined",
     "judge",
     "judged_once",
     "judged_tasks",

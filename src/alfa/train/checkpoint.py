@@ -1,21 +1,23 @@
-"""Checkpoints: safetensors with the training state in the header, never pickle."""
+"""Checkpoints: safetensors with the training state and a checksum in the header, never pickle."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from alfa.errors import CheckpointError
+from alfa.errors import CheckpointError, DamagedError
 from alfa.train.files import write_atomic
 
-_FORMAT = "1"
+# The first one has no checksum.
+_FORMAT, _FIRST_FORMAT = "2", "1"
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,19 @@ class Checkpoint:
                     tensors[f"optimizer.{index}.{key}"] = torch.as_tensor(value)
         return cls(tensors, fingerprint, progress)
 
-    def save(self, path: Path) -> None:
+    def to_bytes(self) -> bytes:
+        """The content of a file."""
         metadata = {
             "format": _FORMAT,
             "fingerprint": self.fingerprint,
             "progress": json.dumps(self.progress),
         }
-        write_atomic(path, save(self.tensors, metadata=metadata))
+        checksum = _checksum(save(self.tensors, metadata=metadata))
+        return save(self.tensors, metadata={**metadata, "sha256": checksum})
+
+    def save(self, path: Path, *, previous: Path | None = None) -> None:
+        """Write a file; the one that was there before is kept under another name, or lost."""
+        write_atomic(path, self.to_bytes(), previous=previous)
 
     @classmethod
     def load(cls, path: Path, *, fingerprint: str) -> Checkpoint:
@@ -64,27 +72,49 @@ class Checkpoint:
         Raises:
             CheckpointError: it is missing, damaged, or of another experiment.
         """
-        if not path.is_file():
-            raise CheckpointError(f"there is no checkpoint {path}.")
         try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise CheckpointError(f"there is no checkpoint {path}.") from None
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be read: {error.strerror or error}."
+            ) from None
+        return cls.from_bytes(content, fingerprint=fingerprint, source=str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, fingerprint: str, source: str) -> Checkpoint:
+        """Read the content of a file.
+
+        Args:
+            content: of the file.
+            fingerprint: of the experiment that it must belong to.
+            source: where it is from.
+
+        Raises:
+            DamagedError: it is damaged.
+            CheckpointError: it is of another experiment, or another version of alfa.
+        """
+        try:
+            tensors = load(content)
+            metadata = _header(content)["__metadata__"]
             found, progress = metadata["fingerprint"], json.loads(metadata["progress"])
             version = metadata["format"]
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise CheckpointError(
-                f"the checkpoint {path} is damaged or not one of alfa ({error}); "
+            if version == _FORMAT and metadata["sha256"] != _checksum(content):
+                raise ValueError("its checksum is not that of its content")
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DamagedError(
+                f"the checkpoint {source} is damaged or not one of alfa ({error}); "
                 "remove it, and train again or copy it anew."
             ) from None
-        if version != _FORMAT:
+        if version not in (_FORMAT, _FIRST_FORMAT):
             raise CheckpointError(
-                f"the checkpoint {path} has format {version}, but this version of alfa reads "
+                f"the checkpoint {source} has format {version}, but this version of alfa reads "
                 f"{_FORMAT}; use the version it was written with."
             )
         if found != fingerprint:
             raise CheckpointError(
-                f"the checkpoint {path} belongs to another experiment (fingerprint {found}, but "
+                f"the checkpoint {source} belongs to another experiment (fingerprint {found}, but "
                 f"this one has {fingerprint}); use the configuration it was trained with, "
                 "or another run folder."
             )
@@ -114,3 +144,22 @@ def _unshared(learner: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             state[key] = tensor.detach()
     return state
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(content[8 : _data_begins(content)])
+    return header
+
+
+def _data_begins(content: bytes) -> int:
+    """Behind the length of the header, and the header."""
+    return 8 + int.from_bytes(content[:8], "little")
+
+
+def _checksum(content: bytes) -> str:
+    """Of a file's header, but for the checksum in it, and its data."""
+    header = _header(content)
+    header["__metadata__"].pop("sha256", None)
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    found.update(memoryview(content)[_data_begins(content) :])
+    return found.hexdigest()

@@ -23,6 +23,7 @@ from alfa.models import BatchNorm, Model
 from alfa.ops import Loss
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
+from alfa.train.distributed import ALONE, Processes
 from alfa.train.peak import PeakMemory
 
 ADVICE = (
@@ -93,6 +94,7 @@ def evaluate(
     seed: int = 0,
     device: torch.device | str = "cpu",
     where: str | None = None,
+    processes: Processes = ALONE,
     on_tasks: OnTasks = lambda done: None,
 ) -> Evaluation:
     """Adapt to every task, and judge the adapted models on its queries.
@@ -107,42 +109,34 @@ def evaluate(
         seed: with `split`, decides the tasks.
         device: where to compute.
         where: what an error calls this evaluation.
+        processes: that share the tasks.
         on_tasks: called with the number of tasks done so far, over all members.
 
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
     """
-    total: _Judged | None = None
-    # One at a time for tasks that differ in size; otherwise the first member tells.
-    at_once = 1 if tasks.varies else None
-    for number, member in enumerate(members or (None,)):
-        if member is not None:
-            member.restore(learner)
+    own = processes.own(num_tasks)
 
-        def on_more(count: int, before: int = number * num_tasks) -> None:
-            on_tasks(before + count)
-
-        judged, at_once = _judged(
+    def judged() -> Tensor:
+        total = _over_members(
             learner,
             tasks,
-            num_tasks=num_tasks,
+            members,
+            own,
             num_steps=num_steps,
             split=split,
             seed=seed,
             device=device,
             where=where or f"in the evaluation on {split} tasks",
-            at_once=at_once,
-            on_tasks=on_more,
+            # What the others have done meanwhile is about the same.
+            on_tasks=lambda done: on_tasks(done * num_tasks // len(own)),
         )
-        total = judged if total is None else total.plus(judged)
-    assert total is not None
-    num_models = max(1, len(members))
-    losses = total.losses(learner.loss, num_models)
-    loss, interval = mean_and_interval(losses)
-    accuracy, accuracy_interval, per_task = None, None, losses
-    if tasks.loss == "cross_entropy":
-        per_task = total.accuracies()
-        accuracy, accuracy_interval = mean_and_interval(per_task)
+        return total.figures(learner.loss, num_models, classified=classified)
+
+    num_models, classified = max(1, len(members)), tasks.loss == "cross_entropy"
+    figures = processes.concatenated(judged)
+    loss, interval = mean_and_interval(figures[:, 0])
+    accuracy, accuracy_interval = mean_and_interval(figures[:, 1]) if classified else (None, None)
     return Evaluation(
         loss=loss,
         interval=interval,
@@ -154,7 +148,7 @@ def evaluate(
         seed=seed,
         batch_norm=learner.batch_norm if has_batch_norm(learner.model) else None,
         num_models=num_models,
-        per_task=tuple(per_task.tolist()),
+        per_task=tuple(figures[:, 1 if classified else 0].tolist()),
     )
 
 
@@ -184,27 +178,59 @@ class _Judged:
         pairs = zip(self.parts, other.parts, strict=True)
         return _Judged(tuple(replace(a, outputs=a.outputs + b.outputs) for a, b in pairs))
 
-    def losses(self, loss: Loss, num_models: int) -> Tensor:
-        """Of the mean of the outputs, ``[task]``."""
+    def figures(self, loss: Loss, num_models: int, *, classified: bool) -> Tensor:
+        """Of the mean of the outputs: each task's loss and, if classified, accuracy, ``[task, 1
+        or 2]``."""
+        if not self.parts:
+            return torch.empty(0, 1 + classified, dtype=torch.float64)
+        found = [self._losses(loss, num_models), *([self._accuracies()] if classified else [])]
+        return torch.stack(found, dim=1)
+
+    def _losses(self, loss: Loss, num_models: int) -> Tensor:
         if num_models == 1:
             return self._in_order([part.losses for part in self.parts])
         return self._in_order([loss(p.outputs / num_models, p.targets) for p in self.parts])
 
-    def accuracies(self) -> Tensor:
+    def _accuracies(self) -> Tensor:
         """The part of each task's queries that are classified right, ``[task]``."""
         right = [(p.outputs.argmax(2) == p.targets).cpu().double().mean(1) for p in self.parts]
         return self._in_order(right)
 
     def _in_order(self, values: list[Tensor]) -> Tensor:
         indices = torch.tensor([index for part in self.parts for index in part.indices])
-        return torch.cat(values)[indices.argsort()]
+        return torch.cat(values).cpu().double()[indices.argsort()]
+
+
+def _over_members(
+    learner: Learner,
+    tasks: Tasks,
+    members: Sequence[Checkpoint],
+    own: range,
+    *,
+    on_tasks: OnTasks,
+    **options: Any,
+) -> _Judged:
+    """What all members together say of some of the tasks."""
+    total = _Judged(())
+    # One at a time for tasks that differ in size; otherwise the first member tells.
+    at_once = 1 if tasks.varies else None
+    for number, member in enumerate(members or (None,)):
+        if member is not None:
+            member.restore(learner)
+
+        def on_more(count: int, before: int = number * len(own)) -> None:
+            on_tasks(before + count)
+
+        judged, at_once = _judged(learner, tasks, own, at_once=at_once, on_tasks=on_more, **options)
+        total = total.plus(judged) if number else judged
+    return total
 
 
 def _judged(
     learner: Learner,
     tasks: Tasks,
+    own: range,
     *,
-    num_tasks: int,
     num_steps: int | None,
     split: Split,
     seed: int,
@@ -213,15 +239,15 @@ def _judged(
     at_once: int | None,
     on_tasks: OnTasks,
 ) -> tuple[_Judged, int | None]:
-    """Adapt to every task without any graph; also says how many were adapted to at once."""
+    """Adapt to some of the tasks without any graph; also says how many were adapted to at once."""
     parts: list[_Part] = []
-    first = 0
-    while first < num_tasks:
+    done = 0
+    while done < len(own):
         # Alone, the first task makes what is made only once; the second says how much others take.
-        count = 1 if first < 2 else min(at_once or 1, num_tasks - first)
-        for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
-            episode = group.episode.to(device)
-            peak = PeakMemory() if first == 1 and at_once is None else None
+        count = 1 if done < 2 else min(at_once or 1, len(own) - done)
+        for group in tasks.groups(own.start + done, num_tasks=count, split=split, seed=seed):
+            episode = group.episode.to(device, learner.dtype)
+            peak = PeakMemory() if done == 1 and at_once is None else None
             with without_dropout(learner.model), peak or nullcontext():
                 outcome = learner(episode, num_steps=num_steps, order="none")
             if peak is not None:
@@ -235,8 +261,8 @@ def _judged(
             )
             outputs, losses = outcome.outputs.detach(), outcome.query_losses.detach()
             parts.append(_Part(group.indices, outputs, episode.query_y, losses))
-        first += count
-        on_tasks(first)
+        done += count
+        on_tasks(done)
     return _Judged(tuple(parts)), at_once
 
 
@@ -301,13 +327,13 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded(model: nn.Module, seed: int, iteration: int) -> Iterator[None]:
-    """Make what a model with dropout draws a function of the seed and the iteration."""
+def seeded(model: nn.Module, *seed: int) -> Iterator[None]:
+    """Make what a model with dropout draws a function of these numbers."""
     if not any(isinstance(module, _DropoutNd) for module in model.modules()):
         yield
         return
     with RandomState(next(model.parameters()).device).again():
-        torch.manual_seed(int(np.random.SeedSequence([seed, iteration]).generate_state(1)[0]))
+        torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         yield
 
 

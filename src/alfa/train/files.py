@@ -20,13 +20,20 @@ def named_errors(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that it is there completely or, after any crash, as it was before."""
+def write_atomic(path: Path, content: bytes, *, previous: Path | None = None) -> None:
+    """Write a file so that it is there completely or, after any crash, as it was before.
+
+    Args:
+        path: the file.
+        content: of the file.
+        previous: what the file that was there before is called then; it is lost by default. A
+            crash can leave this one alone.
+    """
     with named_errors(path):
-        _write_atomic(path, content)
+        _write_atomic(path, content, previous)
 
 
-def _write_atomic(path: Path, content: bytes) -> None:
+def _write_atomic(path: Path, content: bytes, previous: Path | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -38,11 +45,24 @@ def _write_atomic(path: Path, content: bytes) -> None:
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
+        if previous is not None and path.is_file():
+            os.replace(path, previous)
         os.replace(temporary, path)
+        _sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder outlast a loss of power, where the system can do so."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_json(path: Path, content: Any) -> None:

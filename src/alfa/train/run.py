@@ -3,8 +3,9 @@
 config.toml                 the experiment, every option spelled out
 signature.json              what a model must know of the tasks it was trained on
 metrics.jsonl               one JSON object per validation
-checkpoints/                last.safetensors, best.safetensors, and epoch-*.safetensors, which are
-                            tested together
+checkpoints/                last.safetensors and previous.safetensors, the newest state and the one
+                            before it; best.safetensors; epoch-*.safetensors, which are tested
+                            together
 result.json                 the test, when training is complete
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,7 +26,7 @@ from pydantic import TypeAdapter
 from alfa.build import build_tasks
 from alfa.config import Experiment, load_experiment, to_dict
 from alfa.data import Signature
-from alfa.errors import BusyError, CheckpointError
+from alfa.errors import AlfaWarning, BusyError, CheckpointError, DamagedError
 from alfa.lock import try_lock
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
@@ -64,11 +66,12 @@ class Run:
             if path not in wanted:
                 path.unlink()
 
-    def load_members(self, iterations: Sequence[int], experiment: Experiment) -> list[Checkpoint]:
-        """Those of the best models that were kept."""
-        fingerprint = experiment.fingerprint()
-        paths = [self.member(iteration) for iteration in sorted(iterations)]
-        return [Checkpoint.load(p, fingerprint=fingerprint) for p in paths if p.is_file()]
+    def kept_members(self, iterations: Sequence[int]) -> list[int]:
+        """Those of the best models that are there, by their iterations."""
+        return [number for number in sorted(iterations) if self.member(number).is_file()]
+
+    def load_member(self, iteration: int, experiment: Experiment) -> Checkpoint:
+        return Checkpoint.load(self.member(iteration), fingerprint=experiment.fingerprint())
 
     @property
     def exists(self) -> bool:
@@ -181,11 +184,47 @@ class Run:
             which: ``"best"``, ``"last"``, or ``"ensemble"`` for all of the best that were kept.
             experiment: of this run.
         """
+        if which == "last" and (found := self.load_last(experiment)) is not None:
+            return [found]
         if which != "ensemble":
             return [self.load_checkpoint(which, experiment)]
-        best = Best.from_progress(self.load_checkpoint("last", experiment).progress)
-        members = self.load_members(best.iterations, experiment)
+        last = self.load_last(experiment)
+        best = Best() if last is None else Best.from_progress(last.progress)
+        kept = self.kept_members(best.iterations)
+        members = [self.load_member(number, experiment) for number in kept]
         return members or [self.load_checkpoint("best", experiment)]
+
+    def save_last(self, checkpoint: Checkpoint) -> None:
+        """Keep the newest state, and the one before it."""
+        checkpoint.save(self.checkpoint("last"), previous=self.checkpoint("previous"))
+
+    def load_last(self, experiment: Experiment) -> Checkpoint | None:
+        """The newest state that is whole; None if none was kept yet.
+
+        Raises:
+            CheckpointError: there are some, but none of them can be used.
+        """
+        damaged: DamagedError | None = None
+        for name in ("last", "previous"):
+            if not self.checkpoint(name).is_file():
+                continue
+            try:
+                found = self.load_checkpoint(name, experiment)
+            except DamagedError as error:
+                damaged = damaged or error
+                continue
+            if damaged is not None:
+                iteration = found.progress["iteration"]
+                warnings.warn(
+                    f"{self.checkpoint('last')} is damaged; the one before it is used, of "
+                    f"iteration {iteration}.",
+                    AlfaWarning,
+                    stacklevel=2,
+                )
+            return found
+        if damaged is not None:
+            raise damaged
+        return None
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with named_errors(self.metrics), self.metrics.open("a") as file:

@@ -2,65 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
 
 import alfa
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, to_dict
-from alfa.data import SPLITS, Group
-from alfa.errors import CheckpointError, ConfigError, DivergedError
-from alfa.inner import GB, MemoryPlan, plan_memory
+from alfa.data import SPLITS
+from alfa.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    LostError,
+    Stopped,
+)
+from alfa.inner import MemoryPlan
 from alfa.models import Model
-from alfa.rules import RULES
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
-from alfa.train.evaluate import ADVICE, Evaluation, check_finite, evaluate, seeded
+from alfa.train.distributed import ALONE, Processes
+from alfa.train.evaluate import ADVICE, Evaluation, evaluate
+from alfa.train.outer import OuterStep
+from alfa.train.progress import OnProgress, Progress, Work
 from alfa.train.run import Run
 from alfa.train.weights import load_backbone
-
-
-class Work(NamedTuple):
-    """What is done beside the iterations, such as the tasks of a validation or a test."""
-
-    what: str
-    done: int
-    total: int
-    unit: str = "tasks"
-
-
-# An epoch of large images takes long; a run that is killed loses no more than this.
-_SECONDS_PER_CHECKPOINT = 120.0
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where training stands, for whoever shows it.
-
-    Attributes:
-        iteration: outer iterations done.
-        num_iterations: how many there will be.
-        record: the newest line of the metrics, if one was written just now.
-        message: something to tell the user.
-        work: what is being done beside the iterations, if anything.
-    """
-
-    iteration: int
-    num_iterations: int
-    record: dict[str, Any] | None = None
-    message: str | None = None
-    work: Work | None = None
-
-
-OnProgress = Callable[[Progress], None]
 
 
 def train(
@@ -70,16 +44,20 @@ def train(
     resume: bool = False,
     device: torch.device | str = "cpu",
     lock: bool = True,
+    processes: Processes = ALONE,
+    should_stop: Callable[[], bool] = lambda: False,
     on_progress: OnProgress = lambda progress: None,
 ) -> dict[str, Any]:
     """Train an experiment in a run folder, then test its best model.
 
     Args:
         experiment: what to train.
-        path: the run folder.
+        path: the run folder, which only the first process needs.
         resume: go on from the folder's last checkpoint, to the same numbers as an unbroken run.
         device: where to compute.
         lock: keep other processes from the folder; not if the caller does so already.
+        processes: that train it together.
+        should_stop: asked after every iteration and every few tasks of a validation or test.
         on_progress: called after every iteration.
 
     Returns:
@@ -88,81 +66,87 @@ def train(
     Raises:
         CheckpointError: the folder cannot be used, or there is nothing to resume.
         DivergedError: a loss or gradient is not finite; the last good checkpoint is kept.
+        LostError: another process is gone; what was done is kept.
+        Stopped: `should_stop` said so; what was done is kept.
     """
     # Built first: what cannot be built leaves no folder behind.
     run = Run(path)
-    trainer = _Trainer(experiment, run, device, on_progress)
-    run.check(resume=resume)
-    if not resume:
-        trainer.load_weights()
-    with run.lock() if lock else nullcontext():
-        trainer.prepare(resume=resume)
+    trainer = processes.together(
+        lambda: _Trainer(experiment, run, device, processes, should_stop, on_progress)
+    )
+    trainer.compare_processes()
+    with ExitStack() as stack:
+
+        def begin() -> Checkpoint:
+            run.check(resume=resume)
+            if not resume:
+                trainer.load_weights()
+            if lock:
+                stack.enter_context(run.lock())
+            return trainer.begin(resume=resume)
+
+        trainer.restore(trainer.shared(begin))
         trainer.train()
         return trainer.test()
 
 
-def shortened(parameters: Sequence[nn.Parameter], limit: float | None) -> bool:
-    """Scale an outer gradient down to a limit on its length, if there is one.
-
-    Returns:
-        Whether it was finite; otherwise it stays as it is.
-    """
-    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    is_finite = bool(norm.isfinite())
-    if is_finite and limit is not None:
-        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-    return is_finite
-
-
 class _Trainer:
     def __init__(
-        self, experiment: Experiment, run: Run, device: torch.device | str, on_progress: OnProgress
+        self,
+        experiment: Experiment,
+        run: Run,
+        device: torch.device | str,
+        processes: Processes,
+        should_stop: Callable[[], bool],
+        on_progress: OnProgress,
     ) -> None:
         self.experiment, self.run, self.device = experiment, run, torch.device(device)
-        self.on_progress = on_progress
+        self.processes, self.should_stop, self.on_progress = processes, should_stop, on_progress
         self.tasks = build_tasks(experiment)
         self.tasks.check(*SPLITS)
         self.learner = build_learner(experiment, self.tasks).to(self.device)
-        self.parameters = list(self.learner.meta_parameters())
-        self.optimizer = self._make_optimizer() if self.parameters else None
+        self.step = OuterStep(experiment, self.learner, self.tasks, processes, self.device)
         self.iteration = 0
+        # The last iteration that was validated.
+        self.validated = -1
         self.best = Best()
         self.seconds = 0.0
         self.skipped = 0
         # The losses since the last validation.
         self.window: list[float] = []
-        self.memory: MemoryPlan | None = None
-        # What the experiment said when the plan was made, in GB.
-        self.memory_budget: float | None = None
+        # When the state was last kept, and which one.
+        self.saved = time.perf_counter()
+        self.kept: tuple[int, int] | None = None
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        outer = self.experiment.outer
-        decayed = {id(p) for p in self.learner.init.meta_parameters() if p.ndim > 1}
-        groups: list[dict[str, Any]] = [{"params": self.parameters}]
-        if outer.weight_decay:
-            groups = [
-                {
-                    "params": [p for p in self.parameters if (id(p) in decayed) == is_decayed],
-                    "weight_decay": outer.weight_decay if is_decayed else 0.0,
-                }
-                for is_decayed in (True, False)
-            ]
-        return torch.optim.Adam(groups, lr=outer.learning_rate, fused=True)
+    def compare_processes(self) -> None:
+        """Make sure that all processes are about to train the same.
 
-    def _set_learning_rate(self) -> None:
-        """The rate of this iteration, which depends on nothing else."""
-        assert self.optimizer is not None
-        outer = self.experiment.outer
-        rate = outer.learning_rate * outer.rate_factor ** (self.iteration // outer.rate_every)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        Raises:
+            ConfigError: they are not.
+        """
+        own = {
+            "the experiment": self.experiment.fingerprint(),
+            "the data": asdict(self.tasks.signature()),
+            "alfa": alfa.__version__,
+            "torch": torch.__version__,
+        }
+        every = [json.loads(text) for text in self.processes.gathered(json.dumps(own))]
+        for what, first in every[0].items():
+            for number, other in enumerate(every):
+                if other[what] != first:
+                    raise ConfigError(
+                        f"{what} of process {number} is {other[what]}, but that of process 0 is "
+                        f"{first}; all machines must have the same."
+                    )
 
-    def prepare(self, *, resume: bool) -> None:
+    def begin(self, *, resume: bool) -> Checkpoint:
+        """Make the run folder ready; returns the state to go on from."""
         if not resume:
             self.run.create(self.experiment)
             self.run.write_signature(self.tasks.signature())
-            return
-        if not self.run.checkpoint("last").is_file():
+            return self._checkpoint(self.step.optimizer)
+        checkpoint = self.run.load_last(self.experiment)
+        if checkpoint is None:
             # Killed before the first checkpoint: the beginning is where it goes on from.
             if self.run.experiment().fingerprint() != self.experiment.fingerprint():
                 raise CheckpointError(f"{self.run.path} is a run of another experiment.")
@@ -170,30 +154,60 @@ class _Trainer:
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
             self.run.write_signature(self.tasks.signature())
-            return
-        checkpoint = self.run.load_checkpoint("last", self.experiment)
-        checkpoint.restore(self.learner, self.optimizer)
-        self.iteration = checkpoint.progress["iteration"]
-        wanted = self.experiment.outer.num_iterations
-        if self.iteration > wanted:
+            return self._checkpoint(self.step.optimizer)
+        self._check_data()
+        iteration, wanted = checkpoint.progress["iteration"], self.experiment.outer.num_iterations
+        if iteration > wanted:
             raise CheckpointError(
-                f"{self.run.path} has done {self.iteration} iterations already, more than the "
+                f"{self.run.path} has done {iteration} iterations already, more than the "
                 f"{wanted} asked for by outer.num_iterations."
             )
-        if self.iteration < wanted:
+        if iteration < wanted:
             # A result of the shorter training would pass for that of the longer one.
             self.run.set_result_aside()
-        self.best = Best.from_progress(checkpoint.progress)
-        self.run.keep_members(self.best.iterations)
-        self.seconds = checkpoint.progress["seconds"]
-        self.skipped = checkpoint.progress.get("skipped", 0)
-        self.window = checkpoint.progress.get("window", [])
-        # Older checkpoints have no plan.
-        if (plan := checkpoint.progress.get("memory")) is not None:
-            self.memory = MemoryPlan(**plan)
-            self.memory_budget = checkpoint.progress["memory_budget"]
-        self.run.rewind_metrics(self.iteration)
+        self.run.keep_members(Best.from_progress(checkpoint.progress).iterations)
+        self.run.rewind_metrics(iteration)
         self.run.write_config(self.experiment)
+        return checkpoint
+
+    def _check_data(self) -> None:
+        """Make sure that the data is what the run has been trained on.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        before, now = self.run.signature(self.experiment), self.tasks.signature()
+        if before.data and now.data and before.data != now.data:
+            raise CheckpointError(
+                f"the data of {self.run.path} is not what it has been trained on: it was prepared "
+                "anew, from other images or in another way; go on with the data it had, or train "
+                "again in another folder."
+            )
+
+    def shared(self, make: Callable[[], Checkpoint]) -> Checkpoint:
+        """A checkpoint that the first process makes or reads, for all."""
+        return self.processes.from_first(
+            make,
+            encode=Checkpoint.to_bytes,
+            decode=lambda content: Checkpoint.from_bytes(
+                content, fingerprint=self.experiment.fingerprint(), source="of the first process"
+            ),
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a state."""
+        checkpoint.restore(self.learner, self.step.optimizer)
+        progress = checkpoint.progress
+        self.iteration = progress["iteration"]
+        # Older checkpoints were made after the validation, and have no plan.
+        self.validated = progress.get("validated", self.iteration)
+        self.best = Best.from_progress(progress)
+        self.seconds = progress["seconds"]
+        self.skipped = progress.get("skipped", 0)
+        self.window = progress.get("window", [])
+        if (plan := progress.get("memory")) is not None:
+            self.step.memory = MemoryPlan(**plan)
+            self.step.memory_budget = progress["memory_budget"]
 
     def load_weights(self) -> None:
         """Begin with the backbone that the experiment names, if it names one."""
@@ -209,103 +223,49 @@ class _Trainer:
         load_backbone(model, Path(weights))
 
     def train(self) -> None:
-        outer = self.experiment.outer
         # A fixed init with a rule that has no parameters has nothing to train.
-        num_iterations = outer.num_iterations if self.parameters else 0
-        if num_iterations == 0 and not self.run.checkpoint("last").is_file():
-            self._validate()
-        if self.iteration < num_iterations:
-            self.memory = self._plan_memory()
-            self.on_progress(Progress(self.iteration, num_iterations, message=str(self.memory)))
-        saved = time.perf_counter()
-        while self.iteration < num_iterations:
-            began = time.perf_counter()
-            try:
-                self.window.append(self._step())
-            except DivergedError as error:
-                self._skip(error)
-            self.iteration += 1
-            self.seconds += time.perf_counter() - began
-            record = None
-            if self.iteration % outer.validate_every == 0 or self.iteration == num_iterations:
-                record = self._validate()
-                saved = time.perf_counter()
-            elif time.perf_counter() - saved > _SECONDS_PER_CHECKPOINT:
-                self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
-                saved = time.perf_counter()
-            self.on_progress(Progress(self.iteration, num_iterations, record))
+        total = self.experiment.outer.num_iterations if self.step.parameters else 0
+        if self.iteration < total:
+            self.on_progress(Progress(self.iteration, total, message=str(self.step.plan())))
+        self.saved = time.perf_counter()
+        try:
+            while self.iteration < total or self._must_validate(total):
+                if not self._must_validate(total):
+                    self._iterate()
+                record = self._validate() if self._must_validate(total) else None
+                self.on_progress(Progress(self.iteration, total, record))
+                if self.processes.any(self.should_stop()):
+                    raise Stopped
+        except (LostError, Stopped):
+            self._save()
+            raise
+
+    def _must_validate(self, total: int) -> bool:
+        is_end = self.iteration % self.experiment.outer.validate_every == 0 and self.iteration > 0
+        return (is_end or self.iteration == total) and self.validated != self.iteration
+
+    def _must_save(self) -> bool:
+        engine = self.experiment.engine
+        every = engine.checkpoint_every
+        late = time.perf_counter() - self.saved > engine.checkpoint_seconds
+        return late or (every is not None and self.iteration % every == 0)
+
+    def _iterate(self) -> None:
+        began = time.perf_counter()
+        try:
+            self.window.append(self.step(self.iteration))
+        except DivergedError as error:
+            self._skip(error)
+        self.iteration += 1
+        self.seconds += time.perf_counter() - began
+        if self._must_save():
+            self._save()
 
     def _skip(self, error: DivergedError) -> None:
         """Pass over what is not finite, as often as the experiment allows."""
         if self.skipped >= self.experiment.outer.max_skipped:
             raise error
         self.skipped += 1
-
-    def _plan_memory(self) -> MemoryPlan:
-        """Choose how an iteration uses memory, for tasks as large as they get."""
-        engine = self.experiment.engine
-        # What is free now may be less than when the run began, but another choice would round
-        # differently, and draw other numbers for dropout.
-        before = self.memory if engine.memory_budget == self.memory_budget else None
-        budget = None if engine.memory_budget is None else int(engine.memory_budget * GB)
-        plan = plan_memory(
-            self.learner,
-            self.tasks.largest(self.experiment.outer.num_tasks).to(self.device),
-            memory=engine.memory,
-            tasks_at_once=engine.tasks_at_once,
-            budget=budget,
-            before=before,
-        )
-        self.learner.memory, self.memory_budget = plan.mode, engine.memory_budget
-        return plan
-
-    def _groups(self) -> list[Group]:
-        """The tasks of this iteration, a stack for each size that they have."""
-        num_tasks = self.experiment.outer.num_tasks
-        first = self.iteration * num_tasks
-        return self.tasks.groups(
-            first, num_tasks=num_tasks, split="train", seed=self.experiment.seed
-        )
-
-    def _step(self) -> float:
-        """One outer iteration; returns the mean query loss."""
-        assert self.optimizer is not None
-        assert self.memory is not None
-        self.optimizer.zero_grad()
-        groups = self._groups()
-        at_once = self.memory.tasks_at_once
-        parts = [
-            (group.indices[first : first + at_once], group.episode[first : first + at_once])
-            for group in groups
-            for first in range(0, len(group.indices), at_once)
-        ]
-        total = 0.0
-        with seeded(self.learner.model, self.experiment.seed, self.iteration):
-            for indices, episode in parts:
-                outcome = self.learner(episode.to(self.device))
-                check_finite(
-                    outcome.adapted.support_losses,
-                    outcome.query_losses,
-                    rule=RULES.name_of(self.learner.rule),
-                    where=f"at iteration {self.iteration}",
-                    indices=indices,
-                )
-                # Eqs. 2 and 6, with the mean over tasks in place of the sum
-                loss = outcome.query_losses.sum() / self.experiment.outer.num_tasks
-                loss.backward()
-                total += float(loss.detach())
-        self._check_gradient()
-        self._set_learning_rate()
-        self.optimizer.step()
-        return total
-
-    def _check_gradient(self) -> None:
-        """Refuse an outer gradient that is not finite, and shorten one that is too long."""
-        if not shortened(self.parameters, self.experiment.outer.max_gradient_norm):
-            raise DivergedError(
-                f"the outer gradient at iteration {self.iteration} is not finite, with the rule "
-                f"{RULES.name_of(self.learner.rule)}; {ADVICE}"
-            )
 
     def _validate(self) -> dict[str, Any]:
         """Validate, write the metrics, and keep the state."""
@@ -320,10 +280,12 @@ class _Trainer:
                 seed=self.experiment.seed,
                 device=self.device,
                 where=f"at iteration {self.iteration}, on validation tasks",
+                processes=self.processes,
                 on_tasks=self._show_validation,
             )
         except DivergedError as error:
             self._skip(error)
+        self.validated = self.iteration
         record: dict[str, Any] = {"iteration": self.iteration}
         if self.window:
             record["train_loss"] = sum(self.window) / len(self.window)
@@ -333,29 +295,43 @@ class _Trainer:
             record["val_accuracy"] = found.accuracy
         if self.skipped:
             record["skipped"] = self.skipped
+        is_best = found is not None and self._is_best(found)
+        self.processes.from_first(lambda: self._write(record, is_best=is_best))
+        return record
+
+    def _is_best(self, found: Evaluation) -> bool:
+        """Whether this is the best epoch so far; also counts it if it is one of the best."""
+        num_members = self.experiment.test.ensemble
+        self.best, is_best = self.best.with_epoch(self.iteration, found, num_members=num_members)
+        return is_best
+
+    def _write(self, record: dict[str, Any], *, is_best: bool) -> None:
         # The metrics come first: a record without its checkpoint is forgotten on resume.
         self.run.append_metrics(record)
-        if found is not None:
-            self._keep(found)
-        self._checkpoint(self.optimizer).save(self.run.checkpoint("last"))
+        if self.iteration in self.best.iterations and self.experiment.test.ensemble > 1:
+            self._checkpoint(None).save(self.run.member(self.iteration))
+        if is_best:
+            self._checkpoint(None).save(self.run.checkpoint("best"))
+        self._save()
         # Only now does nothing refer to the members that others have replaced.
         self.run.keep_members(self.best.iterations)
-        return record
+
+    def _save(self) -> None:
+        """Keep the state, unless it is kept already."""
+        state = (self.iteration, self.validated)
+        if self.processes.is_first and state != self.kept:
+            self.run.save_last(self._checkpoint(self.step.optimizer))
+        self.kept, self.saved = state, time.perf_counter()
 
     def _show_validation(self, done: int) -> None:
         outer = self.experiment.outer
         work = Work("validating", done, outer.num_val_tasks)
-        self.on_progress(Progress(self.iteration, outer.num_iterations, work=work))
+        self._show(Progress(self.iteration, outer.num_iterations, work=work))
 
-    def _keep(self, found: Evaluation) -> None:
-        """Keep the state if it is one of the best."""
-        num_members = self.experiment.test.ensemble
-        best, is_first = self.best.with_epoch(self.iteration, found, num_members=num_members)
-        if self.iteration in best.iterations and num_members > 1:
-            self._checkpoint(None).save(self.run.member(self.iteration))
-        if is_first:
-            self._checkpoint(None).save(self.run.checkpoint("best"))
-        self.best = best
+    def _show(self, progress: Progress) -> None:
+        self.on_progress(progress)
+        if self.should_stop():
+            raise Stopped
 
     def _checkpoint(self, optimizer: torch.optim.Optimizer | None) -> Checkpoint:
         return Checkpoint.of(
@@ -364,12 +340,13 @@ class _Trainer:
             fingerprint=self.experiment.fingerprint(),
             progress={
                 "iteration": self.iteration,
+                "validated": self.validated,
                 **self.best.as_progress(),
                 "seconds": self.seconds,
                 "skipped": self.skipped,
                 "window": self.window,
-                "memory": None if self.memory is None else asdict(self.memory),
-                "memory_budget": self.memory_budget,
+                "memory": None if self.step.memory is None else asdict(self.step.memory),
+                "memory_budget": self.step.memory_budget,
             },
         )
 
@@ -380,14 +357,15 @@ class _Trainer:
                 f"no validation of {self.run.path} was finite, so there is no best model to test; "
                 f"{ADVICE}"
             )
-        results = {"test": self._tested([self.run.load_checkpoint("best", self.experiment)])}
-        members = self.run.load_members(self.best.iterations, self.experiment)
+        best = self.shared(lambda: self.run.load_checkpoint("best", self.experiment))
+        results = {"test": self._tested([best])}
+        members = self._members()
         if len(members) > 1:
             results["ensemble"] = {
                 **self._tested(members),
                 "iterations": sorted(self.best.iterations),
             }
-        first = self.best.epochs[0]
+        first, memory = self.best.epochs[0], self.step.memory
         result = {
             **results,
             "best_iteration": first.iteration,
@@ -395,11 +373,12 @@ class _Trainer:
             **({} if first.accuracy is None else {"val_accuracy": first.accuracy}),
             "num_iterations": self.iteration,
             "skipped": self.skipped,
-            "num_meta_parameters": sum(p.numel() for p in self.parameters),
+            "num_meta_parameters": sum(p.numel() for p in self.step.parameters),
             "seconds": round(self.seconds, 2),
             "engine": {
-                "memory": None if self.memory is None else self.memory.mode,
-                "tasks_at_once": None if self.memory is None else self.memory.tasks_at_once,
+                "memory": None if memory is None else memory.mode,
+                "tasks_at_once": None if memory is None else memory.tasks_at_once,
+                "processes": self.processes.count,
             },
             "versions": {
                 "alfa": alfa.__version__,
@@ -408,8 +387,13 @@ class _Trainer:
             },
             "config": to_dict(self.experiment),
         }
-        self.run.write_result(result)
+        self.processes.from_first(lambda: self.run.write_result(result))
         return result
+
+    def _members(self) -> list[Checkpoint]:
+        """Those of the best models that were kept."""
+        kept = self.processes.from_first(lambda: self.run.kept_members(self.best.iterations))
+        return [self.shared(partial(self.run.load_member, i, self.experiment)) for i in kept]
 
     def _tested(self, members: list[Checkpoint]) -> dict[str, Any]:
         test = self.experiment.test
@@ -424,7 +408,8 @@ class _Trainer:
             split="test",
             seed=self.experiment.seed,
             device=self.device,
-            on_tasks=lambda done: self.on_progress(
+            processes=self.processes,
+            on_tasks=lambda done: self._show(
                 Progress(self.iteration, self.iteration, work=Work(what, done, total))
             ),
         ).as_dict()

@@ -96,14 +96,14 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(
     assert_same(path, unbroken(tiny()))
 
 
+@pytest.mark.parametrize("often", ["engine.checkpoint_seconds=1e-9", "engine.checkpoint_every=1"])
 @pytest.mark.parametrize("iteration", [3, 7, 12])
 def test_a_run_is_kept_between_validations_too(
-    tiny, unbroken, tmp_path, assert_same, monkeypatch, iteration: int
+    tiny, unbroken, tmp_path, assert_same, iteration: int, often: str
 ) -> None:
-    monkeypatch.setattr("alfa.train.trainer._SECONDS_PER_CHECKPOINT", 0.0)
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(tiny(), path, on_progress=_stop_at(iteration))
+        train(tiny(often), path, on_progress=_stop_at(iteration))
     assert Run(path).load_checkpoint("last", tiny()).progress["iteration"] == iteration
 
     train(tiny(), path, resume=True)
@@ -129,11 +129,11 @@ def test_a_run_interrupted_while_it_saves_resumes_to_the_same_numbers(
 ) -> None:
     path, saves, save = tmp_path / "run", [], Checkpoint.save
 
-    def interrupted(self: Checkpoint, target: Path) -> None:
+    def interrupted(self: Checkpoint, target: Path, **options: Path) -> None:
         saves.append(target)
         if len(saves) == number:
             raise KeyboardInterrupt
-        save(self, target)
+        save(self, target, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "save", interrupted)

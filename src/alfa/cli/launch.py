@@ -32,8 +32,8 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
     Raises:
         typer.Exit: they did not all succeed.
     """
-    # What went wrong is told below, in one sentence.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # What went wrong is told below, in one sentence; this process does nothing else.
+    logging.disable(logging.ERROR)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_STOP))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cpus() // count)))
     config = LaunchConfig(

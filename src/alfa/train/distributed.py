@@ -10,6 +10,8 @@ import abc
 import json
 import os
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -19,6 +21,8 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from alfa.errors import (
     AlfaError,
@@ -53,6 +57,8 @@ _KINDS: dict[str, type[BaseException]] = {
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Seconds between two looks at whether whoever started this process is still there.
 _WATCH = 0.5
+# Seconds between two looks at whether other processes have come.
+_ASK = 0.02
 
 
 class Processes(abc.ABC):
@@ -279,8 +285,10 @@ def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
         torch.cuda.set_device(device)
         # Tensors of both kinds are exchanged: gradients, and what is said about them.
         backend = "cpu:gloo,cuda:nccl"
-    with _peers():
-        dist.init_process_group(backend)
+    with _peers(detailed=True):
+        store, rank, count = next(rendezvous("env://"))
+        own_store = PrefixStore(_round(store, rank, count), store)
+        dist.init_process_group(backend, store=own_store, rank=rank, world_size=count)
     try:
         yield Joined(torch.device(device)), device
     finally:
@@ -292,23 +300,47 @@ def is_one_of_many() -> bool:
     return all(name in os.environ for name in _TOLD) and os.environ["WORLD_SIZE"] != "1"
 
 
+def _round(store: Store, rank: int, count: int) -> str:
+    """A name that the processes of this start have in common, and those of no other.
+
+    Processes that are started anew may meet in the store of those before them, whose addresses
+    are still there, and must not be taken for theirs. So each asks the first one under a name of
+    its own, which nobody ever had before.
+    """
+    own = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"alfa/ask/{rank}", own)
+        name: str = store.get(f"alfa/answer/{own}").decode()
+        store.set(f"alfa/heard/{name}/{rank}", "yes")
+        return name
+    left = set(range(1, count))
+    while left:
+        for other in tuple(left):
+            # It may be the question of one that is gone, and the right one is yet to come.
+            if store.check([f"alfa/ask/{other}"]):
+                store.set(f"alfa/answer/{store.get(f'alfa/ask/{other}').decode()}", own)
+            if store.check([f"alfa/heard/{own}/{other}"]):
+                left.remove(other)
+        time.sleep(_ASK)
+    return own
+
+
 def _leave_with(parent: int) -> None:
     """Leave when whoever started this process is gone: nobody else would ever end it."""
-    pause = threading.Event()
     while os.getppid() == parent:
-        pause.wait(_WATCH)
+        time.sleep(_WATCH)
     os._exit(1)
 
 
 @contextmanager
-def _peers() -> Iterator[None]:
+def _peers(*, detailed: bool = False) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # torch tells of a lost connection in several lines.
-        told = " ".join(str(error).split())[:200]
+        # torch tells of a connection in several lines, which help only where there never was one.
+        told = f" ({' '.join(str(error).split())[:300]})" if detailed else ""
         raise LostError(
-            f"another process of this run has ended or cannot be reached ({told}); its own words "
+            f"another process of this run has ended or cannot be reached{told}; its own words "
             "say why, and `alfa train --resume` goes on."
         ) from None
 

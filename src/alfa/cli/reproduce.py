@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,8 @@ from alfa.cli.train import Device, Json, Threads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alfa.paper import Cell, Cost, Job, Measured
+    from alfa.paper import Cell, Cost, Job, Measured, Workers
+    from alfa.train import Progress
 
 Out = Annotated[Path, typer.Option(help="The folder that all runs are kept in.")]
 
@@ -45,6 +47,12 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure what it would cost here, run nothing.")
     ] = False,
+    jobs_at_once: Annotated[
+        int, typer.Option("--jobs", min=1, help="Models to train at once on this machine.")
+    ] = 1,
+    on: Annotated[
+        str | None, typer.Option(help="`ray` spreads the models over a Ray cluster.")
+    ] = None,
     out: Out = Path("reproduction"),
     device: Device = "cpu",
     threads: Threads = None,
@@ -64,9 +72,11 @@ def reproduce(
         alfa reproduce table8 --seeds 3 --dry-run
 
         alfa reproduce --all --quick
+
+        alfa reproduce table8 --jobs 2
     """
     from alfa.cli.start import check_device
-    from alfa.errors import ConfigError
+    from alfa.errors import ConfigError, check_choice
     from alfa.paper import TABLES, plan_jobs, select
 
     wanted = {
@@ -84,6 +94,12 @@ def reproduce(
         raise ConfigError(f"--all means every table; leave it out, or {' '.join(tables)}.")
     if quick and iterations is not None:
         raise ConfigError("--quick has its own number of iterations; leave --iterations out.")
+    if on is not None:
+        check_choice("--on", on, ("ray",))
+        if jobs_at_once > 1:
+            raise ConfigError("--jobs is for this machine alone; Ray decides how many run at once.")
+        # Elsewhere, what is here is somewhere else.
+        out = out.resolve()
     names = list(TABLES) if everything else _names(tables or [])
     cells = select([TABLES[name] for name in names], wanted)
     check_device(device)
@@ -95,7 +111,8 @@ def reproduce(
     elif dry_run:
         _estimate(cells, jobs, out, device=device, threads=threads, as_json=as_json)
     else:
-        _run(cells, jobs, device=device, threads=threads, as_json=as_json)
+        count = None if on == "ray" else jobs_at_once
+        _run(cells, jobs, out, count=count, device=device, threads=threads, as_json=as_json)
 
 
 def _names(tables: list[str]) -> list[str]:
@@ -128,39 +145,87 @@ def _whole_epochs(iterations: int | None) -> int | None:
 def _run(
     cells: Sequence[Cell],
     jobs: Sequence[Job],
+    out: Path,
     *,
+    count: int | None,
     device: str,
     threads: int | None,
     as_json: bool,
 ) -> None:
+    """Run jobs here, so many at once, or wherever Ray puts them."""
     from alfa.cli.progress import meter, show_training
-    from alfa.cli.start import set_up
+    from alfa.cli.stopping import stoppable
     from alfa.paper import reproduce as run_jobs
+    from alfa.paper import spread
 
-    places = {job.name: number for number, job in enumerate(jobs)}
-    try:
-        with meter("reproduce", quiet=as_json) as shown:
-            shows = {job.name: show_training(shown, job.name, passing=True) for job in jobs}
+    started: list[Job] = []
+    with stoppable(quiet=as_json) as wish:
+        try:
+            with meter("reproduce", quiet=as_json) as shown:
+                shows = {job.name: show_training(shown, job.name, passing=True) for job in jobs}
 
-            def before(job: Job) -> None:
-                set_up(job.experiment, device=device, threads=threads)
-                shown.update("models", places[job.name], len(jobs), unit="models")
+                def before(job: Job) -> None:
+                    if count == 1:
+                        _set_up(device, threads, job)
+                    started.append(job)
+                    shown.update("models", len(started) - 1, len(jobs), unit="models")
 
-            outcome = run_jobs(
-                jobs,
-                device=device,
-                before=before,
-                on_progress=lambda job, progress: shows[job.name](progress),
-            )
-    except KeyboardInterrupt:
-        typer.echo("alfa: stopped; the same command goes on from here.", err=True)
-        raise typer.Exit(130) from None
+                def on_progress(job: Job, progress: Progress) -> None:
+                    shows[job.name](progress)
+
+                if count == 1:
+                    outcome = run_jobs(
+                        jobs,
+                        device=device,
+                        before=before,
+                        should_stop=wish,
+                        on_progress=on_progress,
+                    )
+                else:
+                    outcome = spread(
+                        jobs,
+                        _workers(count, out, device=device, threads=threads),
+                        before=before,
+                        should_stop=wish,
+                        on_progress=on_progress,
+                    )
+        except KeyboardInterrupt:
+            wish.tell("the same command goes on from here")
+            raise typer.Exit(wish.code) from None
     _print_cells(cells, jobs, as_json=as_json)
     for name, sentence in outcome.failed.items():
         typer.echo(f"alfa: {name} failed: {sentence}", err=True)
     for name in outcome.busy:
         typer.echo(f"alfa: {name} is being run by another process.", err=True)
     raise typer.Exit(1 if outcome.failed else 0)
+
+
+def _workers(count: int | None, out: Path, *, device: str, threads: int | None) -> Workers:
+    from functools import partial
+
+    from alfa.ops import usable_cpus
+    from alfa.paper import LocalWorkers
+
+    if count is not None:
+        # Those that share a machine share its processors.
+        own = threads or max(1, usable_cpus() // count)
+        return LocalWorkers(count, device=device, before=partial(_set_up, device, own))
+    from alfa.paper._ray import RayWorkers
+
+    own = threads or 1
+    return RayWorkers(
+        device=device,
+        threads=own,
+        before=partial(_set_up, device, own),
+        out=out,
+        address=os.environ.get("RAY_ADDRESS", "auto"),
+    )
+
+
+def _set_up(device: str, threads: int | None, job: Job) -> None:
+    from alfa.cli.start import set_up
+
+    set_up(job.experiment, device=device, threads=threads)
 
 
 def _estimate(

@@ -14,6 +14,7 @@ from alfa.paper._estimate import Cost, estimate
 from alfa.paper._job import Job, plan_jobs
 from alfa.paper._reproduce import Outcome, reproduce
 from alfa.paper._select import select
+from alfa.paper._spread import LocalWorkers, Workers, spread
 from alfa.paper._state import Measured, State, look, measured
 from alfa.paper._table1 import TABLE_1, TABLE_C
 from alfa.paper._table2 import TABLE_2, TABLE_E
@@ -41,11 +42,13 @@ __all__ = [
     "FoundRun",
     "Job",
     "Line",
+    "LocalWorkers",
     "Measured",
     "Outcome",
     "Quoted",
     "State",
     "Table",
+    "Workers",
     "collect",
     "curves_of",
     "estimate",
@@ -56,4 +59,5 @@ __all__ = [
     "plan_jobs",
     "reproduce",
     "select",
+    "spread",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from alfa.config import Experiment
-from alfa.errors import AlfaError, BusyError, CheckpointError
+from alfa.errors import AlfaError, BusyError, CheckpointError, Stopped
 from alfa.paper._job import MARK, PRETRAINING, QUICK_PRETRAINING, Job
 from alfa.paper._state import State, has_trained, look, look_at_training, read_test
 from alfa.train import (
@@ -45,12 +45,20 @@ class Outcome:
     busy: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
+    def add(self, other: Outcome) -> None:
+        """Take in what became of further jobs."""
+        self.done += other.done
+        self.skipped += other.skipped
+        self.busy += other.busy
+        self.failed |= other.failed
+
 
 def reproduce(
     jobs: Sequence[Job],
     *,
     device: torch.device | str = "cpu",
     before: Callable[[Job], None] = lambda job: None,
+    should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
 ) -> Outcome:
     """Train and test what is not done yet, and go on past what fails.
@@ -62,16 +70,22 @@ def reproduce(
         jobs: what to run, in this order.
         device: where to compute.
         before: called before each job that has something to do.
+        should_stop: asked every now and then.
         on_progress: is told how far a job is.
+
+    Raises:
+        Stopped: `should_stop` said so; what was done is kept.
     """
     outcome = Outcome()
     for job in jobs:
+        if should_stop():
+            raise Stopped
         if all(look(job, cell)[0] == State.DONE for cell in job.cells):
             outcome.skipped.append(job.name)
             continue
         try:
             before(job)
-            is_new, failed = _run(job, device, partial(on_progress, job))
+            is_new, failed = _run(_How(job, device, should_stop, partial(on_progress, job)))
         except BusyError:
             outcome.busy.append(job.name)
         # A night's work does not end because one model cannot be trained.
@@ -85,18 +99,31 @@ def reproduce(
     return outcome
 
 
-def _run(
-    job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]
-) -> tuple[bool, dict[str, str]]:
+@dataclass(frozen=True)
+class _How:
+    """A job, and how it is to be run."""
+
+    job: Job
+    device: torch.device | str
+    should_stop: Callable[[], bool]
+    on_progress: Callable[[Progress], None]
+
+    def tell(self, progress: Progress) -> None:
+        self.on_progress(progress)
+        if self.should_stop():
+            raise Stopped
+
+
+def _run(how: _How) -> tuple[bool, dict[str, str]]:
     """Train the model and test it for every cell.
 
     Returns:
         Whether there was something to do, and the cells whose tests failed, with a sentence.
     """
-    run = Run(job.path)
+    job, run = how.job, Run(how.job.path)
     # One lock for all, so that nobody else does a part of it.
     with run.lock():
-        result, is_new = _trained(job, run, device, on_progress)
+        result, is_new = _trained(how, run)
         failed = {}
         # Datasets that are not at hand have the same generated one in their place.
         known: dict[tuple[str, int | None], dict[str, Any]] = {}
@@ -108,7 +135,7 @@ def _run(
                     is_new = True
                     where = job.judged_on(cell)
                     if where not in known:
-                        known[where] = _tested(job, where, result, device, on_progress)
+                        known[where] = _tested(how, where, result)
                     write_json(job.path / "tests" / f"{cell.judged_on}.json", known[where])
                 job.error_file(cell).unlink(missing_ok=True)
             # A dataset that is not there does not keep from testing on the others.
@@ -117,11 +144,9 @@ def _run(
     return is_new, failed
 
 
-def _trained(
-    job: Job, run: Run, device: torch.device | str, on_progress: Callable[[Progress], None]
-) -> tuple[dict[str, Any], bool]:
+def _trained(how: _How, run: Run) -> tuple[dict[str, Any], bool]:
     """The result of the training, and whether it had to be made."""
-    result = None
+    job, result = how.job, None
     if run.exists:
         state, told = look_at_training(job)
         if state == State.DIFFERS:
@@ -132,14 +157,15 @@ def _trained(
     job.error_file().unlink(missing_ok=True)
     write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
     try:
-        _pretrained(job, device, on_progress)
+        _pretrained(how)
         result = train(
             _no_shorter(job, run),
             job.path,
             resume=run.exists,
-            device=device,
+            device=how.device,
             lock=False,
-            on_progress=on_progress,
+            should_stop=how.should_stop,
+            on_progress=how.on_progress,
         )
     except BusyError:
         # Another job is making the backbone: nothing is wrong with this one.
@@ -150,22 +176,27 @@ def _trained(
     return result, True
 
 
-def _pretrained(
-    job: Job, device: torch.device | str, on_progress: Callable[[Progress], None]
-) -> None:
+def _pretrained(how: _How) -> None:
     """Train the backbone that the model begins with, unless another job has done so."""
-    folder = job.pretraining
+    job, folder = how.job, how.job.pretraining
     if folder is None:
         return
 
     def tell(done: int, total: int, epoch: Epoch | None) -> None:
         work = Work("pretraining", done, total, "batches")
-        on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
+        how.on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
 
     options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
     # One backbone serves all seeds.
     experiment = job.experiment.model_copy(update={"seed": 0})
-    pretrain(experiment, folder, options=options, device=device, on_progress=tell)
+    pretrain(
+        experiment,
+        folder,
+        options=options,
+        device=how.device,
+        should_stop=how.should_stop,
+        on_progress=tell,
+    )
 
 
 def _no_shorter(job: Job, run: Run) -> Experiment:
@@ -177,25 +208,18 @@ def _no_shorter(job: Job, run: Run) -> Experiment:
     return job.experiment.model_copy(update={"outer": outer})
 
 
-def _tested(
-    job: Job,
-    where: tuple[str, int | None],
-    result: dict[str, Any],
-    device: torch.device | str,
-    on_progress: Callable[[Progress], None],
-) -> dict[str, Any]:
+def _tested(how: _How, where: tuple[str, int | None], result: dict[str, Any]) -> dict[str, Any]:
     """What a test of the model on another dataset finds."""
-    dataset, size = where
-    count = result["num_iterations"]
+    job, (dataset, size), count = how.job, where, result["num_iterations"]
 
     def on_tasks(done: int, total: int) -> None:
-        on_progress(Progress(count, count, work=Work(f"testing on {dataset}", done, total)))
+        how.tell(Progress(count, count, work=Work(f"testing on {dataset}", done, total)))
 
     found, _ = judge(
         Run(job.path),
         changes=on_dataset(dataset, size=size, tasks=job.experiment.tasks.name),
         checkpoint="ensemble",
-        device=device,
+        device=how.device,
         on_tasks=on_tasks,
     )
     return {**found.as_dict(), "dataset": dataset, "num_iterations": count}

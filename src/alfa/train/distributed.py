@@ -275,7 +275,7 @@ def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
         The processes, and the device of this one.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+        leave_with_parent()
     if not is_one_of_many():
         yield ALONE, device
         return
@@ -325,8 +325,12 @@ def _round(store: Store, rank: int, count: int) -> str:
     return own
 
 
-def _leave_with(parent: int) -> None:
+def leave_with_parent() -> None:
     """Leave when whoever started this process is gone: nobody else would ever end it."""
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_WATCH)
     os._exit(1)

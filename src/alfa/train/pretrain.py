@@ -19,7 +19,7 @@ import alfa
 from alfa.build import build_model, build_tasks
 from alfa.config import Experiment, to_dict
 from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
-from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.models import Model
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.files import write_json
@@ -78,6 +78,7 @@ def pretrain(
     *,
     options: Pretraining = Pretraining(),  # noqa: B008 - frozen
     device: torch.device | str = "cpu",
+    should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int, int, Epoch | None], None] = lambda done, total, epoch: None,
 ) -> dict[str, Any]:
     """Train the model of an experiment to tell all training classes of its tasks apart.
@@ -89,6 +90,7 @@ def pretrain(
         path: a folder, for the weights and the state of the training.
         options: how it is trained.
         device: where to compute.
+        should_stop: asked after every batch.
         on_progress: is told the batches done, all of them, and what came of an epoch at its end.
 
     Returns:
@@ -98,6 +100,7 @@ def pretrain(
         ConfigError: the tasks have no images.
         CheckpointError: the folder holds another pretraining.
         DivergedError: the loss is not finite.
+        Stopped: `should_stop` said so; what was done is kept.
     """
     images = _Images(_sources(build_tasks(experiment)), options, experiment.seed)
     shape, num_classes = images.sources[0].shape, images.num_classes
@@ -105,7 +108,8 @@ def pretrain(
     if not isinstance(model, Model) or model.head_name is None:
         raise ConfigError(f"model.name is {experiment.model.name!r}, which has no last layer.")
     with Run(path).lock():
-        return _Pretrainer(experiment, model, images, path, options, device, on_progress).run()
+        trainer = _Pretrainer(experiment, model, images, path, options, device, should_stop)
+        return trainer.run(on_progress)
 
 
 def _sources(tasks: Tasks) -> Sequence[ImageSet]:
@@ -188,10 +192,10 @@ class _Pretrainer:
         path: Path,
         options: Pretraining,
         device: torch.device | str,
-        on_progress: Callable[[int, int, Epoch | None], None],
+        should_stop: Callable[[], bool],
     ) -> None:
         self.experiment, self.images, self.path = experiment, images, path
-        self.options, self.device, self.on_progress = options, device, on_progress
+        self.options, self.device, self.should_stop = options, device, should_stop
         self.model = model.to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
         self.epochs: list[Epoch] = []
@@ -199,7 +203,7 @@ class _Pretrainer:
         # Of the epoch at hand: batches that are done, and the sum of their losses.
         self.batch, self.losses = 0, 0.0
 
-    def run(self) -> dict[str, Any]:
+    def run(self, on_progress: Callable[[int, int, Epoch | None], None]) -> dict[str, Any]:
         state = self.path / STATE
         if state.is_file():
             checkpoint = Checkpoint.load(state, fingerprint=self._fingerprint())
@@ -213,12 +217,12 @@ class _Pretrainer:
                 f"{self.path} has weights, but not the state of their training; use another folder."
             )
         while len(self.epochs) < self.options.num_epochs:
-            epoch = self._epoch(len(self.epochs), state)
+            epoch = self._epoch(len(self.epochs), state, on_progress)
             self.epochs.append(epoch)
             self.batch, self.losses = 0, 0.0
             self._save(state)
             done = len(self.epochs) * self.images.num_batches
-            self.on_progress(done, self.options.num_epochs * self.images.num_batches, epoch)
+            on_progress(done, self.options.num_epochs * self.images.num_batches, epoch)
         save_backbone(self.model, self.path / WEIGHTS)
         result = {
             "weights": str(self.path / WEIGHTS),
@@ -235,7 +239,9 @@ class _Pretrainer:
         write_json(self.path / RESULT, result)
         return result
 
-    def _epoch(self, number: int, state: Path) -> Epoch:
+    def _epoch(
+        self, number: int, state: Path, on_progress: Callable[[int, int, Epoch | None], None]
+    ) -> Epoch:
         num_batches = self.images.num_batches
         total = self.options.num_epochs * num_batches
         saved = began = time.perf_counter()
@@ -259,7 +265,10 @@ class _Pretrainer:
             if now - saved > _SECONDS_PER_CHECKPOINT:
                 self._save(state)
                 saved = now
-            self.on_progress(done + 1, total, None)
+            on_progress(done + 1, total, None)
+            if self.should_stop():
+                self._save(state)
+                raise Stopped
         return Epoch(self.losses / num_batches, self._accuracy())
 
     @torch.no_grad()

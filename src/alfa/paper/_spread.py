@@ -1,0 +1,224 @@
+"""Several jobs at once: on processes of this machine, or wherever else workers are."""
+
+from __future__ import annotations
+
+import abc
+import multiprocessing
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+from alfa.errors import Stopped
+from alfa.paper._job import Job
+from alfa.paper._reproduce import Outcome, reproduce
+from alfa.paper._state import State, look
+from alfa.train import Progress
+from alfa.train.distributed import leave_with_parent
+
+Before = Callable[[Job], None]
+"""What a worker does before a job; it must be a function that can be imported."""
+
+# Seconds between two reports of a job, and for which news are waited for.
+_PAUSE, _PATIENCE = 0.2, 0.2
+# How often a job is begun again whose process has died.
+_MAX_RETRIES = 3
+
+
+class News(NamedTuple):
+    """Of a job: how far it is, what became of it, or that its process is gone."""
+
+    name: str
+    what: Progress | Outcome | None
+
+
+class Workers(abc.ABC):
+    """Those that run jobs, several at once."""
+
+    @abc.abstractmethod
+    def has_room(self) -> bool:
+        """Whether another job can be started now."""
+
+    @abc.abstractmethod
+    def start(self, job: Job) -> None:
+        """Start a job."""
+
+    @abc.abstractmethod
+    def hear(self) -> list[News]:
+        """What is new; waits a moment for it."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Let all of them keep what they have done, and leave."""
+
+
+def spread(
+    jobs: Sequence[Job],
+    workers: Workers,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    before: Callable[[Job], None] = lambda job: None,
+    on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
+) -> Outcome:
+    """Run what is not done yet, several at once, and go on past what fails.
+
+    A job whose process dies goes on from its last checkpoint.
+
+    Args:
+        jobs: what to run, begun in this order.
+        workers: that run them.
+        should_stop: asked every now and then.
+        before: called before each job that has something to do.
+        on_progress: is told how far a job is.
+
+    Raises:
+        Stopped: `should_stop` said so; what was done is kept.
+    """
+    outcome, deaths = Outcome(), Counter[str]()
+    waiting: deque[Job] = deque()
+    for job in jobs:
+        if all(look(job, cell)[0] == State.DONE for cell in job.cells):
+            outcome.skipped.append(job.name)
+        else:
+            waiting.append(job)
+    running: dict[str, Job] = {}
+    # What needs something that another job is making, until that one has ended.
+    held: list[Job] = []
+    try:
+        while waiting or running:
+            if should_stop():
+                raise Stopped
+            while waiting and workers.has_room():
+                job = waiting.popleft()
+                running[job.name] = job
+                before(job)
+                workers.start(job)
+            for name, what in workers.hear():
+                if isinstance(what, Progress):
+                    on_progress(running[name], what)
+                    continue
+                job = running.pop(name)
+                if what is None:
+                    deaths[name] += 1
+                    if deaths[name] > _MAX_RETRIES:
+                        outcome.failed[name] = f"its process has died {deaths[name]} times."
+                    else:
+                        waiting.append(job)
+                elif what.busy and (running or waiting):
+                    held.append(job)
+                    continue
+                else:
+                    outcome.add(what)
+                waiting.extend(held)
+                held.clear()
+    finally:
+        workers.stop()
+    return outcome
+
+
+class LocalWorkers(Workers):
+    """Processes of this machine, each of which runs one job after the other.
+
+    Args:
+        count: how many.
+        device: where they compute.
+        before: called before each job.
+    """
+
+    def __init__(self, count: int, *, device: str, before: Before) -> None:
+        self.count, self.device, self.before = count, device, before
+        self._context = multiprocessing.get_context("spawn")
+        self._processes: dict[Connection, BaseProcess] = {}
+        self._busy: dict[Connection, str] = {}
+
+    def has_room(self) -> bool:
+        return len(self._busy) < self.count
+
+    def start(self, job: Job) -> None:
+        free = [own for own in self._processes if own not in self._busy]
+        own = free[0] if free else self._new()
+        self._busy[own] = job.name
+        own.send(job)
+
+    def _new(self) -> Connection:
+        own, other = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(other, self.device, self.before))
+        process.start()
+        other.close()
+        self._processes[own] = process
+        return own
+
+    def hear(self) -> list[News]:
+        news: list[News] = []
+        for own in wait(list(self._processes), _PATIENCE):
+            assert isinstance(own, Connection)
+            try:
+                what: Progress | Outcome | None = own.recv()
+            except (EOFError, OSError):
+                self._processes.pop(own).join()
+                what = None
+            if own not in self._busy:
+                continue  # it has left with nothing to do
+            name = self._busy[own] if isinstance(what, Progress) else self._busy.pop(own)
+            news.append(News(name, what))
+        return news
+
+    def stop(self) -> None:
+        for own, process in self._processes.items():
+            if own in self._busy:
+                process.terminate()
+            own.close()
+        for process in self._processes.values():
+            process.join()
+        self._processes.clear()
+        self._busy.clear()
+
+
+def _serve(own: Connection, device: str, before: Before) -> None:
+    """Run the jobs that are sent, until there are no more."""
+    leave_with_parent()
+    asked: list[int] = []
+    # A terminal sends this one to all processes; the first one tells the others what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    try:
+        while True:
+            job = own.recv()
+            own.send(run_job(job, device, before, lambda: bool(asked), own.send))
+    except (EOFError, OSError, Stopped):
+        # Whoever sends them is done, or gone.
+        return
+
+
+def run_job(
+    job: Job,
+    device: str,
+    before: Before,
+    should_stop: Callable[[], bool],
+    tell: Callable[[Progress], None],
+) -> Outcome:
+    """Run one job as a worker.
+
+    Args:
+        job: the job.
+        device: where to compute.
+        before: called first.
+        should_stop: asked every now and then.
+        tell: is told, not too often, how far it is.
+    """
+    told = 0.0
+
+    def on_progress(job: Job, progress: Progress) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if progress.record is None and progress.message is None and now - told < _PAUSE:
+            return
+        told = now
+        tell(progress)
+
+    return reproduce(
+        [job], device=device, before=before, should_stop=should_stop, on_progress=on_progress
+    )

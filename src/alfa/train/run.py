@@ -12,6 +12,7 @@ result.json                 the test, when training is complete
 from __future__ import annotations
 
 import json
+import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,8 @@ from alfa.train.files import named_errors, read_json, write_atomic, write_json
 
 # What every result has had from the beginning.
 _RESULT_KEYS = {"test", "num_iterations", "num_meta_parameters", "seconds", "config"}
+# A file of ours that is not written to its end yet.
+_LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
 # How often, and after how many seconds, a lock is tried again.
 _TRIES, _PAUSE = 5, 0.1
 
@@ -136,6 +139,13 @@ class Run:
     def _content(self) -> Iterator[Path]:
         # A crash can leave a hidden temporary file, which is no reason to refuse the folder.
         return (path for path in self.path.iterdir() if not path.name.startswith("."))
+
+    def remove_leftovers(self) -> None:
+        """Remove what was being written when an earlier process was killed."""
+        for folder in (self.path, self.path / "checkpoints"):
+            for path in folder.glob(".*"):
+                if _LEFTOVER.fullmatch(path.name):
+                    path.unlink()
 
     def write_config(self, experiment: Experiment) -> None:
         write_atomic(self.config, tomli_w.dumps(to_dict(experiment)).encode())

@@ -145,6 +145,7 @@ class _Trainer:
             self.run.create(self.experiment)
             self.run.write_signature(self.tasks.signature())
             return self._checkpoint(self.step.optimizer)
+        self.run.remove_leftovers()
         checkpoint = self.run.load_last(self.experiment)
         if checkpoint is None:
             # Killed before the first checkpoint: the beginning is where it goes on from.

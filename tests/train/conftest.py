@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from alfa.config import Experiment, load_experiment
+from alfa.config import Experiment, load_experiment, to_dict
 from alfa.rules import RULES
+from alfa.train import Run, train
 
 TINY = (
     "outer.num_iterations=20",
@@ -56,3 +58,32 @@ def tensors() -> Callable[..., dict[str, bytes]]:
 def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after the test which rules it registered."""
     monkeypatch.setattr(RULES, "_parts", dict(RULES._parts))
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory):
+    """Runs that nothing interrupts, by experiment."""
+    done: dict[str, Path] = {}
+
+    def get(experiment) -> Path:
+        key = json.dumps(to_dict(experiment), sort_keys=True)
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("unbroken") / "run"
+            train(experiment, done[key])
+        return done[key]
+
+    return get
+
+
+@pytest.fixture
+def assert_same(tensors):
+    """Two runs left the same figures and the same states, to the bit."""
+
+    def check(path: Path, other: Path) -> None:
+        assert (path / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+        for key in ("test", "best_iteration", "val_loss", "num_iterations", "config"):
+            assert Run(path).read_result()[key] == Run(other).read_result()[key]
+        assert tensors(path, "last") == tensors(other, "last")
+        assert tensors(path, "best") == tensors(other, "best")
+
+    return check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,39 @@ def test_a_damaged_file_is_refused_in_one_sentence(saved: Path, damage) -> None:
     message = str(caught.value)
     assert f"the checkpoint {saved} is damaged or not one of alfa" in message
     assert "\n" not in message
+
+
+def test_every_changed_byte_is_noticed(saved: Path) -> None:
+    whole = saved.read_bytes()
+    rng = random.Random(0)
+    for place in [*range(16), *(rng.randrange(len(whole)) for _ in range(300))]:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << rng.randrange(8)
+        saved.write_bytes(changed)
+        try:
+            found = Checkpoint.load(saved, fingerprint="f")
+        except CheckpointError:
+            continue
+        # What is left are spaces that fill up the header.
+        saved.write_bytes(whole)
+        expected = Checkpoint.load(saved, fingerprint="f")
+        assert found.progress == expected.progress
+        assert all(found.tensors[k].equal(v) for k, v in expected.tensors.items())
+
+
+def test_the_first_format_had_no_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    metadata = {"format": "1", "fingerprint": "f", "progress": "{}"}
+    save_file({"learner.weight": torch.ones(2)}, path, metadata=metadata)
+    assert Checkpoint.load(path, fingerprint="f").tensors["learner.weight"].tolist() == [1, 1]
+
+
+def test_the_file_before_is_kept_under_another_name(saved: Path) -> None:
+    before, other = saved.read_bytes(), saved.with_name("previous.safetensors")
+    module, _ = _trained_pair(seed=1)
+    Checkpoint.of(module, None, fingerprint="f", progress={}).save(saved, previous=other)
+    assert other.read_bytes() == before
+    assert Checkpoint.load(saved, fingerprint="f").progress == {}
 
 
 def test_safetensors_of_another_program_are_refused(tmp_path: Path) -> None:

@@ -35,35 +35,6 @@ def _stop_at(iteration: int):
     return on_progress
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory):
-    """Runs that nothing interrupts, by experiment."""
-    done: dict[str, Path] = {}
-
-    def get(experiment) -> Path:
-        key = json.dumps(to_dict(experiment), sort_keys=True)
-        if key not in done:
-            done[key] = tmp_path_factory.mktemp("unbroken") / "run"
-            train(experiment, done[key])
-        return done[key]
-
-    return get
-
-
-@pytest.fixture
-def assert_same(tensors):
-    """Two runs left the same figures and the same states, to the bit."""
-
-    def check(path: Path, other: Path) -> None:
-        assert (path / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-        for key in ("test", "best_iteration", "val_loss", "num_iterations", "config"):
-            assert Run(path).read_result()[key] == Run(other).read_result()[key]
-        assert tensors(path, "last") == tensors(other, "last")
-        assert tensors(path, "best") == tensors(other, "best")
-
-    return check
-
-
 @pytest.mark.parametrize("base", ["sinusoid-maml", "sinusoid-alfa"])
 def test_two_runs_are_identical(tiny, unbroken, tmp_path, assert_same, base: str) -> None:
     train(tiny(base=base), tmp_path / "run")

@@ -220,6 +220,7 @@ class Run:
                 continue
             try:
                 found = self.load_checkpoint(name, experiment)
+                _check_progress(found, self.checkpoint(name))
             except DamagedError as error:
                 damaged = damaged or error
                 continue
@@ -277,3 +278,24 @@ class Run:
             f"{self.result} is damaged; remove it and go on with `alfa train --resume "
             f"{self.path}`, which writes it again."
         )
+
+
+def _check_progress(checkpoint: Checkpoint, path: Path) -> None:
+    """Make sure that a checkpoint says how far the training is.
+
+    Raises:
+        DamagedError: it does not.
+    """
+    try:
+        progress = checkpoint.progress
+        Best.from_progress(progress)
+        is_known = all(
+            isinstance(progress.get(key, 0), int) for key in ("iteration", "validated", "skipped")
+        )
+        if not is_known or "iteration" not in progress:
+            raise ValueError("iteration")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(
+            f"the checkpoint {path} is damaged: it does not say how far the training is "
+            f"({error}); remove it, and train again or copy it anew."
+        ) from None

@@ -21,6 +21,7 @@ from alfa.data import SPLITS
 from alfa.errors import (
     CheckpointError,
     ConfigError,
+    DamagedError,
     DivergedError,
     LostError,
     Stopped,
@@ -167,7 +168,8 @@ class _Trainer:
             # A result of the shorter training would pass for that of the longer one.
             self.run.set_result_aside()
         self.run.keep_members(Best.from_progress(checkpoint.progress).iterations)
-        self.run.rewind_metrics(iteration)
+        # What is to be validated again is also written again.
+        self.run.rewind_metrics(checkpoint.progress.get("validated", iteration))
         self.run.write_config(self.experiment)
         return checkpoint
 
@@ -197,18 +199,24 @@ class _Trainer:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a state."""
-        checkpoint.restore(self.learner, self.step.optimizer)
         progress = checkpoint.progress
-        self.iteration = progress["iteration"]
-        # Older checkpoints were made after the validation, and have no plan.
-        self.validated = progress.get("validated", self.iteration)
-        self.best = Best.from_progress(progress)
-        self.seconds = progress["seconds"]
-        self.skipped = progress.get("skipped", 0)
-        self.window = progress.get("window", [])
-        if (plan := progress.get("memory")) is not None:
-            self.step.memory = MemoryPlan(**plan)
-            self.step.memory_budget = progress["memory_budget"]
+        try:
+            checkpoint.restore(self.learner, self.step.optimizer)
+            self.iteration = progress["iteration"]
+            # Older checkpoints were made after the validation, and have no plan.
+            self.validated = progress.get("validated", self.iteration)
+            self.best = Best.from_progress(progress)
+            self.seconds = progress["seconds"]
+            self.skipped = progress.get("skipped", 0)
+            self.window = progress.get("window", [])
+            if (plan := progress.get("memory")) is not None:
+                self.step.memory = MemoryPlan(**plan)
+                self.step.memory_budget = progress["memory_budget"]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DamagedError(
+                f"the last checkpoint of {self.run.path} is damaged: what it holds is not the "
+                f"state of this run ({error!r}); train again in another folder."
+            ) from None
 
     def load_weights(self) -> None:
         """Begin with the backbone that the experiment names, if it names one."""

@@ -1,0 +1,249 @@
+"""What can go wrong around a run: each is survived or said in a sentence, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alfa.config import Experiment, parse_experiment
+from alfa.data import SOURCES, prepare
+from alfa.errors import AlfaWarning, CheckpointError, DamagedError, DataError, Stopped
+from alfa.train import Checkpoint, Progress, Run, train
+
+
+def _interrupted(experiment: Experiment, path: Path, iteration: int) -> None:
+    def on_progress(progress: Progress) -> None:
+        if progress.iteration == iteration and progress.work is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, path, on_progress=on_progress)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-50] ^= 8
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_cut, _spoil, Path.unlink])
+@pytest.mark.parametrize("iteration", [4, 5, 12])
+def test_the_state_before_a_damaged_one_is_used(
+    tiny, unbroken, assert_same, tmp_path, damage: Callable[[Path], None], iteration: int
+) -> None:
+    experiment, path = tiny("engine.checkpoint_every=1"), tmp_path / "run"
+    _interrupted(experiment, path, iteration)
+    newest = Run(path).checkpoint("last")
+    damage(newest)
+    if damage is Path.unlink:
+        # A crash between two renamings leaves only the one before.
+        train(experiment, path, resume=True)
+    else:
+        # A validation keeps the state of its iteration once more.
+        before = 5 if iteration == 5 else iteration - 1
+        told = rf"{newest} is damaged; the one before it is used, of iteration {before}\."
+        with pytest.warns(AlfaWarning, match=told):
+            train(experiment, path, resume=True)
+    assert_same(path, unbroken(experiment))
+
+
+def test_where_no_state_is_whole_the_newest_is_named(tiny, tmp_path) -> None:
+    experiment, path = tiny("engine.checkpoint_every=1"), tmp_path / "run"
+    _interrupted(experiment, path, 7)
+    for name in ("last", "previous"):
+        _spoil(Run(path).checkpoint(name))
+    with pytest.raises(DamagedError, match=r"last\.safetensors is damaged.*its checksum"):
+        train(experiment, path, resume=True)
+
+
+@pytest.mark.parametrize("number", [2, 5, 9, 16, 25])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
+def test_a_disk_that_is_full_loses_nothing(
+    tiny, unbroken, assert_same, tmp_path, monkeypatch, number: int, code: int
+) -> None:
+    experiment, path = tiny("engine.checkpoint_every=2"), tmp_path / "run"
+    count, replace = 0, os.replace
+
+    def full(*files: str) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            raise OSError(code, os.strerror(code))
+        replace(*files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match=os.strerror(code)) as caught:
+            train(experiment, path)
+    assert str(path) in caught.value.filename
+    train(experiment, path, resume=True)
+    assert_same(path, unbroken(experiment))
+
+
+def test_metrics_that_a_full_disk_has_cut_off_are_written_again(
+    tiny, unbroken, assert_same, tmp_path
+) -> None:
+    path = tmp_path / "run"
+    _interrupted(tiny(), path, 10)
+    content = Run(path).metrics.read_text()
+    Run(path).metrics.write_text(content + content[: len(content) // 3])
+    train(tiny(), path, resume=True)
+    assert_same(path, unbroken(tiny()))
+
+
+def test_what_a_killed_process_was_writing_is_removed(tiny, tmp_path) -> None:
+    path = tmp_path / "run"
+    _interrupted(tiny(), path, 10)
+    left = [path / ".result.json.abcd1234", path / "checkpoints" / ".last.safetensors.x_y2z3a4"]
+    own = path / ".notes"
+    for file in (*left, own):
+        file.write_text("half of it")
+    train(tiny(), path, resume=True)
+    assert not any(file.exists() for file in left)
+    assert own.exists()
+
+
+def test_a_clock_that_is_set_back_changes_nothing(
+    tiny, unbroken, assert_same, tmp_path, monkeypatch
+) -> None:
+    experiment = tiny("engine.checkpoint_seconds=1e-9")
+    with monkeypatch.context() as patch:
+        rng = random.Random(0)
+        patch.setattr(time, "time", lambda: rng.uniform(-1e9, 4e9))
+        train(experiment, tmp_path / "run")
+    assert_same(tmp_path / "run", unbroken(experiment))
+    result = Run(tmp_path / "run").read_result()
+    assert result is not None
+    assert 0 < result["seconds"] < 600
+
+
+@pytest.mark.parametrize("asked", [1, 4, 6, 12])
+def test_a_run_that_is_asked_to_stop_keeps_everything(
+    tiny, unbroken, assert_same, tmp_path, asked: int
+) -> None:
+    experiment, path, heard = tiny(), tmp_path / "run", []
+
+    def should_stop() -> bool:
+        heard.append(True)
+        return len(heard) >= asked
+
+    with pytest.raises(Stopped):
+        train(experiment, path, should_stop=should_stop)
+    kept = Run(path).load_last(experiment)
+    assert kept is not None
+    # Of the questions, some are asked in a validation.
+    assert kept.progress["iteration"] == {1: 1, 4: 4, 6: 5, 12: 9}[asked]
+    train(experiment, path, resume=True)
+    assert_same(path, unbroken(experiment))
+
+
+@pytest.fixture
+def pets(tmp_path, monkeypatch) -> Callable[..., Path]:
+    """Prepares a small dataset, and returns the file of its images."""
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
+
+    def make(seed: int = 0) -> Path:
+        rng = np.random.default_rng(seed)
+        for split in ("train", "val", "test"):
+            for number in range(4):
+                for image in range(6):
+                    file = tmp_path / "raw" / split / f"{split}-{number}" / f"{image}.png"
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    pixels = rng.integers(0, 255, (16, 16, 3), np.uint8)
+                    Image.fromarray(pixels).save(file)
+        source = SOURCES.get("folder")()
+        raw, root = tmp_path / "raw", tmp_path / "data"
+        store = prepare(source, raw, root=root, name="pets", size=16, workers=1, force=True)
+        return store.path / "images.npy"
+
+    return make
+
+
+PETS = {
+    "tasks": {"name": "images", "dataset": "pets", "way": 2, "shot": 1, "num_query": 1},
+    "model": {"name": "conv4", "filters": 2},
+    "inner": {"num_steps": 1},
+    "outer": {"num_iterations": 6, "num_tasks": 1, "validate_every": 3, "num_val_tasks": 2},
+    "test": {"num_tasks": 2, "ensemble": 1},
+}
+
+
+def _truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _overwrite(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(200)
+        opened.write(b"\0" * 1000)
+    os.utime(file, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [_truncate, _overwrite])
+def test_a_store_that_is_changed_under_a_run_stops_it(pets, tmp_path, change) -> None:
+    file, path, experiment = pets(), tmp_path / "run", parse_experiment(PETS)
+    train(experiment, tmp_path / "unbroken")
+
+    def on_progress(progress: Progress) -> None:
+        if progress.iteration == 4:
+            change(file)
+
+    with pytest.raises(DataError, match=r"images\.npy was changed while it was being read"):
+        train(experiment, path, on_progress=on_progress)
+
+    pets()
+    train(experiment, path, resume=True)
+    same = [Run(p).read_result() or {} for p in (path, tmp_path / "unbroken")]
+    assert same[0]["test"] == same[1]["test"]
+
+
+def test_a_store_that_is_prepared_anew_leaves_a_run_with_the_old_one(pets, tmp_path) -> None:
+    pets()
+    experiment = parse_experiment(PETS)
+    train(experiment, tmp_path / "unbroken")
+
+    def on_progress(progress: Progress) -> None:
+        if progress.iteration == 2:
+            pets(seed=1)
+
+    train(experiment, tmp_path / "run", on_progress=on_progress)
+    same = [Run(tmp_path / name).read_result() or {} for name in ("run", "unbroken")]
+    assert same[0]["test"] == same[1]["test"]
+
+
+def test_other_data_than_a_run_has_begun_with_is_refused(pets, tmp_path) -> None:
+    pets()
+    _interrupted(parse_experiment(PETS), tmp_path / "run", 4)
+    pets(seed=1)
+    with pytest.raises(CheckpointError, match="is not what it has been trained on"):
+        train(parse_experiment(PETS), tmp_path / "run", resume=True)
+    # The same images again are the same data.
+    pets(seed=0)
+    train(parse_experiment(PETS), tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_with_a_foreign_state_is_refused(tiny, tmp_path) -> None:
+    experiment, path = tiny(), tmp_path / "run"
+    _interrupted(experiment, path, 10)
+    kept = Run(path).load_checkpoint("last", experiment)
+    Run(path).checkpoint("previous").unlink()
+    for progress in ({}, {"iteration": "ten"}, {**kept.progress, "best": [1]}, []):
+        Checkpoint(kept.tensors, kept.fingerprint, progress).save(Run(path).checkpoint("last"))
+        with pytest.raises(DamagedError, match="damaged"):
+            train(experiment, path, resume=True)
+    fewer = dict(list(kept.tensors.items())[1:])
+    Checkpoint(fewer, kept.fingerprint, kept.progress).save(Run(path).checkpoint("last"))
+    with pytest.raises(DamagedError, match="damaged"):
+        train(experiment, path, resume=True)

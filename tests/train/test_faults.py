@@ -243,7 +243,8 @@ def test_a_checkpoint_with_a_foreign_state_is_refused(tiny, tmp_path) -> None:
         Checkpoint(kept.tensors, kept.fingerprint, progress).save(Run(path).checkpoint("last"))
         with pytest.raises(DamagedError, match="damaged"):
             train(experiment, path, resume=True)
-    fewer = dict(list(kept.tensors.items())[1:])
-    Checkpoint(fewer, kept.fingerprint, kept.progress).save(Run(path).checkpoint("last"))
-    with pytest.raises(DamagedError, match="damaged"):
-        train(experiment, path, resume=True)
+    for key in kept.tensors:
+        fewer = {k: v for k, v in kept.tensors.items() if k != key}
+        Checkpoint(fewer, kept.fingerprint, kept.progress).save(Run(path).checkpoint("last"))
+        with pytest.raises(DamagedError, match="damaged"):
+            train(experiment, path, resume=True)

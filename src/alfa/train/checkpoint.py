@@ -133,6 +133,7 @@ class Checkpoint:
                 if kind == "optimizer":
                     index, name = rest.split(".")
                     content["state"].setdefault(int(index), {})[name] = tensor
+            _check_state(optimizer, content["state"])
             optimizer.load_state_dict(content)
 
 
@@ -144,6 +145,17 @@ def _unshared(learner: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             state[key] = tensor.detach()
     return state
+
+
+def _check_state(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Tensor]]) -> None:
+    """Make sure that an optimizer can use a state; it would find out in its next step only."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, own in state.items():
+        if own.keys() != state[min(state)].keys():
+            raise ValueError(f"the optimizer's state {index} has not the parts of the others")
+        for name, tensor in own.items():
+            if tensor.ndim and tensor.shape != parameters[index].shape:
+                raise ValueError(f"the optimizer's {name} of {index} has another shape")
 
 
 def _header(content: bytes) -> dict[str, Any]:

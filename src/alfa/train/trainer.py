@@ -212,7 +212,7 @@ class _Trainer:
             if (plan := progress.get("memory")) is not None:
                 self.step.memory = MemoryPlan(**plan)
                 self.step.memory_budget = progress["memory_budget"]
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DamagedError(
                 f"the last checkpoint of {self.run.path} is damaged: what it holds is not the "
                 f"state of this run ({error!r}); train again in another folder."

@@ -9,7 +9,11 @@ def test_json_says_how_memory_was_used(alfa, tmp_path, settings) -> None:
     command = ["train", "sinusoid-maml", "--out", tmp_path / "run", *settings, "--json"]
     answer = alfa(*command, "--set", "engine.tasks_at_once=2")
     assert answer.code == 0
-    assert json.loads(answer.out)["engine"] == {"memory": "store", "tasks_at_once": 2}
+    assert json.loads(answer.out)["engine"] == {
+        "memory": "store",
+        "tasks_at_once": 2,
+        "processes": 1,
+    }
 
 
 def test_plain_lines_say_which_part_was_chosen(alfa, tmp_path, settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import multiprocessing
 import signal
 import time
@@ -170,8 +171,14 @@ class LocalWorkers(Workers):
         for own, process in self._processes.items():
             if own in self._busy:
                 process.terminate()
-            own.close()
-        for process in self._processes.values():
+            else:
+                own.close()
+        for own, process in self._processes.items():
+            if own in self._busy:
+                # It goes on telling how far it is, until it has kept everything.
+                with contextlib.suppress(EOFError, OSError):
+                    while True:
+                        own.recv()
             process.join()
         self._processes.clear()
         self._busy.clear()

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,8 @@ class Store:
             raise DataError(
                 f"the prepared dataset {path} cannot be read: {error.strerror or error}."
             ) from None
-        except (ValueError, EOFError) as error:
+        # Of a damaged header, numpy also says what Python thinks of it.
+        except (ValueError, EOFError, SyntaxError, TokenError, RecursionError) as error:
             raise DataError(
                 f"the prepared dataset {path} cannot be used ({error}); {_ADVICE}."
             ) from None

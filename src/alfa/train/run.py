@@ -242,14 +242,12 @@ class Run:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The records so far; a last line cut off by a crash does not count."""
-        records = []
-        for line in self.metrics.read_text().splitlines() if self.metrics.is_file() else ():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        return records
+        """The records so far; a line that a crash has cut off or damaged does not count."""
+        try:
+            lines = self.metrics.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        return [record for line in lines if (record := _record(line)) is not None]
 
     def rewind_metrics(self, iteration: int) -> None:
         """Forget the records after an iteration, which will be written again."""
@@ -278,6 +276,16 @@ class Run:
             f"{self.result} is damaged; remove it and go on with `alfa train --resume "
             f"{self.path}`, which writes it again."
         )
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line of the metrics; None if it is none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_one = isinstance(record, dict) and isinstance(record.get("iteration"), int)
+    return record if is_one else None
 
 
 def _check_progress(checkpoint: Checkpoint, path: Path) -> None:

@@ -1,0 +1,402 @@
+"""Files that others may hand you, changed at random: each must be used or refused in a sentence.
+
+    python benchmarks/fuzz.py run [COUNT]   all kinds, COUNT inputs each, 2,000 by default
+    python benchmarks/fuzz.py report        writes docs/results/fuzzing.md
+
+An input fails if a command ends in anything but success or one clear sentence, takes longer than
+20 seconds, takes the process down, or leaves a file outside of the folder it was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+from _common import table, write_part
+from PIL import Image
+
+from alfa.cli.main import main
+from alfa.config import builtin_experiments
+from alfa.train.files import write_atomic
+
+RESULTS = Path("docs/results/fuzzing.json")
+PAGE = Path("docs/results/fuzzing.md")
+LONGEST = 20.0
+# What tends to be taken for something else.
+WORDS = (
+    *("0", "-1", "1", "99999999999999999999", "1e999", "nan", "inf", "true", "null", "none", '""'),
+    *("[]", "{}", "[[[[[[", "../../x", "/etc/passwd", "\\", "\x00", "\n", '"', "'", "=", "#", ","),
+    *("%s%n", "\u202e", "\U0001f4a9", "a" * 5000, "-", ".", "~", "*", "con", "\ud7ff", "1_0"),
+)
+
+INTRO = """\
+# Files changed at random
+
+What `benchmarks/fuzz.py run` does: files of every kind that somebody else may hand you are changed
+at random (bits, bytes, pieces cut out, doubled or put elsewhere, ends cut off, and words that tend
+to be taken for something else) and given to the command that reads them. A command must succeed,
+or end in one sentence; no traceback, no hang, no crash, no file outside of its folder.
+"""
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """A file with one to six changes."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 6)):
+        size = len(changed)
+        place = rng.randrange(size + 1)
+        piece = changed[place : place + rng.randint(1, 1 + size // 8)]
+        kind = rng.randrange(8)
+        if kind == 0 and place < size:
+            changed[place] ^= 1 << rng.randrange(8)
+        elif kind == 1 and place < size:
+            changed[place] = rng.randrange(256)
+        elif kind == 2:
+            del changed[place : place + len(piece)]
+        elif kind == 3:
+            changed[place:place] = piece
+        elif kind == 4:
+            other = rng.randrange(size + 1)
+            changed[other : other + len(piece)] = piece
+        elif kind == 5 and rng.random() < 0.3:
+            del changed[place:]
+        elif kind == 6:
+            changed[place:place] = rng.choice(WORDS).encode("utf-8", "surrogatepass")
+        else:
+            _replace_token(changed, rng)
+    return bytes(changed)
+
+
+def _replace_token(changed: bytearray, rng: random.Random) -> None:
+    """Put a word in the place of another one."""
+    separators = set(b" \n\t,:=[]{}\"'")
+    places = [i for i, byte in enumerate(changed[:20_000]) if byte in separators]
+    if len(places) < 2:
+        return
+    number = rng.randrange(len(places) - 1)
+    word = rng.choice(WORDS).encode("utf-8", "surrogatepass")
+    changed[places[number] + 1 : places[number + 1]] = word
+
+
+class Kind:
+    """One kind of input: whole files to change, and the command that reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.make()
+
+    def make(self) -> None:
+        """Make what is changed."""
+
+    def once(self, rng: random.Random) -> list[str]:
+        """Change something, and say the command that reads it."""
+        raise NotImplementedError
+
+
+class Configs(Kind):
+    """Experiments."""
+
+    def make(self) -> None:
+        from importlib import resources
+
+        folder = resources.files("alfa") / "experiments"
+        self.whole = [(folder / f"{name}.toml").read_bytes() for name in builtin_experiments()]
+
+    def once(self, rng: random.Random) -> list[str]:
+        path = self.folder / "experiment.toml"
+        path.write_bytes(mutated(rng.choice(self.whole), rng))
+        # Whatever it says, there is no run to go on with, so that nothing is trained.
+        blocked = self.folder / "used"
+        blocked.mkdir(exist_ok=True)
+        (blocked / "config.toml").touch()
+        return ["train", str(path), "--out", str(blocked)]
+
+
+class RunFolders(Kind):
+    """Run folders: configuration, metrics, result and what a model knows of its tasks."""
+
+    names: tuple[str, ...] = ("config.toml", "metrics.jsonl", "result.json", "signature.json")
+
+    def make(self) -> None:
+        self.run = self.folder / "run"
+        small = ("outer.num_iterations=4", "outer.validate_every=2", "outer.num_val_tasks=2")
+        small += ("test.num_tasks=2", "test.ensemble=2", "model.hidden=[4]", "tasks.num_query=3")
+        words = [word for setting in small for word in ("--set", setting)]
+        called(["train", "sinusoid-alfa", "--out", str(self.run), *words])
+        self.files = [file for name in self.names for file in self.run.glob(name)]
+        self.whole = {file: file.read_bytes() for file in self.files}
+
+    def once(self, rng: random.Random) -> list[str]:
+        for file, content in self.whole.items():
+            file.write_bytes(content)
+        file = rng.choice(self.files)
+        file.write_bytes(mutated(self.whole[file], rng))
+        commands = [
+            ["evaluate", str(self.run), "--num-tasks", "2"],
+            ["evaluate", str(self.run), "--num-tasks", "2", "--checkpoint", "ensemble"],
+            ["report", str(self.run), "--out", str(self.folder / "report.html")],
+            ["compare", str(self.run), str(self.run), "--num-tasks", "2"],
+            ["train", "--resume", str(self.run), "--set", "outer.num_iterations=4"],
+        ]
+        return rng.choice(commands)
+
+
+class Checkpoints(RunFolders):
+    """Checkpoints."""
+
+    names = ("checkpoints/*.safetensors",)
+
+
+class SplitFiles(Kind):
+    """Split files of a folder of images."""
+
+    def make(self) -> None:
+        rng = np.random.default_rng(0)
+        for name in "abcdef":
+            for number in range(2):
+                file = self.folder / "raw" / name / f"{number}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(file)
+        splits = {"train": ["a", "b"], "val": ["c", "d"], "test": ["e", "f"]}
+        rows = [f"{name},{split}" for split, names in splits.items() for name in names]
+        self.whole = {
+            "json": json.dumps(splits, indent=1).encode(),
+            "csv": "\n".join(["class,split", *rows]).encode(),
+        }
+
+    def once(self, rng: random.Random) -> list[str]:
+        ending = rng.choice(list(self.whole))
+        file = self.folder / f"splits.{ending}"
+        file.write_bytes(mutated(self.whole[ending], rng))
+        raw, setting = str(self.folder / "raw"), f"split_file={file}"
+        words = ["data", "prepare", "folder", raw, "--set", "split=file", "--set", setting]
+        return [*words, "--name", "fuzzed", "--size", "8", "--force", "--workers", "1"]
+
+
+class Images(SplitFiles):
+    """Images of a folder."""
+
+    def make(self) -> None:
+        super().make()
+        file = self.folder / "splits.json"
+        file.write_bytes(self.whole["json"])
+        pixels = np.random.default_rng(0).integers(0, 255, (24, 20, 3), np.uint8)
+        self.images: list[bytes] = []
+        for form, mode in (
+            *(("PNG", "RGB"), ("PNG", "P"), ("PNG", "LA"), ("JPEG", "RGB"), ("JPEG", "CMYK")),
+            *(("GIF", "P"), ("BMP", "RGB"), ("WEBP", "RGB"), ("TIFF", "RGB"), ("PPM", "RGB")),
+        ):
+            kept = io.BytesIO()
+            Image.fromarray(pixels).convert(mode).save(kept, form)
+            self.images.append(kept.getvalue())
+
+    def once(self, rng: random.Random) -> list[str]:
+        file = self.folder / "raw" / "a" / "0.png"
+        file.write_bytes(mutated(rng.choice(self.images), rng))
+        raw, setting = str(self.folder / "raw"), f"split_file={self.folder / 'splits.json'}"
+        words = ["data", "prepare", "folder", raw, "--set", "split=file", "--set", setting]
+        words += ["--on-problem", rng.choice(["stop", "skip"])]
+        return [*words, "--name", "fuzzed", "--size", "8", "--force", "--workers", "1"]
+
+
+class Archives(SplitFiles):
+    """Archives of a folder of images."""
+
+    def make(self) -> None:
+        super().make()
+        raw = self.folder / "raw"
+        self.archives: dict[str, bytes] = {}
+        for ending, mode in (("tar", "w"), ("tar.gz", "w:gz"), ("tar.xz", "w:xz")):
+            kept = io.BytesIO()
+            with tarfile.open(fileobj=kept, mode=mode) as tar:  # type: ignore[call-overload]
+                tar.add(raw, "pets")
+            self.archives[ending] = kept.getvalue()
+        kept = io.BytesIO()
+        with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as file:
+            for path in raw.rglob("*.png"):
+                file.write(path, f"pets/{path.relative_to(raw)}")
+        self.archives["zip"] = kept.getvalue()
+
+    def once(self, rng: random.Random) -> list[str]:
+        ending = rng.choice(list(self.archives))
+        place = self.folder / "archives"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        file = place / f"pets.{ending}"
+        file.write_bytes(mutated(self.archives[ending], rng))
+        words = ["data", "prepare", "folder", str(file), "--set", "split=ratio"]
+        return [*words, "--name", "fuzzed", "--size", "8", "--force", "--workers", "1"]
+
+
+class Stores(SplitFiles):
+    """Prepared datasets."""
+
+    def make(self) -> None:
+        super().make()
+        file = self.folder / "splits.json"
+        file.write_bytes(self.whole["json"])
+        words = ["data", "prepare", "folder", str(self.folder / "raw"), "--set", "split=file"]
+        words += ["--set", f"split_file={file}", "--name", "fuzzed", "--size", "8"]
+        called([*words, "--workers", "1"])
+        files = [f for f in Path(os.environ["ALFA_DATA"]).rglob("*") if f.is_file()]
+        self.stored = {f: f.read_bytes() for f in files if f.suffix in (".json", ".npy", ".txt")}
+
+    def once(self, rng: random.Random) -> list[str]:
+        for file, content in self.stored.items():
+            file.write_bytes(content)
+        file = rng.choice(list(self.stored))
+        file.write_bytes(mutated(self.stored[file], rng))
+        picture = str(self.folder / "episode.png")
+        return rng.choice(
+            [
+                ["data", "list"],
+                ["data", "verify", "fuzzed"],
+                ["data", "show", "fuzzed", "--way", "2", "--shot", "1", "--out", picture],
+            ]
+        )
+
+
+KINDS: tuple[type[Kind], ...] = (
+    *(Configs, RunFolders, Checkpoints, SplitFiles, Archives, Images, Stores),
+)
+
+
+class _TooLongError(BaseException):
+    """A command has not come to its end."""
+
+
+def called(words: list[str]) -> tuple[int, str, str]:
+    """Run a command here; its code, and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+
+    def too_long(number: int, frame: FrameType | None) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    code: object = None
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main(words)
+    except SystemExit as left:
+        code = left.code
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return int(str(code or 0)), out.getvalue(), err.getvalue()
+
+
+def fault_of(words: list[str]) -> str | None:
+    """What is wrong with how a command has ended, if anything."""
+    try:
+        code, _, told = called(words)
+    except _TooLongError:
+        return f"took longer than {LONGEST:.0f} seconds"
+    except BaseException:
+        return traceback.format_exc()
+    if "Traceback" in told:
+        return told
+    if code == 0 or (code == 1 and words[:2] == ["data", "verify"]):
+        return None
+    if code != 2:
+        return f"ended with {code}: {told}"
+    sentences = [line for line in told.splitlines() if line.startswith("alfa: ")]
+    return None if sentences else f"said nothing clear: {told!r}"
+
+
+def tried(kind: type[Kind], seeds: range) -> Iterator[tuple[int, str | None]]:
+    """What is wrong with each of some inputs."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        outer = Path(name)
+        folder = outer / "inside" / "work"
+        folder.mkdir(parents=True)
+        os.environ["ALFA_DATA"] = str(folder / "data")
+        os.chdir(folder)
+        made = kind(folder)
+        for seed in seeds:
+            fault = fault_of(made.once(random.Random(f"{kind.__name__} {seed}")))
+            outside = {p.name for p in outer.iterdir()} | {p.name for p in folder.parent.iterdir()}
+            if fault is None and outside != {"inside", "work"}:
+                fault = f"left {sorted(outside - {'inside', 'work'})} outside"
+            yield seed, fault
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Do something in a process of its own; returns how that has ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+def run(count: int = 2000) -> None:
+    found: dict[str, dict[str, object]] = {}
+    for kind in KINDS:
+        began, faults = time.perf_counter(), 0
+        for first in range(0, count, 250):
+            seeds = range(first, min(first + 250, count))
+            with tempfile.NamedTemporaryFile("r+") as told:
+
+                def work(
+                    kind: type[Kind] = kind, seeds: range = seeds, to: str = told.name
+                ) -> None:
+                    with open(to, "w") as file:
+                        for seed, fault in tried(kind, seeds):
+                            print(json.dumps([seed, fault]), file=file, flush=True)
+
+                status = in_child(work)
+                lines = [json.loads(line) for line in told.read().splitlines()]
+            for seed, fault in lines:
+                if fault is not None:
+                    faults += 1
+                    print(f"{kind.__name__} {seed}: {fault}", flush=True)
+            if status != 0 or len(lines) != len(seeds):
+                faults += 1
+                print(f"{kind.__name__}: its process has died after {len(lines)} of {seeds}")
+        seconds = time.perf_counter() - began
+        doc = (kind.__doc__ or "").strip().rstrip(".").lower()
+        found[kind.__name__] = {"what": doc, "inputs": count, "faults": faults}
+        print(f"{kind.__name__}: {count} inputs, {faults} faults, {seconds:.0f} s", flush=True)
+    write_atomic(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def report() -> None:
+    found = json.loads(RESULTS.read_text())
+    rows = [[row["what"], f"{row['inputs']:,}", str(row["faults"])] for row in found.values()]
+    total = [sum(row[key] for row in found.values()) for key in ("inputs", "faults")]
+    rows.append(["**all**", f"**{total[0]:,}**", f"**{total[1]}**"])
+    if not PAGE.is_file():
+        page = f"{INTRO}\n<!-- written by benchmarks/fuzz.py report -->\n<!-- end -->\n"
+        write_atomic(PAGE, page.encode())
+    write_part(PAGE, "fuzz.py", table(["what was changed", "inputs", "faults"], rows))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["run"]:
+        run(*map(int, sys.argv[2:3]))
+    elif sys.argv[1:] == ["report"]:
+        report()
+    else:
+        sys.exit(__doc__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import Any, NoReturn, TextIO
@@ -48,6 +49,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 
 
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
 # Newer versions of typer bring their own copy of click; these are the same classes in both.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
@@ -92,6 +94,14 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot use{where}: {error.strerror or error}.")
+    except (MemoryError, RuntimeError) as error:
+        # torch has an error of its own for graphics cards, and none for the other memory.
+        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
+            raise
+        _fail(
+            "there is not enough memory; smaller tasks or models need less, and so do "
+            "`--set engine.memory=recompute` and `--set engine.tasks_at_once=1`."
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -1,0 +1,251 @@
+"""What several processes cost and bring, and a Ray cluster that loses a machine.
+
+    python benchmarks/distributed.py speed    one process against two, side by side
+    python benchmarks/distributed.py ray      a quick table on two Ray nodes, one of them killed
+    python benchmarks/distributed.py report   writes docs/results/distributed.md
+
+Needs an idle machine with two cores, for `speed` the prepared dataset cifar-fs where `ALFA_DATA`
+says, and for `ray` the extra `cluster`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from _common import choose, command, table, write_part
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import load_experiment
+from alfa.ops import set_threads
+from alfa.train import ALONE, Processes, joined
+from alfa.train.files import write_atomic
+from alfa.train.outer import OuterStep
+
+RESULTS = Path("docs/results/distributed.json")
+PAGE = Path("docs/results/distributed.md")
+FOLDER = Path("runs/ray")
+# For each experiment: outer iterations of a round, and rounds.
+WORKS = {"cifar-fs-alfa": (4, 12), "strokes-alfa": (10, 12), "sinusoid-alfa": (100, 12)}
+
+INTRO = """\
+# Several processes, several machines
+
+A run over several processes takes the same steps as one process does: each computes some of the
+tasks of an iteration, and their gradients are summed in the order of the tasks (see
+`alfa.train.distributed`). With `engine.tasks_at_once=1` the weights are the same to the last bit
+for any number of processes; where several tasks are stacked they differ by rounding.
+"""
+
+
+class Rounds:
+    """An experiment's outer steps, a round at a time."""
+
+    def __init__(self, name: str, processes: Processes) -> None:
+        experiment = load_experiment(name, ["outer.num_tasks=4"])
+        tasks = build_tasks(experiment)
+        learner = build_learner(experiment, tasks)
+        self.step = OuterStep(experiment, learner, tasks, processes, torch.device("cpu"))
+        self.step.plan()
+        self.iteration, self.processes = 0, processes
+
+    def __call__(self, count: int) -> float:
+        """Seconds that some iterations take."""
+        began = time.perf_counter()
+        for _ in range(count):
+            self.step(self.iteration)
+            self.iteration += 1
+        return (time.perf_counter() - began) / count
+
+    def exchange(self, count: int) -> float:
+        """Seconds that the sum of gradients takes which are there already."""
+        size = sum(p.numel() for p in self.step.parameters) + 1
+        row = torch.randn(size)
+        self.processes.any(False)
+        began = time.perf_counter()
+        for _ in range(count):
+            self.processes.sum_in_order([row.clone()])
+            self.processes.any(False)
+        return (time.perf_counter() - began) / count
+
+
+def _worker(rank: int, count: int, port: int, orders: Connection) -> None:
+    set_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    with joined() as (processes, _):
+        made: dict[str, Rounds] = {}
+        while (order := orders.recv()) is not None:
+            what, name, number = order
+            if name not in made:
+                made[name] = Rounds(name, processes)
+            orders.send(made[name](number) if what == "round" else made[name].exchange(number))
+
+
+def speed() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(2)]
+    others = [
+        context.Process(target=_worker, args=(rank, 2, port, pipe[1]), daemon=True)
+        for rank, pipe in enumerate(pipes)
+    ]
+    for process in others:
+        process.start()
+
+    def two(what: str, name: str, number: int) -> float:
+        for own, _ in pipes:
+            own.send((what, name, number))
+        return max(own.recv() for own, _ in pipes)
+
+    found: dict[str, Any] = {}
+    for name, (number, rounds) in WORKS.items():
+        alone = Rounds(name, ALONE)
+        times: dict[str, list[float]] = {}
+        for turn in range(rounds + 1):
+            for threads in (1, 2):
+                set_threads(threads)
+                seconds = alone(number)
+                if turn:
+                    times.setdefault(f"1 process, {threads} threads", []).append(seconds)
+            seconds = two("round", name, number)
+            if turn:
+                times.setdefault("2 processes", []).append(seconds)
+        parameters = sum(p.numel() for p in alone.step.parameters)
+        found[name] = {
+            "seconds": {way: min(each) for way, each in times.items()},
+            "exchange": min(two("exchange", name, 20) for _ in range(10)),
+            "bytes": 4 * (parameters + 1),
+        }
+        print(name, found[name], flush=True)
+        keep("speed", found)
+    for own, _ in pipes:
+        own.send(None)
+
+
+def ray() -> None:
+    """Three times the same table: one by one, on two nodes, and on two of which one is killed."""
+    from ray.cluster_utils import Cluster
+
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    words = ["reproduce", "table8", "--quick", "--threads", "1", "--json"]
+    subprocess.run(command(*words, "--out", str(FOLDER / "alone")), check=True, capture_output=True)
+    found: dict[str, Any] = {}
+    for name in ("two nodes", "one of them killed"):
+        local = {"num_cpus": 1, "node_ip_address": "127.0.0.1"}
+        cluster = Cluster(
+            initialize_head=True, head_node_args={**local, "include_dashboard": False}
+        )
+        second = cluster.add_node(**local)
+        out = FOLDER / name.replace(" ", "-")
+        began = time.perf_counter()
+        with subprocess.Popen(
+            command(*words, "--on", "ray", "--out", str(out)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RAY_ADDRESS": cluster.address},
+        ) as process:
+            done_then = None
+            if name == "one of them killed":
+                # In the middle: some are done, and each node has one at work.
+                while len(list(out.rglob("result.json"))) < 3:
+                    time.sleep(0.01)
+                done_then = len(list(out.rglob("result.json")))
+                cluster.remove_node(second, allow_graceful=False)
+            told, error = process.communicate()
+        assert process.returncode == 0, error
+        same = [_result(file) == _result(_twin(file, out)) for file in _results(FOLDER / "alone")]
+        found[name] = {
+            "seconds": time.perf_counter() - began,
+            "done_when_killed": done_then,
+            "cells": len(json.loads(told)),
+            "same": sum(same),
+            "of": len(same),
+        }
+        print(name, found[name], flush=True)
+        cluster.shutdown()
+    keep("ray", found)
+
+
+def _results(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("result.json"))
+
+
+def _twin(file: Path, out: Path) -> Path:
+    return out / file.relative_to(FOLDER / "alone")
+
+
+def _result(file: Path) -> dict[str, Any]:
+    content = json.loads(file.read_text())
+    return {key: content[key] for key in ("test", "val_loss", "best_iteration")}
+
+
+def known() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+
+
+def keep(name: str, content: Any) -> None:
+    text = json.dumps({**known(), name: content}, indent=1, sort_keys=True)
+    write_atomic(RESULTS, (text + "\n").encode())
+
+
+def report() -> None:
+    lines: list[str] = []
+    if "speed" in known():
+        lines += ["## Speed on two cores", ""]
+        rows = []
+        for name, found in known()["speed"].items():
+            seconds = found["seconds"]
+            best = min(time for way, time in seconds.items() if way.startswith("1 process"))
+            rows.append(
+                [
+                    f"`{name}`",
+                    *(f"{1000 * time:,.1f} ms" for time in seconds.values()),
+                    f"**{best / seconds['2 processes']:.2f}**",
+                    f"{1000 * found['exchange']:.1f} ms",
+                    f"{found['bytes'] / 1e6:.2f} MB",
+                ]
+            )
+        head = ["an outer iteration of 4 tasks", *next(iter(known()["speed"].values()))["seconds"]]
+        head += ["two against the best of one", "sum of gradients alone", "gradient"]
+        lines += table(head, rows)
+    if "ray" in known():
+        lines += ["## A Ray cluster", ""]
+        rows = [
+            [
+                name,
+                f"{found['seconds']:.0f} s",
+                "-" if found["done_when_killed"] is None else str(found["done_when_killed"]),
+                f"{found['same']} of {found['of']}",
+            ]
+            for name, found in known()["ray"].items()
+        ]
+        head = ["Table 8, quick", "time", "models done when it was killed", "the same as without"]
+        lines += table(head, rows)
+    if not PAGE.is_file():
+        page = f"{INTRO}\n<!-- written by benchmarks/distributed.py report -->\n<!-- end -->\n"
+        write_atomic(PAGE, page.encode())
+    write_part(PAGE, "distributed.py", lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["ray"]:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    choose(__doc__, speed, ray, report)

@@ -1,0 +1,35 @@
+"""Where memory is not enough, the command says so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from alfa.cli.main import main
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+    ],
+    ids=["numpy", "cpu", "cuda"],
+)
+def test_a_lack_of_memory_is_a_sentence(refused, tmp_path, monkeypatch, error) -> None:
+    def train(*arguments, **options) -> None:
+        raise error
+
+    monkeypatch.setattr("alfa.train.train", train)
+    told = refused("train", "sinusoid-maml", "--out", tmp_path / "run")
+    assert "there is not enough memory" in told
+
+
+def test_other_errors_of_torch_are_not_hidden(alfa, tmp_path, monkeypatch) -> None:
+    def train(*arguments, **options) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("alfa.train.train", train)
+    with pytest.raises(RuntimeError, match="shapes"):
+        main(["train", "sinusoid-maml", "--out", str(tmp_path / "run")])

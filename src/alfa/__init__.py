@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from alfa.data import Sinusoids as Sinusoids
     from alfa.errors import AlfaError as AlfaError
+    from alfa.estimator import FewShotClassifier as FewShotClassifier
+    from alfa.estimator import FewShotRegressor as FewShotRegressor
     from alfa.inits import Attenuated as Attenuated
     from alfa.inits import FixedInit as FixedInit
     from alfa.inits import LearnedInit as LearnedInit
@@ -25,10 +27,8 @@ if TYPE_CHECKING:
     from alfa.models import register_model as register_model
     from alfa.ops import cross_entropy as cross_entropy
     from alfa.ops import mse as mse
-    from alfa.ops import per_task as per_task
     from alfa.rules import ALFA as ALFA
     from alfa.rules import SGD as SGD
-    from alfa.rules import Constant as Constant
     from alfa.rules import Generated as Generated
     from alfa.rules import Learned as Learned
     from alfa.rules import LearnedRates as LearnedRates
@@ -42,9 +42,10 @@ _HOMES = {
     "ALFA": "rules",
     "AlfaError": "errors",
     "Attenuated": "inits",
-    "Constant": "rules",
     "Conv4": "models",
     "Episode": "types",
+    "FewShotClassifier": "estimator",
+    "FewShotRegressor": "estimator",
     "FixedInit": "inits",
     "Generated": "rules",
     "Learned": "rules",
@@ -60,7 +61,6 @@ _HOMES = {
     "adapt": "inner",
     "cross_entropy": "ops",
     "mse": "ops",
-    "per_task": "ops",
     "register_init": "inits",
     "register_model": "models",
     "register_rule": "rules",

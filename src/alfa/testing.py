@@ -1,4 +1,4 @@
-"""The contracts that every rule and every initialization keeps.
+"""The contracts that every rule and every initialization keeps, and small runs to try things on.
 
 The package's own parts are held to them by its tests, and a user's own can be: call
 `check_rule` or `check_init` in a test. Both raise `AssertionError` with a sentence that says
@@ -15,15 +15,18 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from alfa.errors import AlfaWarning
+from alfa.config import parse_experiment
+from alfa.errors import AlfaWarning, check_choice
 from alfa.inits import Init, LearnedInit, Support
 from alfa.inner import Learner
 from alfa.ops import cross_entropy, mse
 from alfa.rules import SGD, Rule
+from alfa.train import train
 from alfa.types import Episode, Layers, Params, Rates
 
 MakeRule = Callable[[Layers, int], Rule]
@@ -34,6 +37,44 @@ MakeInit = Callable[[nn.Module], Init]
 
 _NUM_STEPS = 3
 _NUM_TASKS = 3
+
+
+def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototype-head") -> Path:
+    """A run that takes a second to make, where a test or an example needs one.
+
+    It has learned next to nothing, but is complete: generated characters of 16 x 16 for
+    ``"classes"``, sine curves for ``"curves"``.
+
+    Args:
+        folder: where the run folder is made.
+        kind: of tasks, ``"classes"`` or ``"curves"``.
+        head: the init of classes.
+
+    Example:
+        >>> import tempfile
+        >>> from alfa.testing import small_run
+        >>> run = small_run(tempfile.mkdtemp())
+        >>> sorted(path.name for path in run.glob("*.*"))
+        ['.lock', 'config.toml', 'metrics.jsonl', 'result.json', 'signature.json']
+    """
+    check_choice("kind", kind, ("classes", "curves"))
+    content: dict[str, object] = {
+        "rule": {"name": "alfa"},
+        "outer": {"num_iterations": 2, "num_tasks": 1, "validate_every": 1, "num_val_tasks": 1},
+        "test": {"num_tasks": 1, "ensemble": 2},
+    }
+    if kind == "curves":
+        content |= {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [20]}}
+    else:
+        content |= {
+            "tasks": {"name": "images", "dataset": "strokes", "size": 16, "num_query": 2},
+            "model": {"name": "conv4", "filters": 8},
+            "init": {"name": head},
+            "inner": {"batch_norm": "inductive"},
+        }
+    path = Path(folder) / kind
+    train(parse_experiment(content, source="small_run"), path)
+    return path
 
 
 def check_rule(make_rule: MakeRule) -> None:

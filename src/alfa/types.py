@@ -199,3 +199,16 @@ class Rates:
     alpha: Tensor | Mapping[str, Tensor]
     beta: Tensor | Mapping[str, Tensor]
     memory: Memory = field(default=(), repr=False)
+
+    def per_layer(self, layers: Layers, num_tasks: int) -> tuple[Tensor, Tensor]:
+        """Alpha and beta, ``[task, layer]`` each; of a rate for each weight, the layer's mean."""
+        return _per_layer(self.alpha, layers, num_tasks), _per_layer(self.beta, layers, num_tasks)
+
+
+def _per_layer(rate: Tensor | Mapping[str, Tensor], layers: Layers, num_tasks: int) -> Tensor:
+    if isinstance(rate, Tensor):
+        return rate.expand(num_tasks, len(layers))
+    means = [
+        rate[name].flatten(1).mean(1) if rate[name].ndim > 1 else rate[name] for name in layers
+    ]
+    return torch.stack(means, dim=1).expand(num_tasks, -1)

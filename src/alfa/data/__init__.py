@@ -11,9 +11,10 @@ from alfa.data._base import (
     register_tasks,
     task_rng,
 )
+from alfa.data._decode import decode
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images, augmented
-from alfa.data._image_set import Classes, ImageSet
+from alfa.data._image_set import Classes, ImageSet, scale_and_shift
 from alfa.data._open import data_folder, open_images, open_store, prepared, store_path
 from alfa.data._prepare import prepare
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
@@ -50,18 +51,20 @@ __all__ = [
     "augmented",
     "by_hierarchy",
     "by_prefix",
-    "grouped",
-    "related_classes",
-    "related_in",
     "class_names",
     "data_folder",
+    "decode",
     "download",
+    "grouped",
     "open_images",
     "open_store",
     "prepare",
     "prepared",
     "register_source",
     "register_tasks",
+    "related_classes",
+    "related_in",
+    "scale_and_shift",
     "store_path",
     "task_rng",
 ]

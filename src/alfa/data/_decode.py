@@ -18,7 +18,7 @@ _NAMES = {"1": "1-bit", "L": "grey", "P": "palette"}
 
 
 def decode(
-    content: bytes | np.ndarray, *, size: int, num_channels: int
+    content: bytes | np.ndarray, *, size: int | tuple[int, int], num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
     """Decode one image, and bring it to the size and the channels of a dataset.
 
@@ -28,23 +28,24 @@ def decode(
     Args:
         content: an image file, or pixels, uint8 ``[height, width]`` or
             ``[height, width, channel]``.
-        size: the side that is wanted.
+        size: the side that is wanted, or height and width.
         num_channels: 3, or 1 for grey.
 
     Returns:
-        Pixels, uint8 ``[channel, size, size]``, and what was done to them beyond a new size.
+        Pixels, uint8 ``[channel, height, width]``, and what was done to them beyond a new size.
 
     Raises:
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
-    if not isinstance(content, bytes) and _is_right(content, size, num_channels):
-        channels_first = content.reshape(size, size, num_channels).transpose(2, 0, 1)
+    height, width = (size, size) if isinstance(size, int) else size
+    if not isinstance(content, bytes) and _is_right(content, (height, width), num_channels):
+        channels_first = content.reshape(height, width, num_channels).transpose(2, 0, 1)
         return np.ascontiguousarray(channels_first), []
     try:
         image = opened(content) if isinstance(content, bytes) else _from_pixels(content)
         image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
-        if image.size != (size, size):
-            image = image.resize((size, size), Image.Resampling.LANCZOS)
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.LANCZOS)
     except (DataError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -56,14 +57,14 @@ def decode(
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise DataError(f"is damaged or cut off ({reason})") from None
-    pixels = np.asarray(image).reshape(size, size, num_channels)
+    pixels = np.asarray(image).reshape(height, width, num_channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
 
 
-def _is_right(pixels: np.ndarray, size: int, num_channels: int) -> bool:
+def _is_right(pixels: np.ndarray, size: tuple[int, int], num_channels: int) -> bool:
     """Whether pixels in memory need no change, which spares a dataset of them most of the time."""
-    grey = num_channels == 1 and pixels.shape == (size, size)
-    return pixels.dtype == np.uint8 and (grey or pixels.shape == (size, size, num_channels))
+    grey = num_channels == 1 and pixels.shape == size
+    return pixels.dtype == np.uint8 and (grey or pixels.shape == (*size, num_channels))
 
 
 @functools.cache

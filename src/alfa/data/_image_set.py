@@ -22,6 +22,13 @@ def _no_file() -> None:
     """Images in memory stay as they are."""
 
 
+def scale_and_shift(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """What pixels from 0 to 255 are multiplied by, and what is added, ``[channel, 1, 1]`` each."""
+    of_channels = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (mean, std))
+    mean_, std_ = of_channels
+    return (1 / (255 * std_)).float(), (-mean_ / std_).float()
+
+
 @dataclass(frozen=True, eq=False)
 class Classes:
     """The classes of one split.
@@ -135,9 +142,7 @@ class ImageSet:
 
     @functools.cached_property
     def _scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.float()[:, None, None], shift.float()[:, None, None]
+        return scale_and_shift(self.mean, self.std)
 
     def like(self, shape: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> ImageSet:
         """The same images as a model that was trained on others must see them.

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init, Support
 from alfa.inner.memory import MemoryMode, SupportAt, recomputed
-from alfa.models import BatchNorm, How, Model, OverTasks, embed_stacked, run_stacked
+from alfa.models import BatchNorm, Bound, How, Model, OverTasks, embed_stacked, run_stacked
 from alfa.ops import Loss, apply_rates, check_losses
 from alfa.rules import Rule
 from alfa.types import Memory, Order, Params, Rates
@@ -52,6 +52,33 @@ class Adapted:
         # Each task's pass is made again when its gradient is needed, and only then kept.
         tasks = [slice(task, task + 1) for task in range(len(x))]
         return torch.cat([checkpoint(self._predict, x, t, use_reentrant=False) for t in tasks])
+
+    def frozen(self, x: Tensor, *, task: int = 0) -> nn.Module:
+        """One task's model as an ordinary torch module, which treats every example by itself.
+
+        Args:
+            x: the task's support set, ``[support, ...]``, by whose statistics batch norm, where
+                there is any, normalises.
+            task: which of the tasks.
+
+        Raises:
+            ConfigError: the model cannot be made such a module.
+
+        Example:
+            >>> import torch
+            >>> from alfa import Conv4, PrototypeHead, SGD, adapt, cross_entropy
+            >>> model = Conv4((3, 16, 16), 5)
+            >>> init = PrototypeHead(model)
+            >>> x, y = torch.randn(1, 6, 3, 16, 16), torch.arange(3).repeat(2)[None]
+            >>> adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy)
+            >>> adapted.frozen(x[0])(torch.randn(1, 3, 16, 16)).shape  # one image
+            torch.Size([1, 3])
+        """
+        own = {name: tensor[task].detach() for name, tensor in self.params.items()}
+        params = {**{name: p.detach() for name, p in self.shared.items()}, **own}
+        if isinstance(self.model, Model):
+            return self.model.frozen(params, x)
+        return Bound(self.model, params)
 
     def _predict(self, x: Tensor, tasks: slice) -> Tensor:
         params, x = self.params.like(self.params.flat[tasks]), x[tasks]

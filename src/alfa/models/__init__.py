@@ -13,6 +13,7 @@ from alfa.models._base import (
 )
 from alfa.models._conv4 import Conv4
 from alfa.models._convolutional import Convolutional
+from alfa.models._frozen import Bound
 from alfa.models._mlp import MLP
 from alfa.models._resnet12 import ResNet12
 from alfa.models._resnet18 import ResNet18
@@ -22,6 +23,7 @@ __all__ = [
     "MLP",
     "MODELS",
     "BatchNorm",
+    "Bound",
     "Conv4",
     "Convolutional",
     "How",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from alfa.errors import ConfigError
+from alfa.models._frozen import Bound
 from alfa.ops import Loss
 from alfa.registry import Registry
 from alfa.types import Params
@@ -105,6 +106,20 @@ class Model(nn.Module, abc.ABC):
             once more, in `params` and `shared`; None where there is no such way, as by default.
         """
         return None
+
+    def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
+        """An ordinary module with one task's weights, that treats every example by itself.
+
+        Args:
+            params: all parameters by name, without a task dimension.
+            x: the task's support set, ``[example, ...]``, by which batch norm normalises.
+        """
+        if self.has_batch_norm:
+            raise ConfigError(
+                f"{type(self).__name__} has batch norm, but does not say how it is given fixed "
+                "statistics; implement `frozen`."
+            )
+        return Bound(self, params)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs ``[example, ...]`` with the module's own weights."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from alfa.errors import ConfigError
 from alfa.models._base import AS_USUAL, How, Model
+from alfa.models._frozen import frozen_stages
 from alfa.ops import LOSSES, Loss, Plan, network, network_gradients
 from alfa.ops.stages import Chain
 from alfa.types import Params
@@ -74,6 +75,9 @@ class Convolutional(Model):
             for name, p in params.items()
         ]
         return losses, params.like(torch.cat(rows, dim=1))
+
+    def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
+        return frozen_stages(self.network, params, x)
 
     def plan(self, x: Tensor, how: How) -> Plan:
         """Whether the tasks lie side by side, or come one after the other."""

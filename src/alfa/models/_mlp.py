@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from alfa.errors import ConfigError
 from alfa.models._base import AS_USUAL, How, Model, register_model
+from alfa.models._frozen import filled_linear
 from alfa.ops import Loss, mlp, mlp_mse_gradients, mse
 from alfa.types import Count, Params
 
@@ -62,6 +63,13 @@ class MLP(Model):
         if len(self.sizes) == 2:
             return x.flatten(2)
         return self._run(params, self._names[:-2], self.sizes[:-1], x, how).relu()
+
+    def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
+        parts: list[nn.Module] = [nn.Flatten()]
+        for number in range(1, len(self.sizes)):
+            weight, bias = (params[f"linear{number}.{kind}"] for kind in ("weight", "bias"))
+            parts += [filled_linear(weight, bias), nn.ReLU()]
+        return nn.Sequential(*parts[:-1]).eval().requires_grad_(False)
 
     @staticmethod
     def _run(

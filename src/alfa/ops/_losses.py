@@ -54,7 +54,7 @@ def per_task(loss: Loss) -> Loss:
 
     Example:
         >>> import torch
-        >>> from alfa import per_task
+        >>> from alfa.ops import per_task
         >>> huber = per_task(torch.nn.functional.huber_loss)
         >>> huber(torch.ones(3, 5, 1), torch.zeros(3, 5, 1))
         tensor([0.5000, 0.5000, 0.5000])

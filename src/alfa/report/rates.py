@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,7 +19,7 @@ from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, did_you_mean
 from alfa.inner import Learner
 from alfa.report.plots import COLORS, STYLE
-from alfa.types import Layers
+from alfa.types import Layers, Rates
 
 # Adapted at once; the memory of more would serve nobody.
 _AT_ONCE = 20
@@ -68,6 +68,14 @@ class UsedRates:
         return UsedRates(self.title, names, self.alpha[:, :, kept], self.beta[:, :, kept])
 
 
+def rates_of(rates: Sequence[Rates], layers: Layers, num_tasks: int) -> np.ndarray:
+    """Alpha and beta of every step, ``[2, step, task, layer]``."""
+    steps = [torch.stack(step.per_layer(layers, num_tasks)) for step in rates]
+    if not steps:
+        return np.empty((2, 0, num_tasks, len(layers)), np.float32)
+    return torch.stack(steps, dim=1).detach().cpu().numpy()
+
+
 def used_rates(
     learner: Learner,
     tasks: Tasks,
@@ -88,7 +96,7 @@ def used_rates(
         seed: with `split`, decides the tasks.
     """
     layers = learner.init.layers
-    found: dict[str, list[np.ndarray]] = {"alpha": [], "beta": []}
+    found: list[np.ndarray] = []
     # Those of different sizes would not lie side by side, and may be large.
     at_once = 1 if tasks.varies else _AT_ONCE
     for first in range(0, num_tasks, at_once):
@@ -96,28 +104,9 @@ def used_rates(
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
             episode = group.episode
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
-            for name, parts in found.items():
-                steps = [getattr(step, name) for step in adapted.rates]
-                parts.append(_per_layer(steps, layers, episode.num_tasks))
-    alpha, beta = (np.concatenate(found[name], axis=1) for name in ("alpha", "beta"))
+            found.append(rates_of(adapted.rates, layers, episode.num_tasks))
+    alpha, beta = np.concatenate(found, axis=2)
     return UsedRates(title, tuple(layers), alpha, beta)
-
-
-def _per_layer(
-    rates: Sequence[torch.Tensor | Mapping[str, torch.Tensor]], layers: Layers, num_tasks: int
-) -> np.ndarray:
-    """``[step, task, layer]``; a rate for each weight counts with its mean over the layer."""
-    rows = []
-    for rate in rates:
-        if isinstance(rate, torch.Tensor):
-            rows.append(rate.expand(num_tasks, len(layers)))
-        else:
-            means = [
-                rate[name].flatten(1).mean(1) if rate[name].ndim > 1 else rate[name]
-                for name in layers
-            ]
-            rows.append(torch.stack(means, dim=1).expand(num_tasks, -1))
-    return torch.stack(rows).detach().cpu().numpy()
 
 
 def bands(rates: UsedRates) -> Figure:

@@ -36,7 +36,7 @@ class Constant:
         value: alpha or beta.
 
     Example:
-        >>> from alfa import Constant
+        >>> from alfa.rules import Constant
         >>> Constant(0.01).value
         0.01
     """
@@ -81,7 +81,8 @@ class Generated:
 
     Example:
         >>> import torch
-        >>> from alfa import ALFA, Constant, Generated
+        >>> from alfa import ALFA, Generated
+        >>> from alfa.rules import Constant
         >>> layers = {"w": torch.Size([2]), "b": torch.Size([1])}
         >>> rule = ALFA(layers, alpha=Generated(per_layer=False), beta=Constant(1.0))
         >>> rule.g_phi[-1].out_features

@@ -257,6 +257,7 @@ class Pool(_Fixed):
 
     def __init__(self, *, size: int = 2, padding: int = 0) -> None:
         _check_size(size)
+        self.size, self.padding = size, padding
         self._op = PoolAct(size, padding)
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:

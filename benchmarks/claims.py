@@ -1,0 +1,156 @@
+"""The paper's claims on data of this size: a queue of trainings, each resumable.
+
+    python benchmarks/claims.py run [NAME...]      goes on with the queue, or with what is named
+    python benchmarks/claims.py until COUNT NAME   trains one entry to a number of iterations only
+    python benchmarks/claims.py state              how far every entry is
+
+Needs the prepared datasets where `ALFA_DATA` says. Runs are in runs/claims; their settings,
+metrics, results and checkpoints are kept in docs/results/runs/claims after every epoch, where a
+queue that was stopped, on this machine or another, goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from _common import command
+
+from alfa.config import parse_experiment, to_dict
+from alfa.paper._methods import METHODS, classification
+from alfa.train import Run
+from alfa.train.files import write_atomic
+
+RUNS = Path("runs/claims")
+KEPT = Path("docs/results/runs/claims")
+# Validations, after each of which what was reached is kept.
+EPOCH = 500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One training of the queue.
+
+    Attributes:
+        method: a row of the paper's tables.
+        num_iterations: to train for.
+        dataset: that it is trained and tested on.
+        shot: support images of a class.
+        rule: options of the update rule that are not the row's.
+    """
+
+    method: str
+    num_iterations: int
+    dataset: str = "cifar-fs"
+    shot: int = 5
+    rule: Mapping[str, Any] = field(default_factory=dict)
+
+    def content(self, num_iterations: int) -> dict[str, Any]:
+        """The experiment, as in a file."""
+        method = METHODS[self.method]
+        method = {**method, "rule": {**method["rule"], **self.rule}}
+        content = classification(self.dataset, method, shot=self.shot)
+        return {**content, "outer": {**content["outer"], "num_iterations": num_iterations}}
+
+
+QUEUE = {
+    "random": Entry("random", EPOCH),
+    "alfa+random": Entry("alfa+random", 6_000),
+    "maml": Entry("maml", 15_000),
+    "alfa+maml": Entry("alfa+maml", 15_000),
+    "maml+l2f": Entry("maml+l2f", 6_000),
+    "alfa+maml+l2f": Entry("alfa+maml+l2f", 6_000),
+    **{
+        f"1-shot-{method}": Entry(method, 5_000, shot=1)
+        for method in ("maml", "alfa+maml", "alfa+random")
+    },
+    **{
+        f"fc100-{method}": Entry(method, 4_000, dataset="fc100") for method in ("maml", "alfa+maml")
+    },
+}
+
+
+def run(*names: str) -> None:
+    for name in names or QUEUE:
+        train(name, QUEUE[name].num_iterations)
+
+
+def until(count: str, name: str) -> None:
+    train(name, int(count))
+
+
+def train(name: str, num_iterations: int) -> None:
+    """Begin an entry, or go on with it, in steps whose outcome is kept."""
+    path = RUNS / name
+    restore(path, KEPT / name)
+    while (reached := progress(path)) < num_iterations or not Run(path).result.is_file():
+        goal = min((reached // EPOCH + 1) * EPOCH, num_iterations)
+        is_last = goal == num_iterations
+        content = QUEUE[name].content(goal)
+        # A test of a model that is trained further would be thrown away.
+        content["test"] = {"num_tasks": 600 if is_last else 1, "ensemble": 5}
+        if Run(path).exists:
+            words = ["--resume", str(path)]
+        else:
+            config = RUNS / f"{name}.toml"
+            config.parent.mkdir(parents=True, exist_ok=True)
+            text = tomli_w.dumps(to_dict(parse_experiment(content, source=name)))
+            write_atomic(config, text.encode())
+            words = [str(config), "--out", str(path)]
+        settings = (
+            f"outer.num_iterations={goal}",
+            f"test.num_tasks={content['test']['num_tasks']}",
+        )
+        words += [word for x in settings for word in ("--set", x)]
+        subprocess.run(command("train", *words), check=True, stdout=subprocess.DEVNULL)
+        keep(path, KEPT / name)
+        print(f"{name}: {goal} of {num_iterations}", Run(path).read_metrics()[-1:], flush=True)
+
+
+def progress(path: Path) -> int:
+    """How many iterations of a run are done."""
+    run = Run(path)
+    if not run.exists:
+        return 0
+    last = run.load_last(run.experiment())
+    return 0 if last is None else int(last.progress["iteration"])
+
+
+def keep(path: Path, to: Path) -> None:
+    """All that it takes to go on elsewhere; what is there already stays until all is copied."""
+    fresh = to.with_name(f".{to.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(
+        path,
+        fresh,
+        # The state before the last one is for damaged disks; results of an epoch are for nobody.
+        ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"),
+    )
+    shutil.rmtree(to, ignore_errors=True)
+    fresh.rename(to)
+
+
+def restore(path: Path, kept: Path) -> None:
+    """Go on from what was kept, where a run is not here or not as far."""
+    if kept.is_dir() and progress(path) < progress(kept):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(kept, path)
+
+
+def state() -> None:
+    for name, entry in QUEUE.items():
+        reached = max(progress(RUNS / name), progress(KEPT / name))
+        print(f"{name:24}{reached:7,} of {entry.num_iterations:7,}")
+
+
+if __name__ == "__main__":
+    chosen = {f.__name__: f for f in (run, until, state)}
+    if len(sys.argv) < 2 or sys.argv[1] not in chosen:
+        sys.exit(__doc__)
+    chosen[sys.argv[1]](*sys.argv[2:])

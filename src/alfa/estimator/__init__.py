@@ -1,0 +1,6 @@
+"""Scikit-learn estimators: a trained run, adapted to a user's own few examples by `fit`."""
+
+from alfa.estimator._classifier import FewShotClassifier
+from alfa.estimator._regressor import FewShotRegressor
+
+__all__ = ["FewShotClassifier", "FewShotRegressor"]

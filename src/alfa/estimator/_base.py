@@ -1,0 +1,191 @@
+"""What the estimators share: a trained run, adapted to one task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from alfa.build import build_learner
+from alfa.config import Experiment, Part
+from alfa.data import Signature
+from alfa.errors import ConfigError, check_choice
+from alfa.inner import Learner
+from alfa.models import Model
+from alfa.train import Checkpoint, Run
+from alfa.train.evaluate import check_finite, has_batch_norm, without_dropout
+
+HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
+
+
+class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
+    """The inner loop as `fit`; the two estimators are made of it."""
+
+    run: Any
+    num_steps: int | None
+    checkpoint: str
+    device: str
+
+    def _opened(self) -> Opened:
+        """The run, read anew, so that `fit` follows what the arguments say now."""
+        if self.run is None:
+            raise ConfigError(
+                f"{type(self).__name__} has no `run`; give it a folder that `alfa train` made, "
+                "such as the one that `alfa train --preset strokes-demo` makes in minutes."
+            )
+        check_choice("checkpoint", self.checkpoint, ("best", "last", "ensemble"))
+        if self.num_steps is not None and self.num_steps < 0:
+            raise ConfigError(f"`num_steps` is {self.num_steps}, but must be 0 or more.")
+        run = Run(Path(self.run))
+        experiment = run.experiment()
+        return Opened(
+            experiment, run.signature(experiment), run.load_for(self.checkpoint, experiment)
+        )
+
+    def _fit(self, opened: Opened, x: Tensor, y: Tensor) -> Opened:
+        """Adapt to one task, and keep what came of it.
+
+        Args:
+            opened: the run.
+            x: the support set, ``[support, ...]``, on the CPU.
+            y: its targets.
+
+        Sets ``model_``, the adapted model as an ordinary torch module; ``support_losses_``,
+        before every step and after the last; ``rates_``, what the rule used in every step.
+        """
+        models = []
+        for number, member in enumerate(opened.members):
+            learner = opened.learner(member).to(self.device)
+            support_x = x.to(self.device, learner.dtype)
+            support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
+            steps = opened.num_steps if self.num_steps is None else self.num_steps
+            with without_dropout(learner.model):
+                adapted = learner.adapt(
+                    support_x.unsqueeze(0), support_y.unsqueeze(0), num_steps=steps, order="none"
+                )
+                last = learner.loss(adapted.predict(support_x.unsqueeze(0)), support_y.unsqueeze(0))
+            check_finite(
+                adapted.support_losses,
+                last,
+                rule=opened.experiment.rule.name,
+                where=f"while {type(self).__name__} was fitted",
+            )
+            if not number:
+                losses = torch.cat([adapted.support_losses[:, 0], last])
+                self.support_losses_ = losses.detach().cpu().numpy()
+                self.rates_ = _rates(adapted.rates, learner)
+            models.append(adapted.frozen(support_x))
+        self.model_ = models[0] if len(models) == 1 else Mean(*models)
+        self.num_steps_ = steps
+        self._by_itself = isinstance(learner.model, Model) or not has_batch_norm(learner.model)
+        self._has_batch_norm = has_batch_norm(learner.model)
+        return opened
+
+    def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
+        """What the adapted model says of examples, on the CPU."""
+        model = self.model_
+        example = next((p for p in model.parameters()), next(iter(model.buffers()), None))
+        assert example is not None
+        x = x.to(example.device, example.dtype)
+        together = transductive or not self._by_itself
+        with torch.no_grad(), _normalising(model, transductive), without_dropout(model):
+            # One by one: the rounding of a convolution depends on how many examples it is given,
+            # and what is said of one must not.
+            parts = [x] if together else x.split(1)
+            try:
+                outputs = torch.cat([model(part) for part in parts])
+            except ValueError as error:
+                # Torch's own word where a channel has a single value.
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise ConfigError(
+                    f"`transductive` is true, but {len(x)} image is too few to be normalised by "
+                    "its own statistics; predict more at once, or leave `transductive` out."
+                ) from None
+        return outputs.cpu()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run that is to be adapted.
+
+    Attributes:
+        experiment: how it was trained.
+        signature: of the tasks that it was trained on.
+        members: its models, one or more.
+    """
+
+    experiment: Experiment
+    signature: Signature
+    members: list[Checkpoint]
+
+    def with_head(self, name: str) -> Opened:
+        """The same, with a last layer that every task makes itself."""
+        init = self.experiment.init
+        options = {key: value for key, value in init.options.items() if key == "adapt"}
+        changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
+        if init.name not in ("learned", "prototype-head", "zero-head"):
+            raise ConfigError(
+                f"`head` can be changed where the run's init is 'learned', but it is "
+                f"{init.name!r}; leave `head` out."
+            )
+        return replace(self, experiment=changed)
+
+    def learner(self, member: Checkpoint) -> Learner:
+        """The learner with the weights of one of its models."""
+        learner = build_learner(self.experiment, self.signature)
+        # A checkpoint of another init has the same weights.
+        member.restore(learner)
+        return learner
+
+    @property
+    def num_steps(self) -> int:
+        inner = self.experiment.inner
+        return inner.num_steps if inner.num_test_steps is None else inner.num_test_steps
+
+
+class Mean(nn.Module):
+    """The mean of the outputs of several models."""
+
+    def __init__(self, *models: nn.Module) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([model(x) for model in self.models]).mean(0)
+
+
+class _normalising:  # noqa: N801 - used as a function
+    """Batch norm by the statistics of the examples at hand, if wanted, for a while."""
+
+    def __init__(self, model: nn.Module, by_batch: bool) -> None:
+        self._norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+        self._by_batch = by_batch
+
+    def __enter__(self) -> None:
+        for norm in self._norms:
+            norm.training = self._by_batch
+            # What was taken of the support set stays.
+            norm.momentum = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        for norm in self._norms:
+            norm.training = False
+
+
+def _rates(rates: Any, learner: Learner) -> dict[str, Any]:
+    layers = learner.init.layers
+    steps = [step.per_layer(layers, 1) for step in rates]
+    alpha, beta = (
+        np.array([[float(v) for v in step[kind][0]] for step in steps]).reshape(-1, len(layers))
+        for kind in (0, 1)
+    )
+    return {"layers": tuple(layers), "alpha": alpha, "beta": beta}

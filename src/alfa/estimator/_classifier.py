@@ -1,0 +1,217 @@
+"""A scikit-learn classifier that learns from a few images of each class."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from alfa.errors import ConfigError, check_choice
+from alfa.estimator._base import HEADS, FewShotEstimator, Opened
+from alfa.estimator._images import Reader, ValueRange, is_rows, value_range
+
+
+class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc]
+    """Classifies images after a few examples of each class; `fit` is the inner loop of a run.
+
+    Images may be files, PIL images or arrays, of any size: ``[height, width]`` or ``[height,
+    width, channel]``, one array of all of them, or a table with a row of pixels for each, as
+    scikit-learn has it (square images where the number of columns allows, otherwise one line).
+
+    By default what is said of one image does not depend on the others that are predicted with it:
+    batch norm uses the statistics of the support set. The paper's protocol is transductive,
+    where queries are normalised together; `transductive` switches to it, and `accuracies` gives
+    both.
+
+    Args:
+        run: a run folder that `alfa train` made.
+        head: the last layer: ``"trained"``, as the run has it; ``"prototype"`` or ``"zero"``, made
+            anew for any number of classes.
+        num_steps: inner steps; by default those of the run's own test.
+        checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
+        transductive: whether images that are predicted together are normalised together.
+        value_range: the values of black and white in arrays that are not bytes; by default from
+            0 to 1 if all of the support set lies there, and its least and greatest otherwise.
+        device: where to compute.
+
+    Attributes:
+        classes_: the labels, in the order of `predict_proba`'s columns.
+        model_: the adapted model, an ordinary `torch.nn.Module`.
+        support_losses_: before every inner step, and after the last, ``[step + 1]``.
+        support_accuracy_: the part of the support set that is classified right.
+        rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates that
+            the rule used, ``[step, layer]``.
+        num_steps_: inner steps taken.
+        value_range_: black and white in arrays that are not bytes.
+
+    Example:
+        >>> import tempfile
+        >>> from alfa import FewShotClassifier
+        >>> from alfa.data import Strokes
+        >>> from alfa.testing import small_run
+        >>> run = small_run(tempfile.mkdtemp())  # in place of one that `alfa train` made
+        >>> images = Strokes(num_classes=3, num_examples=6).images().images[:, 0]
+        >>> labels = ["alef"] * 6 + ["bet"] * 6 + ["gimel"] * 6
+        >>> clf = FewShotClassifier(run).fit(images, labels)
+        >>> clf.predict_proba(images[:2]).shape, clf.rates_["alpha"].shape
+        ((2, 3), (5, 10))
+    """
+
+    def __init__(
+        self,
+        run: Any = None,
+        *,
+        head: str = "trained",
+        num_steps: int | None = None,
+        checkpoint: str = "best",
+        transductive: bool = False,
+        value_range: ValueRange | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.run = run
+        self.head = head
+        self.num_steps = num_steps
+        self.checkpoint = checkpoint
+        self.transductive = transductive
+        self.value_range = value_range
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
+        """Adapt the run's model to images and their labels.
+
+        Args:
+            X: the support set, a few images of each class.
+            y: the label of each: strings, numbers, anything that can be sorted.
+
+        Raises:
+            AlfaError: an image or the run cannot be used, or there are more classes than the
+                run's last layer has.
+        """
+        check_choice("head", self.head, ("trained", *HEADS))
+        if y is None:
+            raise ConfigError(
+                "FewShotClassifier requires y to be passed, but the target y is None; give a label "
+                "for each image."
+            )
+        opened = self._opened()
+        if opened.signature.loss != "cross_entropy" or len(opened.signature.input_shape) != 3:
+            raise ConfigError(
+                f"{self.run} was not trained on images of classes, which FewShotClassifier needs; "
+                "use another run, or FewShotRegressor for one of regression."
+            )
+        X, y = self._checked(X, y, reset=True)  # noqa: N806
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        opened = self._with_head(opened)
+        self.value_range_ = value_range(X) if self.value_range is None else self.value_range
+        _check_range(self.value_range_)
+        self._reader = Reader(opened.signature, self.value_range_)
+        x = self._reader.read(X)
+        self._fit(opened, x, torch.from_numpy(labels))
+        self.support_accuracy_ = float(np.mean(self._logits(x).argmax(1).numpy() == labels))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The label of each image.
+
+        Args:
+            X: images, in any of the forms that `fit` takes.
+        """
+        logits = self._logits(self._read(X))
+        return np.asarray(self.classes_[logits.argmax(1).numpy()])
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The probability of each class, ``[image, class]``.
+
+        Args:
+            X: images, in any of the forms that `fit` takes.
+        """
+        return np.asarray(self._logits(self._read(X)).double().softmax(1).numpy())
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The logarithm of the probability of each class, ``[image, class]``."""
+        return np.asarray(self._logits(self._read(X)).double().log_softmax(1).numpy())
+
+    def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
+        """The part of images that is classified right, one by one and all together.
+
+        Args:
+            X: images, in any of the forms that `fit` takes.
+            y: their labels.
+
+        Returns:
+            ``inductive``, each by itself, and ``transductive``, normalised together.
+        """
+        x = self._read(X)
+        y = column_or_1d(y)
+        found = {}
+        for name, together in (("inductive", False), ("transductive", True)):
+            logits = self._logits(x, transductive=together)
+            found[name] = float(np.mean(self.classes_[logits.argmax(1).numpy()] == y))
+        return found
+
+    def _read(self, X: Any) -> Tensor:  # noqa: N803
+        check_is_fitted(self)
+        X, _ = self._checked(X, None, reset=False)  # noqa: N806
+        return self._reader.read(X)
+
+    def _logits(self, x: Tensor, *, transductive: bool | None = None) -> Tensor:
+        """Only of classes that there are: a linear layer may have more outputs."""
+        together = bool(self.transductive) if transductive is None else transductive
+        return self._outputs(x, transductive=together)[:, : len(self.classes_)]
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
+        """Images and labels, with scikit-learn's own checks where it has any."""
+        if is_rows(X):
+            if y is None:
+                return validate_data(self, X, reset=reset), None
+            X, y = validate_data(self, X, y, reset=reset)  # noqa: N806
+        elif len(X) == 0:
+            raise ConfigError("there are no images; at least one is needed.")
+        if y is None:
+            return X, None
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        if len(y) != len(X):
+            raise ConfigError(
+                f"there are {len(X)} images, but {len(y)} labels; give each image one label."
+            )
+        return X, y
+
+    def _with_head(self, opened: Opened) -> Opened:
+        """The run with the last layer that is wanted, if it can have as many classes."""
+        if self.head != "trained":
+            return opened.with_head(HEADS[self.head])
+        has_own = opened.experiment.init.name in HEADS.values()
+        num_outputs, way = opened.signature.num_outputs, len(self.classes_)
+        if way > num_outputs and not has_own:
+            raise ConfigError(
+                f"there are {way} classes, but the last layer of {self.run} was trained for "
+                f"{num_outputs}; use head='prototype', which is made anew for any number."
+            )
+        return opened
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        # It learns from few examples with what it knows of images; in tables of numbers that
+        # stand for something else it finds little.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _check_range(values: Any) -> None:
+    try:
+        low, high = (float(value) for value in values)
+        is_right = np.isfinite([low, high]).all() and low != high
+    except (TypeError, ValueError):
+        is_right = False
+    if not is_right:
+        raise ConfigError(
+            f"`value_range` is {values!r}, but must be two different numbers, those of black and "
+            "white, such as (0, 1)."
+        )

@@ -1,0 +1,162 @@
+"""One task's adapted model as an ordinary torch module, for predictions and for export.
+
+The stages of the engine are made for many tasks and their derivatives. What a task has learned is
+the same network with fixed weights, and with fixed statistics of batch norm: those of its support
+set. Then what it says of one example does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from alfa.errors import ConfigError
+from alfa.ops.stages import (
+    Chain,
+    Conv,
+    Flatten,
+    GlobalPool,
+    Linear,
+    MaxPool,
+    Norm,
+    Pool,
+    Stage,
+    Sum,
+)
+
+
+def frozen_stages(stage: Stage, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
+    """A network of stages, normalised by the statistics of some examples.
+
+    Args:
+        stage: the network.
+        params: its parameters by name, without a task dimension.
+        x: the examples, ``[example, channel, height, width]``.
+
+    Raises:
+        ConfigError: a part of it has no such form.
+    """
+    with torch.no_grad():
+        module = _module(stage, params).eval().requires_grad_(False)
+        norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
+        handles = [norm.register_forward_pre_hook(_settle) for norm in norms]
+        try:
+            module(x)
+        finally:
+            for handle in handles:
+                handle.remove()
+    return module
+
+
+def _settle(norm: nn.BatchNorm2d, inputs: tuple[Tensor, ...]) -> None:
+    """Take the statistics of what a layer is given, as those that it keeps."""
+    (z,) = inputs
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    norm.running_mean.copy_(z.mean((0, 2, 3)))
+    norm.running_var.copy_(z.var((0, 2, 3), correction=0))
+
+
+def _module(stage: Stage, params: Mapping[str, Tensor]) -> nn.Module:
+    match stage:
+        case Chain():
+            return nn.Sequential(*(_module(part, params) for part in stage.stages))
+        case Sum():
+            return _Sum(*(_module(part, params) for part in stage.stages))
+        case Conv():
+            return _conv(stage, params)
+        case Norm():
+            return _norm(stage, params)
+        case Linear():
+            return filled_linear(*(params[name] for name in stage.names))
+        case Pool():
+            size, padding = stage.size, stage.padding
+            pooled = [nn.MaxPool2d(size, padding=padding)] if size > 1 else []
+            return nn.Sequential(nn.ReLU(), *pooled)
+        case MaxPool():
+            return nn.MaxPool2d(3, stride=2, padding=1)
+        case Flatten():
+            return nn.Flatten()
+        case GlobalPool():
+            return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    raise ConfigError(
+        f"a network with {type(stage).__name__} normalises an example by others of its batch, so "
+        "that it cannot be made one that predicts them one by one; train it without."
+    )
+
+
+def _conv(stage: Conv, params: Mapping[str, Tensor]) -> nn.Module:
+    (weight,) = (params[name] for name in stage.names)
+    num_outputs, num_inputs, side, _ = weight.shape
+    options = {"stride": stage.stride, "padding": side // 2, "bias": False}
+    conv = nn.utils.skip_init(nn.Conv2d, num_inputs, num_outputs, side, **options)
+    return _filled(conv, weight=weight)
+
+
+def _norm(stage: Norm, params: Mapping[str, Tensor]) -> nn.Module:
+    gamma, beta = (params[name] for name in stage.names)
+    parts = [_filled(nn.BatchNorm2d(len(gamma)), weight=gamma, bias=beta)]
+    # Pooling first, as in the engine: the activation, which does not change the order, has less
+    # to do then.
+    if stage.size > 1:
+        parts.append(nn.MaxPool2d(stage.size))
+    if stage.slope < 1:
+        parts.append(nn.LeakyReLU(stage.slope) if stage.slope else nn.ReLU())
+    return nn.Sequential(*parts)
+
+
+def filled_linear(weight: Tensor, bias: Tensor) -> nn.Module:
+    """A linear layer with these parameters."""
+    linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+    return _filled(linear, weight=weight, bias=bias)
+
+
+@torch.no_grad()
+def _filled(module: nn.Module, **values: Tensor) -> nn.Module:
+    """A module with these parameters, of their type and where they are."""
+    example = next(iter(values.values()))
+    module.to(example.device, example.dtype)
+    for name, value in values.items():
+        module.get_parameter(name).copy_(value)
+    return module
+
+
+class _Sum(nn.Module):
+    """The sum of modules that have the same input."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *others = self.parts
+        total: Tensor = first(x)
+        for part in others:
+            total = total + part(x)
+        return total
+
+
+class Bound(nn.Module):
+    """Any module with parameters of its own in place of the module's.
+
+    Args:
+        module: any module.
+        params: that are used instead, by their names, without a task dimension.
+    """
+
+    def __init__(self, module: nn.Module, params: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.module = module
+        self._names = list(params)
+        for number, value in enumerate(params.values()):
+            self.register_buffer(f"param{number}", value.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = {name: getattr(self, f"param{i}") for i, name in enumerate(self._names)}
+        # Running statistics, which a module may have, stay as they are.
+        copies = {name: b.clone() for name, b in self.module.named_buffers()}
+        outputs: Tensor = functional_call(self.module, {**own, **copies}, (x,))
+        return outputs

@@ -1,0 +1,253 @@
+"""The classifier, as its users call it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from alfa import FewShotClassifier
+from alfa.data import Strokes
+from alfa.errors import CheckpointError, ConfigError
+from alfa.train import Run, reopen
+
+Characters = tuple[np.ndarray, np.ndarray]
+
+
+def test_it_fits_predicts_and_scores(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images, labels)
+    probabilities = clf.predict_proba(images)
+    assert clf.classes_.tolist() == ["alef", "bet", "gimel"]
+    assert probabilities.shape == (18, 3)
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    np.testing.assert_allclose(np.exp(clf.predict_log_proba(images)), probabilities)
+    assert clf.predict(images).tolist() == clf.classes_[probabilities.argmax(1)].tolist()
+    assert clf.score(images, labels) == clf.support_accuracy_
+    assert clf.support_losses_.shape == (6,)
+    # Five steps on the images at hand must help, even from weights that are hardly trained.
+    assert clf.support_losses_[-1] < clf.support_losses_[0]
+    assert clf.rates_["alpha"].shape == clf.rates_["beta"].shape == (5, 10)
+    assert clf.rates_["layers"][-1] == "linear.bias"
+
+
+def test_it_is_the_inner_loop_of_the_run(run: Path) -> None:
+    """The same task through the engine: the same logits, up to rounding."""
+    learner, tasks, experiment = reopen(Run(run))
+    Run(run).load_checkpoint("best", experiment).restore(learner)
+    episode = tasks.episode(3, num_tasks=1, split="test")
+    outcome = learner(episode, order="none")
+    _, numbers = tasks.draw(3, num_tasks=1, split="test")  # type: ignore[attr-defined]
+    pixels = tasks.images.take(numbers[0])[:, :, 0]  # type: ignore[attr-defined]
+    support, query = pixels[:, :5].reshape(-1, 16, 16), pixels[:, 5:].reshape(-1, 16, 16)
+    clf = FewShotClassifier(run).fit(support, np.repeat(np.arange(5), 5))
+    expected = outcome.outputs[0].log_softmax(1).numpy()
+    np.testing.assert_allclose(clf.predict_log_proba(query), expected, rtol=1e-4, atol=1e-5)
+    support_losses = outcome.adapted.support_losses[:, 0].numpy()
+    np.testing.assert_allclose(clf.support_losses_[:-1], support_losses, rtol=1e-5)
+
+
+def test_what_is_said_of_an_image_does_not_depend_on_the_others(
+    run: Path, characters: Characters
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images[::2], labels[::2])
+    together = clf.predict_proba(images)
+    assert (np.concatenate([clf.predict_proba(image[None]) for image in images]) == together).all()
+    assert (clf.predict_proba(images[::-1])[::-1] == together).all()
+
+
+def test_transductive_predictions_are_normalised_together(
+    run: Path, characters: Characters
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run, transductive=True).fit(images, labels)
+    together = clf.predict_proba(images)
+    assert not np.allclose(clf.predict_proba(images[:4]), together[:4])
+    both = clf.accuracies(images, labels)
+    assert both["transductive"] == clf.score(images, labels)
+    assert both["inductive"] == clone(clf).set_params(transductive=False).fit(images, labels).score(
+        images, labels
+    )
+    # The model that was frozen is as it was.
+    assert (clf.predict_proba(images) == together).all()
+
+
+def test_transductive_predictions_are_those_of_the_engine(run: Path) -> None:
+    learner, tasks, experiment = reopen(Run(run))
+    Run(run).load_checkpoint("best", experiment).restore(learner)
+    learner.batch_norm = "transductive"
+    outcome = learner(tasks.episode(0, num_tasks=1, split="test"), order="none")
+    _, numbers = tasks.draw(0, num_tasks=1, split="test")  # type: ignore[attr-defined]
+    pixels = tasks.images.take(numbers[0])[:, :, 0]  # type: ignore[attr-defined]
+    clf = FewShotClassifier(run, transductive=True)
+    clf.fit(pixels[:, :5].reshape(-1, 16, 16), np.repeat(np.arange(5), 5))
+    found = clf.predict_log_proba(pixels[:, 5:].reshape(-1, 16, 16))
+    expected = outcome.outputs[0].log_softmax(1).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_any_number_of_classes(run: Path) -> None:
+    images = Strokes(num_classes=9, num_examples=3, size=16).images().images[:, 0]
+    for way in (1, 2, 9):
+        count = 3 * way
+        clf = FewShotClassifier(run).fit(images[:count], np.arange(count) // 3)
+        assert clf.predict_proba(images[:4]).shape == (4, way)
+
+
+def test_a_linear_head_has_its_own_number_of_classes(linear_run: Path) -> None:
+    images = Strokes(num_classes=7, num_examples=2, size=16).images().images[:, 0]
+    labels = np.arange(14) // 2
+    with pytest.raises(ConfigError, match=r"7 classes, but .* for 5; use head='prototype'"):
+        FewShotClassifier(linear_run).fit(images, labels)
+    few = FewShotClassifier(linear_run).fit(images[:6], labels[:6])
+    assert few.predict_proba(images).shape == (14, 3)
+    for head in ("prototype", "zero"):
+        many = FewShotClassifier(linear_run, head=head).fit(images, labels)
+        assert many.predict_proba(images).shape == (14, 7)
+
+
+def test_steps_and_ensemble(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run, num_steps=2, checkpoint="ensemble").fit(images, labels)
+    assert clf.num_steps_ == 2
+    assert clf.support_losses_.shape == (3,)
+    members = Run(run).load_for("ensemble", Run(run).experiment())
+    assert len(members) == 2
+    x = torch.zeros(1, 1, 16, 16)
+    first, second = clf.model_.models
+    torch.testing.assert_close(clf.model_(x), (first(x) + second(x)) / 2)
+    none = FewShotClassifier(run, num_steps=0).fit(images, labels)
+    assert none.rates_["alpha"].shape == (0, 10)
+
+
+def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images, labels)
+    expected = clf.predict_proba(images)
+    paths = [tmp_path / f"{number}.png" for number in range(18)]
+    for path, image in zip(paths, images, strict=True):
+        Image.fromarray(image).save(path)
+    forms: dict[str, Any] = {
+        "paths": paths,
+        "names": [str(path) for path in paths],
+        "PIL images": [Image.open(path) for path in paths],
+        "a list": list(images),
+        "with a channel": images[..., None],
+        "channels first": images[:, None],
+        "coloured": np.repeat(images[..., None], 3, axis=-1),
+        "transparent": [Image.fromarray(image).convert("RGBA") for image in images],
+    }
+    for name, form in forms.items():
+        np.testing.assert_allclose(clf.predict_proba(form), expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            clone(clf).fit(form, labels).predict_proba(images), expected, atol=1e-6, err_msg=name
+        )
+    # Numbers from 0 to 1, as many have them; bytes of the same images are the same.
+    floats = FewShotClassifier(run).fit(images / 255, labels)
+    np.testing.assert_allclose(floats.predict_proba(images / 255), expected, atol=1e-4)
+    np.testing.assert_allclose(floats.predict_proba(images), expected, atol=1e-4)
+    rows = FewShotClassifier(run).fit((images / 255).reshape(18, -1), labels)
+    assert rows.n_features_in_ == 256
+    np.testing.assert_allclose(
+        rows.predict_proba((images / 255).reshape(18, -1)), expected, atol=1e-4
+    )
+
+
+def test_it_works_with_the_tools_of_scikit_learn(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    scores = cross_val_score(FewShotClassifier(run), images, labels, cv=2)
+    assert scores.shape == (2,)
+    assert (scores >= 0).all()
+    pipe = make_pipeline(FunctionTransformer(lambda x: 255 - x), FewShotClassifier(run))
+    assert pipe.fit(images, labels).predict(images).shape == (18,)
+    copied = clone(FewShotClassifier(run, num_steps=3, head="zero"))
+    assert copied.get_params()["num_steps"] == 3
+
+
+def test_a_pickle_predicts_the_same_without_the_run(
+    run: Path, characters: Characters, tmp_path: Path
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images, labels)
+    again = pickle.loads(pickle.dumps(clf.set_params(run=tmp_path / "gone")))
+    assert (again.predict_proba(images) == clf.predict_proba(images)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"head": "prototypes"}, "Did you mean 'prototype'"),
+        ({"checkpoint": "first"}, "`checkpoint` is 'first'"),
+        ({"num_steps": -1}, "`num_steps` is -1, but must be 0 or more"),
+        ({"value_range": (1, 1)}, r"`value_range` is \(1, 1\), but must be two different numbers"),
+        ({"value_range": "auto"}, "`value_range` is 'auto'"),
+    ],
+)
+def test_wrong_arguments(
+    run: Path, characters: Characters, options: dict[str, Any], sentence: str
+) -> None:
+    clf = FewShotClassifier(run, **options)
+    with pytest.raises(ConfigError, match=sentence):
+        clf.fit(*characters)
+
+
+def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no `run`"):
+        FewShotClassifier().fit(*characters)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        FewShotClassifier(tmp_path / "none").fit(*characters)
+    with pytest.raises(ConfigError, match="FewShotRegressor for one of regression"):
+        FewShotClassifier(curves).fit(*characters)
+
+
+def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run)
+    with pytest.raises(ConfigError, match="there are no images"):
+        clf.fit([], [])
+    with pytest.raises(ConfigError, match="18 images, but 2 labels"):
+        clf.fit(images, labels[:2])
+    text = tmp_path / "text.png"
+    text.write_text("no image")
+    with pytest.raises(ConfigError, match=r"text.png is not an image"):
+        clf.fit([*images[:1], str(text)], ["a", "b"])
+    with pytest.raises(ConfigError, match=r"none.png cannot be read \(No such file"):
+        clf.fit([str(tmp_path / "none.png")], ["a"])
+    with pytest.raises(ConfigError, match=r"image 1 has a value that is NaN"):
+        clf.fit(np.stack([images[0] / 255, np.full((16, 16), np.nan)]), ["a", "b"])
+    with pytest.raises(ConfigError, match=r"image 0 is an array of shape \[4, 4, 7\]"):
+        clf.fit(np.zeros((1, 4, 4, 7)), ["a"])
+
+
+def test_one_image_cannot_be_normalised_by_itself(run: Path, characters: Characters) -> None:
+    clf = FewShotClassifier(run, transductive=True).fit(*characters)
+    # As the last layers of deep networks: a single value is left of each channel.
+    clf.model_ = torch.nn.Sequential(
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(1), torch.nn.Flatten()
+    )
+    assert clf.predict(characters[0][:2]).shape == (2,)
+    with pytest.raises(ConfigError, match="1 image is too few"):
+        clf.predict(characters[0][:1])
+
+
+def test_it_passes_the_checks_of_scikit_learn(run: Path) -> None:
+    """All of them; tables are taken for images, a row for each.
+
+    One thing is left out by a tag of its own: that it must reach an accuracy on blobs of points,
+    which are no images.
+    """
+    results = check_estimator(FewShotClassifier(run), on_fail=None, on_skip=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert not failed
+    assert sum(r["status"] == "passed" for r in results) > 45

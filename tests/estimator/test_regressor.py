@@ -1,0 +1,70 @@
+"""The regressor, as its users call it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from alfa import FewShotRegressor
+from alfa.errors import ConfigError
+from alfa.train import Run, reopen
+
+
+def _points(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    x = np.linspace(-4, 4, count)[:, None]
+    return x, np.sin(x[:, 0])
+
+
+def test_it_is_the_inner_loop_of_the_run(curves: Path) -> None:
+    learner, tasks, experiment = reopen(Run(curves))
+    Run(curves).load_checkpoint("best", experiment).restore(learner)
+    episode = tasks.episode(0, num_tasks=1, split="test")
+    outputs = learner(episode, order="none").outputs[0, :, 0].numpy()
+    reg = FewShotRegressor(curves)
+    reg.fit(episode.support_x[0].numpy(), episode.support_y[0, :, 0].numpy())
+    np.testing.assert_allclose(
+        reg.predict(episode.query_x[0].numpy()), outputs, rtol=1e-4, atol=1e-5
+    )
+    assert reg.support_losses_.shape == (6,)
+    assert reg.rates_["beta"].shape == (5, 4)
+
+
+def test_shapes_follow_the_targets(curves: Path) -> None:
+    x, y = _points()
+    assert FewShotRegressor(curves).fit(x, y).predict(x).shape == (10,)
+    assert FewShotRegressor(curves).fit(x, y[:, None]).predict(x).shape == (10, 1)
+
+
+def test_it_works_with_the_tools_of_scikit_learn(curves: Path) -> None:
+    x, y = _points()
+    assert cross_val_score(FewShotRegressor(curves), x, y, cv=2).shape == (2,)
+    pipe = make_pipeline(StandardScaler(), FewShotRegressor(curves)).fit(x, y)
+    assert pipe.predict(x).shape == (10,)
+    reg = FewShotRegressor(curves, num_steps=2, checkpoint="ensemble")
+    assert clone(reg).get_params() == reg.get_params()
+    reg.fit(x, y)
+    assert (pickle.loads(pickle.dumps(reg)).predict(x) == reg.predict(x)).all()
+    with pytest.raises(NotFittedError):
+        clone(reg).predict(x)
+
+
+def test_wrong_input(curves: Path, run: Path) -> None:
+    x, y = _points()
+    with pytest.raises(ConfigError, match="needs a run of regression"):
+        FewShotRegressor(run).fit(x, y)
+    with pytest.raises(ConfigError, match=r"2 feature\(s\), but .* was trained on 1"):
+        FewShotRegressor(curves).fit(np.hstack([x, x]), y)
+    with pytest.raises(ConfigError, match=r"2 output\(s\), but .* was trained on 1"):
+        FewShotRegressor(curves).fit(x, np.stack([y, y], axis=1))
+    with pytest.raises(ValueError, match="NaN"):
+        FewShotRegressor(curves).fit(x * np.nan, y)
+    with pytest.raises(ValueError, match="X has 3 features"):
+        FewShotRegressor(curves).fit(x, y).predict(np.zeros((2, 3)))

@@ -1,0 +1,101 @@
+"""An adapted model as an ordinary module, against what the engine predicts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from alfa import MLP, SGD, Conv4, LearnedInit, PrototypeHead, ResNet12, adapt, cross_entropy, mse
+from alfa.errors import ConfigError
+from alfa.inner import Adapted
+from alfa.models import Model, ResNet18
+
+MODELS = {
+    "conv4": lambda: Conv4((3, 16, 16), 4, filters=6),
+    "conv4, three blocks": lambda: Conv4((1, 20, 20), 4, filters=6, num_blocks=3),
+    "resnet12": lambda: ResNet12((3, 16, 16), 4, filters=[4, 6, 8, 10]),
+    "resnet12, published": lambda: ResNet12((3, 18, 18), 4, filters=[4, 6, 8, 10], pooling="three"),
+    "resnet18": lambda: ResNet18((3, 32, 32), 4, filters=[4, 6, 8, 10]),
+}
+
+
+def _adapted(model: Model, *, num_channels: int, side: int) -> tuple[Adapted, torch.Tensor]:
+    """Two tasks; returns what was adapted, and the support sets."""
+    model.double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                # Also negative ones, so that an activation in the wrong place would show.
+                parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 8, num_channels, side, side, generator=generator, dtype=torch.float64)
+    y = torch.arange(4).repeat(2, 2)
+    init = LearnedInit(model)
+    rule = SGD(init.layers, learning_rate=0.1)
+    options = {"init": init, "rule": rule, "loss": cross_entropy, "order": "none"}
+    return adapt(model, x, y, batch_norm="inductive", **options), x  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_frozen_model_predicts_as_the_engine_does(name: str) -> None:
+    model = MODELS[name]()
+    side = {"conv4, three blocks": 20, "resnet12, published": 18, "resnet18": 32}.get(name, 16)
+    num_channels = 1 if name == "conv4, three blocks" else 3
+    adapted, x = _adapted(model, num_channels=num_channels, side=side)
+    queries = torch.randn(2, 5, *x.shape[2:], dtype=torch.float64)
+    expected = adapted.predict(queries)
+    for task in range(2):
+        frozen = adapted.frozen(x[task], task=task)
+        torch.testing.assert_close(frozen(queries[task]), expected[task], rtol=1e-9, atol=1e-9)
+        # Each by itself.
+        alone = torch.cat([frozen(query) for query in queries[task].split(1)])
+        torch.testing.assert_close(alone, expected[task], rtol=1e-9, atol=1e-9)
+
+
+def test_a_frozen_model_has_nothing_of_the_learner() -> None:
+    adapted, x = _adapted(MODELS["conv4"](), num_channels=3, side=16)
+    frozen = adapted.frozen(x[0])
+    before = frozen(x[0])
+    with torch.no_grad():
+        for parameter in adapted.model.parameters():
+            parameter.add_(1)
+        adapted.params.flat.add_(1)
+    assert frozen(x[0]).equal(before)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+
+
+def test_the_head_of_a_frozen_model_has_as_many_outputs_as_the_task() -> None:
+    model = Conv4((3, 16, 16), 5, filters=6)
+    init = PrototypeHead(model)
+    x, y = torch.randn(1, 14, 3, 16, 16), torch.arange(7).repeat(2)[None]
+    adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    assert adapted.frozen(x[0])(x[0][:3]).shape == (3, 7)
+
+
+def test_a_frozen_perceptron() -> None:
+    model = MLP((2, 3), 2, hidden=[10, 8]).double()
+    init = LearnedInit(model)
+    x, y = torch.randn(2, 6, 2, 3).double(), torch.randn(2, 6, 2).double()
+    adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=mse)
+    found = adapted.frozen(x[1], task=1)(x[1])
+    torch.testing.assert_close(found, adapted.predict(x)[1].detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_any_other_module_is_bound_to_its_adapted_parameters() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    init = LearnedInit(model, adapt=["2.*"])
+    x, y = torch.randn(1, 6, 3).double(), torch.randn(1, 6, 2).double()
+    adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=mse)
+    found = adapted.frozen(x[0])(x[0])
+    torch.testing.assert_close(found, adapted.predict(x)[0].detach(), rtol=1e-12, atol=1e-12)
+    assert not found.equal(model(x[0]))
+
+
+def test_what_normalises_by_parts_of_a_batch_is_refused() -> None:
+    model = ResNet12((3, 16, 16), 4, filters=[4, 6, 8, 10], device_parts=2)
+    init = LearnedInit(model)
+    x, y = torch.randn(1, 8, 3, 16, 16), torch.arange(4).repeat(2)[None]
+    adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    with pytest.raises(ConfigError, match="cannot be made one that predicts them one by one"):
+        adapted.frozen(x[0])

@@ -31,6 +31,7 @@ RUNS = Path("runs/claims")
 KEPT = Path("docs/results/runs/claims")
 # Validations, after each of which what was reached is kept.
 EPOCH = 500
+NUM_TASKS = 600
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,13 @@ def train(name: str, num_iterations: int) -> None:
     """Begin an entry, or go on with it, in steps whose outcome is kept."""
     path = RUNS / name
     restore(path, KEPT / name)
-    while (reached := progress(path)) < num_iterations or not Run(path).result.is_file():
-        goal = min((reached // EPOCH + 1) * EPOCH, num_iterations)
-        is_last = goal == num_iterations
+    while not is_tested(path, num_iterations):
+        reached = progress(path)
+        goal = min((reached // EPOCH + 1) * EPOCH, max(num_iterations, reached))
+        is_last = goal >= num_iterations
         content = QUEUE[name].content(goal)
         # A test of a model that is trained further would be thrown away.
-        content["test"] = {"num_tasks": 600 if is_last else 1, "ensemble": 5}
+        content["test"] = {"num_tasks": NUM_TASKS if is_last else 1, "ensemble": 5}
         if Run(path).exists:
             words = ["--resume", str(path)]
         else:
@@ -111,6 +113,17 @@ def train(name: str, num_iterations: int) -> None:
         subprocess.run(command("train", *words), check=True, stdout=subprocess.DEVNULL)
         keep(path, KEPT / name)
         print(f"{name}: {goal} of {num_iterations}", Run(path).read_metrics()[-1:], flush=True)
+
+
+def is_tested(path: Path, num_iterations: int) -> bool:
+    """Whether a run is complete, and not only an epoch on its way."""
+    result = Run(path).read_result()
+    return (
+        result is not None
+        # A random initialization without a rule that learns has nothing to train.
+        and (progress(path) >= num_iterations or not result["num_meta_parameters"])
+        and result["test"]["num_tasks"] == NUM_TASKS
+    )
 
 
 def progress(path: Path) -> int:

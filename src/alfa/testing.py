@@ -29,6 +29,8 @@ from alfa.rules import SGD, Rule
 from alfa.train import train
 from alfa.types import Episode, Layers, Params, Rates
 
+__all__ = ["check_init", "check_rule", "small_run"]
+
 MakeRule = Callable[[Layers, int], Rule]
 """Makes a rule from the layers and the number of inner steps."""
 

@@ -1,0 +1,127 @@
+"""The reference of the public names, docs/api.md, written from their documentation.
+
+    python benchmarks/api.py
+
+A test holds the page against what this would write.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import alfa
+from alfa.train.files import write_atomic
+
+PAGE = Path("docs/api.md")
+# In the order in which they are met, and whatever else is public behind them.
+GROUPS = {
+    "Classify and predict": ("FewShotClassifier", "FewShotRegressor"),
+    "The inner loop": ("Learner", "adapt"),
+    "Update rules": ("ALFA", "SGD", "LearnedRates", "Generated", "Learned", "register_rule"),
+    "Initializations": ("LearnedInit", "FixedInit", "Attenuated", "PrototypeHead", "register_init"),
+    "Models": ("Conv4", "ResNet12", "MLP", "register_model"),
+    "Tasks and losses": ("Episode", "Sinusoids", "cross_entropy", "mse"),
+    "Plain things": ("Params", "AlfaError"),
+}
+ALSO = {
+    "alfa.data": "tasks, datasets, and how to prepare them",
+    "alfa.inits": "initializations",
+    "alfa.models": "models, and how any module runs on a stack of tasks",
+    "alfa.rules": "update rules and their parts",
+    "alfa.testing": "the contracts of rules and initializations, for your own",
+    "alfa.train": "training, evaluation and run folders",
+}
+_SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [
+        "# Reference",
+        "The public names of `alfa`, from their own documentation (`python benchmarks/api.py` "
+        "writes this page). Whatever has a default is given by its name.",
+    ]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += described(name)
+    rest = set(alfa.__all__) - {name for names in GROUPS.values() for name in names}
+    assert not rest, f"{rest} is in no group"
+    parts += ["## More", "Everything else is imported from its package:"]
+    for module, what in ALSO.items():
+        names = ", ".join(f"`{n}`" for n in sorted(importlib.import_module(module).__all__))
+        parts.append(f"**`{module}`**, {what}: {names}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def described(name: str) -> list[str]:
+    """A public name: how it is called, and what its documentation says."""
+    thing = getattr(alfa, name)
+    text = inspect.getdoc(thing) or ""
+    head = re.split(rf"\n(?={'|'.join(_SECTIONS)}:\n)", text)
+    parts = [f"### `{name}`", f"```text\n{called(name, thing)}\n```", head[0].strip()]
+    for section in head[1:]:
+        title, _, body = section.partition(":\n")
+        body = inspect.cleandoc(body)
+        if title == "Example":
+            parts.append(f"```pycon\n{body}\n```")
+        elif title in ("Args", "Attributes"):
+            parts.append(f"{'Arguments' if title == 'Args' else title}:\n\n" + listed(body))
+        else:
+            parts.append(f"{title}: " + " ".join(body.split()))
+    if inspect.isclass(thing) and (methods := own_methods(thing)):
+        parts.append("Methods:\n\n" + "\n".join(methods))
+    return [part.replace("``", "`") if part[:3] != "```" else part for part in parts]
+
+
+def own_methods(thing: type) -> list[str]:
+    """What our own classes add, and the first sentence on each."""
+    found = []
+    for name in sorted(vars(thing)):
+        method = inspect.getattr_static(thing, name)
+        told = inspect.getdoc(getattr(thing, name))
+        if (
+            # What scikit-learn adds to every estimator is told there.
+            name.startswith(("_", "set_score_request"))
+            or isinstance(method, property)
+            or not callable(getattr(thing, name))
+            or not told
+        ):
+            continue
+        words = list(inspect.signature(getattr(thing, name)).parameters)
+        words = [word for word in words if word != "self"]
+        found.append(f"- `{name}({', '.join(words)})`: {told.split(chr(10) + chr(10))[0]}")
+    return [" ".join(line.split()) for line in found]
+
+
+def called(name: str, thing: object) -> str:
+    """Its signature, an argument a line where it is long."""
+    try:
+        found = inspect.signature(thing)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return name
+    words = [str(p.replace(annotation=inspect.Parameter.empty)) for p in found.parameters.values()]
+    keywords = [p.kind is p.KEYWORD_ONLY for p in found.parameters.values()]
+    if any(keywords):
+        words.insert(keywords.index(True), "*")
+    line = f"{name}({', '.join(words)})"
+    return line if len(line) <= 88 else f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
+
+
+def listed(body: str) -> str:
+    """Entries ``name: what it is`` as a list."""
+    items: list[str] = []
+    for line in body.splitlines():
+        if re.match(r"\w+: ", line):
+            name, _, what = line.partition(": ")
+            items.append(f"- `{name}`: {what}")
+        elif items:
+            items[-1] += f" {line.strip()}"
+    return "\n".join(items)
+
+
+if __name__ == "__main__":
+    write_atomic(PAGE, page().encode())

@@ -1,0 +1,83 @@
+"""The documentation: its examples run, its commands are understood, its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from alfa.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")])
+# Words that stand for something in a command of the documentation.
+_STANDS_FOR = re.compile(r"\b[A-Z][A-Z_]+\b")
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """Words of every command of ours on a page."""
+    found = []
+    for block in _blocks(page, "(?:sh|)"):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = line.partition("  #")[0].strip()
+            if "torchrun" not in line and re.match(r"(\.venv/bin/)?alfa ", line):
+                found.append(shlex.split(line)[1:])
+    return found
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if _blocks(p, "python")], ids=_name)
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
+    names: dict[str, Any] = {"__name__": "page"}
+    for number, block in enumerate(_blocks(page, "python")):
+        exec(compile(block, f"{_name(page)}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if _commands(p)], ids=_name)
+def test_the_commands_of_a_page_are_understood(page: Path) -> None:
+    """Each is read to its last option, and not called."""
+    group: Any = typer.main.get_command(app)
+    for words in _commands(page):
+        if any(_STANDS_FOR.search(word) for word in words):
+            # Numbers may stand there as well, of which a word is none.
+            words = [_STANDS_FOR.sub("1", word) for word in words]
+        command, context = group, None
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, f"alfa has no command {words[0]!r}"
+            command, words = command.commands[words[0]], words[1:]
+        context = command.make_context(command.name, [w for w in words if w != "..."])
+        assert context is not None
+
+
+def test_the_reference_is_what_the_documentation_of_the_names_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    page = importlib.import_module("api").page()
+    told = "docs/api.md is not what `python benchmarks/api.py` would write"
+    assert (ROOT / "docs/api.md").read_text() == page, told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{target} is not there"

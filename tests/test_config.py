@@ -46,7 +46,9 @@ def _faults(content: dict[str, Any]) -> str:
 
 def test_every_builtin_experiment_comes_with_both_methods() -> None:
     tasks = ["cifar-fs", "miniimagenet", "sinusoid", "strokes", "varied"]
-    assert builtin_experiments() == [f"{task}-{m}" for task in tasks for m in ("alfa", "maml")]
+    both = [f"{task}-{m}" for task in tasks for m in ("alfa", "maml")]
+    # The demo is a model to use, and compared with nothing.
+    assert builtin_experiments() == sorted([*both, "strokes-demo"])
 
 
 @pytest.mark.parametrize("name", builtin_experiments())
@@ -62,7 +64,7 @@ def test_builtin_experiments_load_and_build(name: str, spots) -> None:
     experiment = load_experiment(name, changes)
     learner = build_learner(experiment, build_tasks(experiment))
     assert learner.num_steps == experiment.inner.num_steps == 5
-    assert experiment.rule.name == ("alfa" if name.endswith("alfa") else "sgd")
+    assert experiment.rule.name == ("sgd" if name.endswith("maml") else "alfa")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,13 @@ def test_a_preset_chooses_the_pooling_of_resnet12_too(preset: str, pooling: str)
     assert parse_experiment(content).model.options["pooling"] == pooling
     own = {**content, "model": {"name": "resnet12", "pooling": "four"}}
     assert parse_experiment(own).model.options["pooling"] == "four"
+
+
+def test_the_demo_serves_for_single_drawings_and_any_number_of_classes() -> None:
+    experiment = load_experiment("strokes-demo")
+    assert experiment.init.name == "prototype-head"
+    assert experiment.inner.batch_norm == "inductive"
+    assert experiment.tasks.options["dataset"] == "strokes-free"
 
 
 @pytest.mark.parametrize("name", ["cifar-fs-alfa", "miniimagenet-maml"])

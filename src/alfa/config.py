@@ -6,6 +6,7 @@ all faults are reported at once, each in one sentence.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import json
@@ -180,24 +181,26 @@ def load_experiment(source: str | Path, overrides: Iterable[str] = ()) -> Experi
     Raises:
         ConfigError: says everything that is wrong with it.
     """
-    content = _read(source)
-    for override in overrides:
-        _override(content, override)
-        if override.partition("=")[0].strip() == "preset":
-            # An override comes after what the file spells out, and so does what it stands for.
-            content.setdefault("rule", {}).update(PRESETS.get(str(content.get("preset")), {}))
-            model = content.get("model")
-            if isinstance(model, dict):
-                model.update(_preset(content.get("preset"), "model", model.get("name")))
-    return parse_experiment(content, source=str(source))
+    return parse_experiment(_read(source), source=str(source), overrides=overrides)
 
 
-def parse_experiment(content: Mapping[str, Any], *, source: str = "the experiment") -> Experiment:
+def parse_experiment(
+    content: Mapping[str, Any],
+    *,
+    source: str = "the experiment",
+    overrides: Iterable[str] = (),
+) -> Experiment:
     """Check an experiment given as plain values.
+
+    Args:
+        content: the experiment.
+        source: where it comes from, for errors and plugins.
+        overrides: of its values, as `load_experiment` takes them.
 
     Raises:
         ConfigError: says everything that is wrong with it.
     """
+    content = _changed(content, overrides)
     faults = _import_plugins(content.get("plugins", ()), Path(source).parent)
     experiment: Experiment | None = None
     try:
@@ -273,15 +276,28 @@ def builtin_experiments() -> list[str]:
     return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name[-5:] == ".toml")
 
 
+def check_builtin(name: str, *, otherwise: str = "") -> None:
+    """Raise unless an experiment of this name comes with the package.
+
+    Args:
+        name: of the experiment.
+        otherwise: what else could be given, for the error.
+
+    Raises:
+        ConfigError: says which there are.
+    """
+    known = builtin_experiments()
+    if name not in known:
+        raise ConfigError(
+            f"there is no built-in experiment {name!r}; there are {', '.join(known)}{otherwise}."
+            f"{did_you_mean(name, known)}"
+        )
+
+
 def _read(source: str | Path) -> dict[str, Any]:
     path = Path(source)
     if path.suffix != ".toml":
-        known = builtin_experiments()
-        if str(source) not in known:
-            raise ConfigError(
-                f"there is no built-in experiment {str(source)!r}; there are {', '.join(known)}, "
-                f"or give the path of a .toml file.{did_you_mean(str(source), known)}"
-            )
+        check_builtin(str(source), otherwise=", or give the path of a .toml file")
         text = (resources.files("alfa") / "experiments" / f"{source}.toml").read_text()
     else:
         try:
@@ -293,6 +309,20 @@ def _read(source: str | Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+
+
+def _changed(content: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """An experiment with values overridden; what was given stays as it is."""
+    new = copy.deepcopy(dict(content))
+    for override in overrides:
+        _override(new, override)
+        if override.partition("=")[0].strip() == "preset":
+            # An override comes after what the file spells out, and so does what it stands for.
+            new.setdefault("rule", {}).update(PRESETS.get(str(new.get("preset")), {}))
+            model = new.get("model")
+            if isinstance(model, dict):
+                model.update(_preset(new.get("preset"), "model", model.get("name")))
+    return new
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import hashlib
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alfa.data import SPLITS, FewShot, ImageSet, Strokes, _strokes
+from alfa.data import SPLITS, FewShot, ImageSet, Strokes, _open, open_images
+from alfa.data._strokes import FREE_HAND, Hand, _way_to
+
+STEADY = Hand(jitter=0, rotation=0, scale=0, shear=0, shift=0, pen=(0.07, 0.07))
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +100,8 @@ def test_no_two_drawings_are_equal(strokes):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_two_classes_are_nearly_equal(seed, monkeypatch):
-    # As a steady hand would draw them.
-    for name in ("_JITTER", "_ROTATION", "_SCALE", "_SHEAR", "_SHIFT"):
-        monkeypatch.setattr(_strokes, name, 0)
-    monkeypatch.setattr(_strokes, "_PEN", (0.07, 0.07))
-    images = Strokes(num_examples=1, seed=seed).images().images
+def test_no_two_classes_are_nearly_equal(seed):
+    images = Strokes(num_examples=1, seed=seed, hand=STEADY).images().images
     ink = 1 - images.reshape(300, -1) / 255
     squares = (ink**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * ink @ ink.T
@@ -176,6 +177,82 @@ def test_drawing_takes_little_time():
     Strokes(num_classes=30, num_examples=20).images()
     # 0.3 s would keep within three seconds for all; the rest is for slow machines.
     assert time.process_time() - began < 2
+
+
+# --- another hand
+
+
+@pytest.fixture(scope="module")
+def free() -> ImageSet:
+    return Strokes(num_classes=60, hand=FREE_HAND).images()
+
+
+def boxes(images: ImageSet) -> np.ndarray:
+    """``[drawing, axis, 2]``: where the ink of each begins and ends, in parts of the side."""
+    ink = images.images[:, 0] < 128
+    found = []
+    for axis in (2, 1):
+        some = ink.any(axis=3 - axis)
+        found.append((some.argmax(axis=1), some.shape[1] - some[:, ::-1].argmax(axis=1)))
+    return np.moveaxis(np.array(found), 2, 0) / images.shape[1]
+
+
+def test_drawings_are_those_of_every_earlier_version():
+    # Results that were published depend on every pixel; a last bit may differ between machines.
+    drawings = Strokes(num_classes=20, num_examples=5).images().images[:, 0].astype(int)
+    assert drawings.sum() == pytest.approx(17_742_552, rel=1e-6)
+    assert (drawings * np.arange(28)).sum() == pytest.approx(239_086_193, rel=1e-6)
+    assert (drawings.sum(axis=(1, 2)) * np.arange(100)).sum() == pytest.approx(
+        874_779_289, rel=1e-6
+    )
+
+
+def test_a_free_hand_draws_small_and_large_thin_and_thick_anywhere(free, strokes):
+    (own, usual) = (boxes(images) for images in (free, strokes))
+    extents, usual_extents = (np.ptp(found, axis=2).max(axis=1) for found in (own, usual))
+    low, high = np.quantile(extents, [0.05, 0.95])
+    usual_low, usual_high = np.quantile(usual_extents, [0.05, 0.95])
+    assert high / low > 1.5 * usual_high / usual_low
+    places = own.mean(axis=2).std(axis=0)
+    assert (places > 1.7 * usual.mean(axis=2).std(axis=0)).all()
+    ink, usual_ink = ((images.images < 128).mean(axis=(1, 2, 3)) for images in (free, strokes))
+    assert ink.std() > 1.5 * usual_ink.std()
+
+
+def test_a_free_hand_stays_within_the_image(free):
+    border = np.ones((28, 28), dtype=bool)
+    border[1:-1, 1:-1] = False
+    # Beside the border there is half a line at most.
+    assert (free.images[:, 0][:, border] < 128).mean() < 0.06
+    assert ((free.images < 128).sum(axis=(1, 2, 3)) > 5).all()
+
+
+def test_the_characters_do_not_depend_on_the_hand():
+    zoomed = dataclasses.replace(STEADY, zoom=(1.0, 1.0001), roam=0.0)
+    one, other = (
+        Strokes(num_classes=5, num_examples=2, hand=hand).images().images.astype(int)
+        for hand in (STEADY, zoomed)
+    )
+    assert np.abs(one - other).max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("place", "middle"), [((0, 0), (-0.28, 0)), ((1, 0.5), (0.28, 0)), ((0.5, 1), (0, 0))]
+)
+def test_dots_are_moved_within_the_image_or_into_its_middle(place, middle):
+    # 0.44 wide with the line around them, and higher than the image.
+    dots = np.array([[0.1, -0.3], [0.44, 0.9]])
+    moved = dots + _way_to(np.array(place), dots, 0.1)
+    assert moved.mean(axis=0) == pytest.approx(middle)
+
+
+def test_a_free_hand_is_found_by_name(monkeypatch):
+    monkeypatch.setattr(_open, "Strokes", partial(Strokes, num_classes=5, num_examples=2))
+    images = open_images("strokes-free", size=9)
+    _open._strokes.cache_clear()
+    assert (images.name, images.shape) == ("strokes-free", (1, 9, 9))
+    drawn = Strokes(num_classes=5, num_examples=2, size=9, hand=FREE_HAND).images()
+    np.testing.assert_array_equal(images.images, drawn.images)
 
 
 def test_the_example_runs():

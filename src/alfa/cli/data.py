@@ -12,7 +12,6 @@ from alfa.cli.train import Json
 
 if TYPE_CHECKING:
     from alfa.data import Source
-    from alfa.data._prepare import Progress
     from alfa.data._store import Index
 
 app = typer.Typer(
@@ -110,41 +109,19 @@ def prepare(
 
         alfa data prepare folder ~/pets --name pets --set split=ratio --set seed=1
     """
-    from alfa.cli.progress import meter
-    from alfa.data import data_folder
-    from alfa.data._prepare import prepare as run
+    from alfa.cli.preparing import prepare_shown
 
     source = _source(name, settings or [])
-    place = _raw(name) if path is None else path
-    notes: list[str] = []
-    try:
-        with meter(called or name, quiet=as_json) as shown:
-
-            def on_progress(progress: Progress) -> None:
-                if progress.message is not None:
-                    notes.append(progress.message)
-                    shown.tell(progress.message)
-                if progress.archive is not None:
-                    what = f"unpacking {progress.archive}"
-                    shown.update(what, progress.done, progress.total, unit="bytes", passing=True)
-                # While images are looked for, there is nothing to count.
-                elif progress.total:
-                    shown.update(called or name, progress.done, progress.total, unit="images")
-
-            store = run(
-                source,
-                place,
-                root=data_folder(),
-                size=size,
-                name=called or name,
-                on_problem=on_problem,  # type: ignore[arg-type]
-                workers=workers,
-                force=force,
-                on_progress=on_progress,
-            )
-    except KeyboardInterrupt:
-        typer.echo("alfa: stopped; the same command goes on from here.", err=True)
-        raise typer.Exit(130) from None
+    store, notes = prepare_shown(
+        source,
+        _raw(name) if path is None else path,
+        name=called or name,
+        size=size,
+        on_problem=on_problem,
+        workers=workers,
+        force=force,
+        quiet=as_json,
+    )
     summary = _summary(store.path, store.index, source)
     if as_json:
         typer.echo(json.dumps({**summary, "notes": notes}, indent=2))
@@ -272,11 +249,11 @@ def _known() -> list[dict[str, Any]]:
     """Everything that has a name: datasets that can be prepared, and that are."""
     from alfa.data import SOURCES, store_path
     from alfa.data._download import BY_HAND, DOWNLOADS
-    from alfa.data._open import prepared
+    from alfa.data._open import GENERATED, prepared
 
     stores = prepared()
     rows = []
-    for name in [*SOURCES, *sorted({"strokes", *stores} - set(SOURCES))]:
+    for name in [*SOURCES, *sorted({*GENERATED, *stores} - set(SOURCES))]:
         source = SOURCES.get(name) if name in SOURCES else None
         files = DOWNLOADS.get(name, ())
         untried = "" if all(file.tried for file in files) else " (untried)"
@@ -296,8 +273,9 @@ def _known() -> list[dict[str, Any]]:
                 ],
             }
         )
-        if name == "strokes":
-            rows[-1] |= {"title": "random characters", "get": "generated"}
+        if name in GENERATED:
+            free = ", of any size and place" if GENERATED[name].roam else ""
+            rows[-1] |= {"title": f"random characters{free}", "get": "generated"}
     return rows
 
 

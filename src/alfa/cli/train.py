@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +29,17 @@ def train(
     experiment: Annotated[
         str | None,
         typer.Argument(help="A .toml file, or a built-in experiment such as `sinusoid-alfa`."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Another way to name a built-in experiment.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Train on a folder of class folders of images, or an archive of one."),
+    ] = None,
+    on_problem: Annotated[
+        str | None,
+        typer.Option(help="With --data, skip images and classes that cannot be used, or stop."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder; by default `runs/` and the name.")
@@ -61,6 +74,10 @@ def train(
 
         alfa train --resume runs/alfa
 
+        alfa train --preset strokes-demo
+
+        alfa train --data ~/pets --out runs/pets
+
         alfa train cifar-fs-alfa --processes 2 --max-restarts 3
     """
     from alfa.config import load_experiment
@@ -68,16 +85,20 @@ def train(
     from alfa.train import Run, is_one_of_many
 
     overrides = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
+    experiment = _named(experiment, preset, data, resume, out, on_problem)
     if resume is not None:
-        if experiment is not None or out is not None:
-            raise ConfigError(
-                "--resume takes its experiment and folder from the run; leave EXPERIMENT and "
-                "--out away."
-            )
         Run(resume).experiment()
         config, path = load_experiment(Run(resume).config, overrides), resume
+    elif data is not None:
+        from alfa.own_data import title_of
+
+        path = out or Path("runs") / title_of(data)
+        config = _own(data, path, overrides, on_problem or "stop", or_resume, as_json)
     elif experiment is None:
-        raise ConfigError("name an EXPERIMENT to train, or a run to go on with by --resume.")
+        raise ConfigError(
+            "name an EXPERIMENT to train, images to train on by --data, or a run to go on with by "
+            "--resume."
+        )
     else:
         config = load_experiment(experiment, overrides)
         path = out or Path("runs") / Path(experiment).stem
@@ -92,12 +113,94 @@ def train(
     Run(path).check(resume=resume is not None)
     from alfa.cli.launch import launch
 
-    launch(
-        _words(experiment, path, overrides, resume, device, threads, as_json),
-        count=processes,
-        max_restarts=max_restarts,
-        hint=f"go on with `alfa train --resume {path}`",
-    )
+    # What is built for images is in no file yet, and has every override in it.
+    built = config if data is not None and resume is None else None
+    with _written(built) as file:
+        launch(
+            _words(
+                experiment if file is None else file,
+                path,
+                overrides if file is None else [],
+                resume,
+                device,
+                threads,
+                as_json,
+            ),
+            count=processes,
+            max_restarts=max_restarts,
+            hint=f"go on with `alfa train --resume {path}`",
+        )
+
+
+def _named(
+    experiment: str | None,
+    preset: str | None,
+    data: Path | None,
+    resume: Path | None,
+    out: Path | None,
+    on_problem: str | None,
+) -> str | None:
+    """The experiment that is to be read, if one is.
+
+    Raises:
+        ConfigError: what is given does not fit together, or there is no such preset.
+    """
+    from alfa.config import check_builtin
+    from alfa.errors import ConfigError
+
+    ways = {"EXPERIMENT": experiment, "--preset": preset, "--data": data}
+    given = [way for way, value in ways.items() if value is not None]
+    if resume is not None and (given or out is not None):
+        away = " and ".join(given + (["--out"] if out is not None else []))
+        raise ConfigError(
+            f"--resume takes its experiment and folder from the run; leave {away} away."
+        )
+    if len(given) > 1:
+        raise ConfigError(
+            f"{' and '.join(given)} each say what to train; give one of them, and change settings "
+            "of it by --set."
+        )
+    if on_problem is not None and data is None:
+        raise ConfigError("--on-problem is about the images of --data; leave it away.")
+    if preset is not None:
+        check_builtin(preset)
+    return experiment if preset is None else preset
+
+
+def _own(
+    data: Path, path: Path, overrides: list[str], on_problem: str, or_resume: bool, as_json: bool
+) -> Experiment:
+    """The experiment on a folder of images, which are prepared now."""
+    from alfa.cli.own_data import own_experiment
+    from alfa.errors import ConfigError
+    from alfa.train import Run, is_one_of_many
+
+    if is_one_of_many():
+        raise ConfigError(
+            "--data prepares images, which only one process can do; use --processes instead of "
+            "torchrun, or prepare them by `alfa data prepare folder` and name them in a .toml file."
+        )
+    # Preparing takes long, and would be in vain.
+    Run(path).check(resume=or_resume and Run(path).exists)
+    return own_experiment(data, overrides=overrides, on_problem=on_problem, quiet=as_json)
+
+
+@contextmanager
+def _written(config: Experiment | None) -> Iterator[str | None]:
+    """A file with the experiment, for as long as other processes may read it."""
+    if config is None:
+        yield None
+        return
+    import tempfile
+
+    import tomli_w
+
+    from alfa.config import to_dict
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "experiment.toml"
+        file.write_text(tomli_w.dumps(to_dict(config)), encoding="utf-8")
+        yield str(file)
 
 
 def _words(

@@ -80,6 +80,17 @@ def opened(content: bytes) -> Image.Image:
     Raises:
         DataError: it is none, or has too many pixels.
     """
+    image = unread(content)
+    image.load()
+    return image
+
+
+def unread(content: bytes) -> Image.Image:
+    """An image file of which only the beginning is read, which tells its size and mode.
+
+    Raises:
+        DataError: it is none, or has too many pixels.
+    """
     if not content:
         raise DataError("is an empty file")
     try:
@@ -87,7 +98,6 @@ def opened(content: bytes) -> Image.Image:
     except UnidentifiedImageError:
         raise DataError("is not an image, or of a format that is not read") from None
     _check_size(image.size)
-    image.load()
     return image
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pooch
 
 from alfa.data._image_set import ImageSet
 from alfa.data._store import INDEX, Store
-from alfa.data._strokes import Strokes
+from alfa.data._strokes import FREE_HAND, Hand, Strokes
 from alfa.errors import DataError, did_you_mean
 
 SWITCH = "ALFA_DATA"
+# Datasets that are drawn when they are opened, and the hand that draws them.
+GENERATED = {"strokes": Hand(), "strokes-free": FREE_HAND}
 
 
 def data_folder() -> Path:
@@ -73,14 +76,14 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
     folder = (root or data_folder()) / "stores"
     raise DataError(
         f"{dataset} is not prepared under {folder}; run `alfa data prepare {dataset}` first, or "
-        f"set {SWITCH} to where it is.{did_you_mean(dataset, [*known, 'strokes'])}"
+        f"set {SWITCH} to where it is.{did_you_mean(dataset, [*known, *GENERATED])}"
     )
 
 
 @functools.lru_cache(maxsize=4)
-def _strokes(size: int) -> ImageSet:
+def _strokes(dataset: str, size: int) -> ImageSet:
     """Drawn once in a process, which takes seconds; nobody can change them."""
-    images = Strokes(size=size).images()
+    images = replace(Strokes(size=size, hand=GENERATED[dataset]).images(), name=dataset)
     images.images.flags.writeable = False
     return images
 
@@ -89,7 +92,7 @@ def open_images(dataset: str, *, size: int | None = None, root: Path | None = No
     """A dataset by name.
 
     Args:
-        dataset: ``"strokes"``, or the name of a prepared one.
+        dataset: ``"strokes"`` or ``"strokes-free"``, or the name of a prepared one.
         size: the side of its images; may be left out where only one size is prepared.
         root: where datasets are kept.
 
@@ -97,6 +100,6 @@ def open_images(dataset: str, *, size: int | None = None, root: Path | None = No
         DataError: it is not prepared, or of another size; says what to run.
     """
     sizes = prepared(root=root).get(dataset, [])
-    if dataset == "strokes" and (not sizes or size not in (None, *sizes)):
-        return _strokes(size or 28)
+    if dataset in GENERATED and (not sizes or size not in (None, *sizes)):
+        return _strokes(dataset, size or 28)
     return open_store(dataset, size=size, root=root).image_set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,20 +21,43 @@ _GRID = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-
 # The larger side of a character, in parts of the image's side.
 _EXTENT = 0.56
 
-# How far drawings of a character differ; lengths are parts of the image's side, too.
-_JITTER = 0.04
-_ROTATION = np.pi / 15
-_SCALE = 0.15
-_SHEAR = 0.2
-_SHIFT = 0.09
-_PEN = (0.045, 0.095)
+
+@dataclass(frozen=True)
+class Hand:
+    """How far drawings of a character differ; lengths are parts of the image's side.
+
+    Attributes:
+        jitter: by which every point is off, as a standard deviation.
+        rotation: at most, in radians to either side.
+        scale: by which width and height are changed at most, each for itself.
+        shear: at most, to either side.
+        shift: at most, in every direction.
+        pen: the thinnest and the thickest line.
+        zoom: how many times as large as usual a drawing is, at least and at most; any ratio is as
+            likely.
+        roam: how much of the room around it a drawing uses, from 0, its place does not depend on
+            that, to 1, it lies anywhere in the image.
+    """
+
+    jitter: float = 0.04
+    rotation: float = np.pi / 15
+    scale: float = 0.15
+    shear: float = 0.2
+    shift: float = 0.09
+    pen: tuple[float, float] = (0.045, 0.095)
+    zoom: tuple[float, float] = (1.0, 1.0)
+    roam: float = 0.0
+
+
+# Small or large, thin or thick, in the middle or not, as people draw with a mouse.
+FREE_HAND = Hand(shift=0.0, pen=(0.035, 0.11), zoom=(0.65, 1.5), roam=1.0)
 
 
 class Strokes:
     """Random characters of two to four strokes, drawn by an unsteady hand, dark on white.
 
-    Drawing `e` of character `c` is a pure function of (seed, c, e, size): it is the same however
-    many there are. The first 64 % of the characters are for training, the next 16 % for
+    Drawing `e` of character `c` is a pure function of (seed, c, e, size, hand): it is the same
+    however many there are. The first 64 % of the characters are for training, the next 16 % for
     validation, the last 20 % for test.
 
     Args:
@@ -41,6 +65,7 @@ class Strokes:
         num_examples: drawings of each.
         size: the side of a drawing in pixels.
         seed: decides everything random.
+        hand: how far drawings of a character differ; the characters do not depend on it.
 
     Example:
         >>> from alfa.data import Strokes
@@ -56,9 +81,10 @@ class Strokes:
         num_examples: Count = 20,
         size: Count = 28,
         seed: int = 0,
+        hand: Hand = Hand(),  # noqa: B008 - frozen
     ) -> None:
         self.num_classes, self.num_examples = num_classes, num_examples
-        self.size, self.seed = size, seed
+        self.size, self.seed, self.hand = size, seed, hand
 
     def images(self) -> ImageSet:
         """All drawings; made at the first call, and kept in memory."""
@@ -84,10 +110,12 @@ class Strokes:
     def _drawings(self, number: int) -> np.ndarray:
         """All drawings of one character."""
         rng = np.random.default_rng([self.seed, number])
-        hands = rng.spawn(self.num_examples)
+        sources = rng.spawn(self.num_examples)
         strokes = _new_character(rng)
-        points, way = np.concatenate(strokes), _way_of_pen(strokes, self.size)
-        return np.stack([_drawing(points, way, hand, self.size) for hand in hands])
+        # Dots must lie as close in the largest drawing as in one of the usual size.
+        points, way = np.concatenate(strokes), _way_of_pen(strokes, self.size, self.hand.zoom[1])
+        drawings = [_drawing(points, way, source, self.size, self.hand) for source in sources]
+        return np.stack(drawings)
 
 
 def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
@@ -117,7 +145,7 @@ def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
     return [points[stroke] for stroke in strokes]
 
 
-def _way_of_pen(strokes: list[np.ndarray], size: int) -> np.ndarray:
+def _way_of_pen(strokes: list[np.ndarray], size: int, zoom: float) -> np.ndarray:
     """``[dot, point]``; times the points of all strokes, it gives dots that are near each other.
 
     Every stroke is a Catmull-Rom spline through its points.
@@ -127,7 +155,7 @@ def _way_of_pen(strokes: list[np.ndarray], size: int) -> np.ndarray:
     column = 0
     for stroke in strokes:
         # Dots so close that the edge of even the thinnest line looks straight.
-        lengths = np.sqrt((np.diff(stroke, axis=0) ** 2).sum(axis=1)) * size
+        lengths = np.sqrt((np.diff(stroke, axis=0) ** 2).sum(axis=1)) * size * zoom
         counts = np.ceil(1.5 * lengths / np.sqrt(size / 28)).astype(int)
         times = [part + np.arange(count) / count for part, count in enumerate(counts)]
         weights = _spline(np.append(np.concatenate(times), len(counts)), len(stroke))
@@ -156,17 +184,39 @@ def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
 
 
 def _drawing(
-    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int
+    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int, hand: Hand
 ) -> np.ndarray:
     """One drawing, uint8 ``[height, width]``."""
-    points = points + rng.normal(0, _JITTER, points.shape)
+    points = points + rng.normal(0, hand.jitter, points.shape)
     turn, wide, high, lean, right, down, pen = rng.uniform(-1, 1, 7)
-    cos, sin = np.cos(_ROTATION * turn), np.sin(_ROTATION * turn)
-    slant = np.array([[1 + _SCALE * wide, _SHEAR * lean], [0, 1 + _SCALE * high]])
+    cos, sin = np.cos(hand.rotation * turn), np.sin(hand.rotation * turn)
+    slant = np.array([[1 + hand.scale * wide, hand.shear * lean], [0, 1 + hand.scale * high]])
     points = points @ (np.array([[cos, -sin], [sin, cos]]) @ slant).T
-    points += _SHIFT * np.array([right, down])
-    width = np.interp(pen, (-1, 1), _PEN)
-    return _ink(way @ points, width=float(width), size=size)
+    points += hand.shift * np.array([right, down])
+    width = float(np.interp(pen, (-1, 1), hand.pen))
+    dots = way @ points
+    if hand.zoom != (1, 1):
+        # Drawn after everything else, which is then the same with and without it.
+        dots *= np.exp(rng.uniform(*np.log(hand.zoom)))
+    if hand.roam:
+        dots += hand.roam * _way_to(rng.uniform(0, 1, 2), dots, width)
+    return _ink(dots, width=width, size=size)
+
+
+def _way_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
+    """How far right and down dots are moved to lie at a place within their image.
+
+    Args:
+        place: from 0, at the left or upper border, to 1, at the other.
+        dots: ``[dot, 2]``, from the middle of the image.
+        width: of the line around them.
+    """
+    low, high = dots.min(axis=0) - width / 2, dots.max(axis=0) + width / 2
+    room = np.maximum(0, 1 - (high - low))
+    # What is too large for the image is put into its middle.
+    start = np.where(room > 0, -0.5, -(high - low) / 2)
+    moved: np.ndarray = start + place * room - low
+    return moved
 
 
 def _ink(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 import itertools
 import json
+import shutil
 
 import pytest
 
@@ -83,6 +84,25 @@ def test_shares_are_rounded_and_nothing_is_lost(number, ratio):
 def test_a_split_that_gets_nothing(tmp_path, find, make_classes, notes):
     listing = find(Folder(), make_classes(tmp_path / "few", PETS[:3]))
     assert notes(listing) == ["val: none of the 3 classes is for it"]
+
+
+def test_small_classes_are_left_out_before_the_others_are_shared_out(
+    tmp_path, find, make_classes, counts, notes
+):
+    path = make_classes(tmp_path / "pets", PETS)
+    (path / "tiny").mkdir()
+    shutil.copy(next((path / PETS[0]).iterdir()), path / "tiny/0.png")
+    listing = find(Folder(min_images=2), path)
+    assert counts(listing) == {"train": (16, 32), "val": (4, 8), "test": (5, 10)}
+    assert notes(listing) == ["tiny: left out, as its images are 1, fewer than 2"]
+    assert sum(num for num, _ in counts(find(Folder(), path)).values()) == 26
+
+
+def test_a_class_without_images_is_a_mistake_however_many_are_wanted(pets, find, fatal):
+    (pets / "empty").mkdir()
+    for min_images in (1, 2):
+        listing = find(Folder(min_images=min_images), pets)
+        assert [line.split(": ")[1] for line in fatal(listing)] == ["the class has no images"]
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

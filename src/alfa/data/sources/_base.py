@@ -25,10 +25,12 @@ class Item:
         name: what a report calls it, such as ``n01532829/17.jpg``.
         read: gives the bytes of an image file, or pixels, uint8 ``[height, width]`` or
             ``[height, width, channel]``.
+        path: of the file that holds this image and nothing else, where there is one.
     """
 
     name: str
     read: Callable[[], bytes | np.ndarray]
+    path: str | None = None
 
 
 @dataclass(frozen=True)

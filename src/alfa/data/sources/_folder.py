@@ -55,6 +55,7 @@ class Folder(Source):
             there are.
         size: the side of the images.
         num_channels: 3, or 1 for grey images, which are normalised by 0.5 and 0.5.
+        min_images: a class with fewer is left out, before classes are shared out.
 
     Raises:
         ConfigError: the options do not fit together.
@@ -78,6 +79,7 @@ class Folder(Source):
         seed: int = 0,
         size: Count = 84,
         num_channels: Literal[1, 3] = 3,
+        min_images: Count = 1,
     ) -> None:
         check_choice("split", split, _SPLIT_BY)
         if split == "file" and split_file is None:
@@ -95,12 +97,12 @@ class Folder(Source):
         self._split = "file" if split_file is not None else split
         self._file = None if split_file is None else Path(split_file)
         self._ratio, self._seed = ratio, seed
-        self.size, self.num_channels = size, num_channels
+        self.size, self.num_channels, self._min_images = size, num_channels, min_images
         if num_channels == 1:
             self.mean, self.std = (0.5,), (0.5,)
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
-        found = find_classes(self, path, work=work)
+        found = _large(find_classes(self, path, work=work), self._min_images)
         split = self._split
         if split == "auto":
             is_split = any(entry.split is not None for entry in found.classes)
@@ -174,6 +176,19 @@ def _read_all(named: Mapping[str, Path], split: Split | None) -> Found:
     for name, sub in named.items():
         found += read_class(sub, name, split)
     return found
+
+
+def _large(found: Found, min_images: int) -> Found:
+    """Without the classes that have too few images, wherever these lie."""
+    counts = {name: len(items) for name, items in merged(found).items()}
+    # A class with none at all is a mistake, which is told of later.
+    small = {name: count for name, count in counts.items() if 0 < count < min_images}
+    told = [
+        Problem(name, f"left out, as its images are {count}, fewer than {min_images}", fatal=False)
+        for name, count in small.items()
+    ]
+    kept = [entry for entry in found.classes if entry.name not in small]
+    return Found(kept, (*found.problems, *told))
 
 
 def _by_folder(found: Found, path: Path) -> Listing:

@@ -112,7 +112,8 @@ def read_class(folder: Path, name: str, split: Split | None = None) -> Found:
         elif not path.is_file():
             problems.append(Problem(label, "is not a file, or a link to one that is not there"))
         else:
-            items.append(Item(label, partial(_read_file, str(path))))
+            place = str(path)
+            items.append(Item(label, partial(_read_file, place), place))
     if others:
         what = f"what is no image is left out: {shortened(others)}"
         problems.append(Problem(name, what, fatal=False))

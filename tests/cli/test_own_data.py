@@ -1,0 +1,330 @@
+"""`alfa train --data`: from a folder of images to a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import alfa.cli.launch as alfa_launch
+import alfa.train as alfa_train
+from alfa.config import load_experiment
+from alfa.train import Run
+
+TINY = {
+    "model.filters": 4,
+    "model.num_blocks": 2,
+    "inner.num_steps": 1,
+    "outer.num_iterations": 2,
+    "outer.validate_every": 1,
+    "outer.num_val_tasks": 2,
+    "test.num_tasks": 3,
+}
+SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+
+
+def draw(
+    folder: Path,
+    num_classes: int = 8,
+    num_images: int = 4,
+    *,
+    grey: bool = False,
+    side: int = 12,
+) -> Path:
+    """Noise with a bright spot, whose place tells the classes apart."""
+    rng = np.random.default_rng(num_classes)
+    for number in range(num_classes):
+        place = folder / f"class-{number}"
+        place.mkdir(parents=True)
+        for image in range(num_images):
+            pixels = rng.integers(0, 120, (side, side) if grey else (side, side, 3), np.uint8)
+            pixels[number : number + 3, 2:5] = 250
+            Image.fromarray(pixels).save(place / f"{image}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight classes of four images; not to be changed."""
+    return draw(tmp_path_factory.mktemp("own") / "my pets")
+
+
+@pytest.fixture
+def pets(drawn: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(drawn, tmp_path / "my pets"))
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty data folder."""
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Instead of training, what would be trained is kept."""
+    kept: list[dict[str, object]] = []
+
+    def train(experiment, path, **options):
+        kept.append({"experiment": experiment, "path": path})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(alfa_train, "train", train)
+    return kept
+
+
+def stores(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "stores").iterdir())
+
+
+# --- a run
+
+
+def test_a_folder_becomes_an_ordinary_run(alfa, pets: Path, root: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    answer = alfa("train", "--data", pets, "--out", run, *SETTINGS, "--seed", "3")
+    assert answer.code == 0, answer.err
+    config = tomllib.loads((run / "config.toml").read_text())
+    assert config["tasks"] == {
+        "name": "images",
+        "dataset": stores(root)[0].removesuffix("-32"),
+        "size": 32,
+        "way": 2,
+        "shot": 2,
+        "num_query": 2,
+        "augment": False,
+    }
+    assert config["seed"] == 3
+    assert "accuracy" in answer.out
+    told = answer.err.splitlines()
+    assert told[0] == (
+        "my-pets: 8 classes of 4 images, 32 in all: 4 to train on, 2 to validate and 2 to test with"
+    )
+    assert "with 4 classes to train on, fewer than 20, this is hardly worth it" in told[1]
+    assert "tasks of 2 classes, each learned from 2 images and judged on 2 others" in told[2]
+    assert f"looking for images in {pets}" in told[3]
+    assert ": 32 of 32 images" in told[4]
+    found = json.loads(alfa("evaluate", run, "--json").out)
+    assert found["accuracy"] == Run(run).read_result()["test"]["accuracy"]
+
+
+def test_a_run_goes_on_to_the_same_numbers(alfa, pets: Path, root: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert alfa("train", "--data", pets, "--out", one, *SETTINGS, "--json").code == 0
+    half = ["--set", "outer.num_iterations=1"]
+    assert alfa("train", "--data", pets, "--out", two, *SETTINGS, *half, "--json").code == 0
+    # The folder itself is no longer needed.
+    shutil.rmtree(pets)
+    answer = alfa("train", "--resume", two, "--set", "outer.num_iterations=2", "--json")
+    assert answer.code == 0, answer.err
+    assert Run(one).read_result()["test"] == Run(two).read_result()["test"]
+
+
+def test_json_and_nothing_else(alfa, pets: Path, tmp_path: Path) -> None:
+    answer = alfa("train", "--data", pets, "--out", tmp_path / "run", *SETTINGS, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["num_iterations"] == 2
+
+
+def test_a_run_that_is_there_goes_on_if_so_wished(alfa, pets: Path, tmp_path: Path) -> None:
+    command = ["train", "--data", pets, "--out", tmp_path / "run", *SETTINGS, "--json"]
+    before = alfa(*command)
+    assert before.code == 0
+    assert alfa(*command, "--or-resume").code == 0
+
+
+# --- what is prepared
+
+
+def test_what_is_prepared_is_used_again(alfa, pets, root, untrained, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert alfa("train", "--data", pets).code == 130
+    before = (root / "stores" / stores(root)[0] / "index.json").stat().st_mtime_ns
+    answer = alfa("train", "--data", pets)
+    assert f"my-pets: prepared already: {root / 'stores' / stores(root)[0]}\n" in answer.err
+    assert "looking for images" not in answer.err
+    assert (root / "stores" / stores(root)[0] / "index.json").stat().st_mtime_ns == before
+    assert [kept["path"] for kept in untrained] == [Path("runs/my-pets")] * 2
+    assert untrained[0]["experiment"] == untrained[1]["experiment"]
+
+
+def test_other_images_are_another_dataset(alfa, pets, root, untrained, tmp_path) -> None:
+    other = draw(tmp_path / "other" / "my pets", num_images=5)
+    for path in (pets, other):
+        assert alfa("train", "--data", path, "--out", tmp_path / "run").code == 130
+    (pets / "class-0/0.png").unlink()
+    alfa("train", "--data", pets, "--out", tmp_path / "run")
+    assert len(stores(root)) == 3
+    assert all(name.startswith("my-pets-") for name in stores(root))
+
+
+def test_grey_images_stay_grey(alfa, root, untrained, tmp_path) -> None:
+    path = draw(tmp_path / "signs", grey=True)
+    alfa("train", "--data", path, "--out", tmp_path / "run")
+    index = json.loads((root / "stores" / stores(root)[0] / "index.json").read_text())
+    assert (index["num_channels"], index["size"], index["changed"]) == (1, 32, [])
+
+
+def test_large_images_take_longer_which_is_told(alfa, root, untrained, tmp_path) -> None:
+    path = draw(tmp_path / "photos", num_images=2, side=60)
+    answer = alfa("train", "--data", path, "--out", tmp_path / "run")
+    assert "of 84 x 84 x 3; --set changes any setting, and tasks.size=32 is six times" in answer.err
+    assert stores(root)[0].endswith("-84")
+
+
+def test_images_are_prepared_in_the_size_that_is_asked_for(
+    alfa, pets, root, untrained, tmp_path
+) -> None:
+    alfa("train", "--data", pets, "--out", tmp_path / "run", "--set", "tasks.size=20")
+    assert stores(root)[0].endswith("-20")
+    assert untrained[0]["experiment"].tasks.options["size"] == 20
+
+
+def test_an_archive_is_taken_and_leaves_nothing_unpacked(
+    alfa, drawn, root, untrained, tmp_path
+) -> None:
+    archive = tmp_path / "pets.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for image in sorted(drawn.rglob("*.png")):
+            file.write(image, image.relative_to(drawn.parent))
+    answers = [alfa("train", "--data", archive, "--out", tmp_path / "run") for _ in range(2)]
+    assert [answer.code for answer in answers] == [130, 130]
+    assert "prepared already" in answers[1].err
+    assert len(stores(root)) == 1
+    assert [path.name for path in root.iterdir()] == ["stores"]
+
+
+def test_unequal_classes_are_told_of(alfa, root, untrained, tmp_path) -> None:
+    path = draw(tmp_path / "pets", num_classes=9, num_images=10)
+    draw(tmp_path / "few", num_classes=1, num_images=3)
+    (tmp_path / "few/class-0").rename(path / "class-9")
+    answer = alfa("train", "--data", path, "--out", tmp_path / "run")
+    assert "pets: left out, 1 class of fewer than 10 images: class-9\n" in answer.err
+    options = untrained[0]["experiment"].tasks.options
+    assert (options["way"], options["shot"], options["num_query"]) == (2, 5, 5)
+
+
+def test_images_that_cannot_be_used_stop_it_or_are_left_out(
+    alfa, refused, pets, root, untrained, tmp_path
+) -> None:
+    (pets / "class-3/1.png").write_text("rubbish")
+    command = ["train", "--data", pets, "--out", tmp_path / "run", "--json"]
+    message = refused(*command)
+    assert "class-3/1.png: is not an image, or of a format that is not read" in message
+    assert "leave it out with `--on-problem skip`" in message
+    assert alfa(*command, "--on-problem", "skip").code == 130
+    options = untrained[0]["experiment"].tasks.options
+    assert (options["shot"], options["num_query"]) == (1, 2)
+
+
+# --- several processes
+
+
+def test_several_processes_are_given_the_experiment_in_a_file(
+    alfa, pets, tmp_path, monkeypatch
+) -> None:
+    seen = []
+
+    def launch(words, **options):
+        seen.append((words, load_experiment(words[1])))
+
+    monkeypatch.setattr(alfa_launch, "launch", launch)
+    command = [
+        "train",
+        "--data",
+        pets,
+        "--out",
+        tmp_path / "run",
+        "--processes",
+        "2",
+        "--seed",
+        "5",
+    ]
+    assert alfa(*command).code == 0
+    (words, experiment) = seen[0]
+    assert "--data" not in words
+    assert words[2:4] == ["--out", str(tmp_path / "run")]
+    assert experiment.seed == 5
+    assert experiment.tasks.options["dataset"].startswith("my-pets-")
+    assert not Path(words[1]).exists()
+
+
+def test_torchrun_is_refused(refused, pets, root, monkeypatch) -> None:
+    for key, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "here"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    assert "which only one process can do; use --processes" in refused("train", "--data", pets)
+    assert not root.exists()
+
+
+# --- what is refused
+
+
+def _too_few(pets: Path) -> None:
+    for number in range(3):
+        shutil.rmtree(pets / f"class-{number}")
+
+
+def _no_classes(pets: Path) -> None:
+    shutil.rmtree(pets)
+    pets.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_too_few, "has 5 classes of at least 2 images, but 6 are needed"),
+        (_no_classes, "found no folder of class folders under"),
+        (shutil.rmtree, "is not there; give the folder or the archive"),
+    ],
+)
+def test_a_folder_that_cannot_serve_is_refused(
+    refused, pets: Path, root: Path, tmp_path: Path, change: Callable[[Path], None], told: str
+) -> None:
+    change(pets)
+    message = refused("train", "--data", pets, "--out", tmp_path / "run")
+    assert told in message
+    assert str(pets) in message
+    assert not root.exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        (["strokes-alfa"], "EXPERIMENT and --data each say what to train; give one of them"),
+        (["--preset", "strokes-demo"], "--preset and --data each say what to train"),
+        (["--resume", "runs/old"], "--resume takes its experiment and folder from the run; leave"),
+        (["--set", "outer.num_tasks=0"], "outer.num_tasks is 0, but must be greater than or"),
+        (["--set", "tasks.dataset=cub"], "tasks.dataset is 'cub', but --data says which images"),
+        (["--set", "tasks.shots=1"], "Did you mean 'shot'?"),
+        (["--on-problem", "ignore"], "`on_problem` is 'ignore', which is not one of 'stop'"),
+    ],
+)
+def test_wrong_options_are_refused(refused, pets, root, tmp_path, extra, told) -> None:
+    out = [] if "--resume" in extra else ["--out", tmp_path / "run"]
+    assert told in refused("train", *extra, "--data", pets, *out, "--json")
+    assert not root.exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_there_is_refused_before_anything_is_prepared(
+    refused, pets, root, tmp_path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/notes.txt").touch()
+    assert "is not empty" in refused("train", "--data", pets, "--out", tmp_path / "run")
+    assert not root.exists()
+
+
+def test_on_problem_is_for_data_only(refused) -> None:
+    message = refused("train", "strokes-alfa", "--on-problem", "skip")
+    assert "--on-problem is about the images of --data" in message

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from alfa.train import Run
 from alfa.train.files import write_atomic
 
 
@@ -39,6 +41,36 @@ def write_part(page: Path, script: str, lines: Sequence[str]) -> None:
     before, rest = text.split(begin)
     after = rest.split(end)[1]
     write_atomic(page, f"{before}{begin}\n{chr(10).join(lines)}{end}{after}".encode())
+
+
+def progress(path: Path) -> int:
+    """How many iterations of a run are done."""
+    run = Run(path)
+    if not run.exists:
+        return 0
+    last = run.load_last(run.experiment())
+    return 0 if last is None else int(last.progress["iteration"])
+
+
+def keep(path: Path, to: Path) -> None:
+    """All that it takes to go on elsewhere; what is there already stays until all is copied."""
+    fresh = to.with_name(f".{to.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(
+        path,
+        fresh,
+        # The state before the last one is for damaged disks; results of an epoch are for nobody.
+        ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"),
+    )
+    shutil.rmtree(to, ignore_errors=True)
+    fresh.rename(to)
+
+
+def restore(path: Path, kept: Path) -> None:
+    """Go on from what was kept, where a run is not here or not as far."""
+    if kept.is_dir() and progress(path) < progress(kept):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(kept, path)
 
 
 def choose(doc: str | None, *functions: Callable[[], None]) -> None:

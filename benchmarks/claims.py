@@ -11,7 +11,6 @@ queue that was stopped, on this machine or another, goes on.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from _common import command
+from _common import command, keep, progress, restore
 
 from alfa.config import parse_experiment, to_dict
 from alfa.paper._methods import METHODS, classification
@@ -124,36 +123,6 @@ def is_tested(path: Path, num_iterations: int) -> bool:
         and (progress(path) >= num_iterations or not result["num_meta_parameters"])
         and result["test"]["num_tasks"] == NUM_TASKS
     )
-
-
-def progress(path: Path) -> int:
-    """How many iterations of a run are done."""
-    run = Run(path)
-    if not run.exists:
-        return 0
-    last = run.load_last(run.experiment())
-    return 0 if last is None else int(last.progress["iteration"])
-
-
-def keep(path: Path, to: Path) -> None:
-    """All that it takes to go on elsewhere; what is there already stays until all is copied."""
-    fresh = to.with_name(f".{to.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(
-        path,
-        fresh,
-        # The state before the last one is for damaged disks; results of an epoch are for nobody.
-        ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"),
-    )
-    shutil.rmtree(to, ignore_errors=True)
-    fresh.rename(to)
-
-
-def restore(path: Path, kept: Path) -> None:
-    """Go on from what was kept, where a run is not here or not as far."""
-    if kept.is_dir() and progress(path) < progress(kept):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(kept, path)
 
 
 def state() -> None:

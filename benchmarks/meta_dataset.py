@@ -1,6 +1,8 @@
 """First-order MAML and Proto-MAML, with and without ALFA, on sources of Meta-Dataset.
 
     python benchmarks/meta_dataset.py run        trains and tests; can be stopped and started again
+    python benchmarks/meta_dataset.py store      keeps what was reached in docs/results/runs, from
+                                                 where `run` goes on, also elsewhere
     python benchmarks/meta_dataset.py resnet18   one iteration of each method with ResNet18
     python benchmarks/meta_dataset.py batches    what tasks of different sizes cost in one batch
     python benchmarks/meta_dataset.py report     writes docs/results/meta-dataset.md
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from _common import alfa, choose, figure, table, write_part
+from _common import alfa, choose, figure, keep, restore, table, write_part
 
 from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, parse_experiment, to_dict
@@ -29,6 +31,7 @@ from alfa.train.files import write_atomic
 from alfa.train.peak import PeakMemory
 
 RUNS = Path("runs/meta-dataset")
+KEPT = Path("docs/results/runs/meta-dataset")
 RESULTS = Path("docs/results/meta-dataset.json")
 PAGE = Path("docs/results/meta-dataset.md")
 TRAINED_ON = ["md-omniglot", "md-flower"]
@@ -89,7 +92,7 @@ def known() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
 
 
-def keep(name: str, content: Any) -> None:
+def add(name: str, content: Any) -> None:
     text = json.dumps({**known(), name: content}, indent=1, sort_keys=True)
     write_atomic(RESULTS, (text + "\n").encode())
 
@@ -98,6 +101,7 @@ def run() -> None:
     RUNS.mkdir(parents=True, exist_ok=True)
     for method in METHODS:
         path = RUNS / method
+        restore(path, KEPT / method)
         if not (path / "result.json").is_file():
             config = RUNS / f"{method}.toml"
             write_atomic(config, tomli_w.dumps(to_dict(experiment(method))).encode())
@@ -112,7 +116,7 @@ def run() -> None:
     trained = {
         method: json.loads((RUNS / method / "result.json").read_text()) for method in METHODS
     }
-    keep(
+    add(
         "study",
         {
             method: {
@@ -123,6 +127,13 @@ def run() -> None:
             for method, row in zip(METHODS, found, strict=True)
         },
     )
+
+
+def store() -> None:
+    for method in METHODS:
+        if (RUNS / method / "config.toml").is_file():
+            KEPT.mkdir(parents=True, exist_ok=True)
+            keep(RUNS / method, KEPT / method)
 
 
 def board(*words: str) -> list[dict[str, Any]]:
@@ -156,7 +167,7 @@ def resnet18() -> None:
             "query": episode.query_x.shape[1],
         }
         print(method, found[method], flush=True)
-    keep("resnet18", found)
+    add("resnet18", found)
 
 
 def typical(tasks: Any) -> int:
@@ -194,7 +205,7 @@ def batches() -> None:
         images = [e.support_x.shape[1] + e.query_x.shape[1] for e in own]
         rows.append({"images": images, **best})
         print(rows[-1], flush=True)
-    keep("batches", rows)
+    add("batches", rows)
 
 
 def report() -> None:
@@ -247,4 +258,4 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    choose(__doc__, run, resnet18, batches, report)
+    choose(__doc__, run, store, resnet18, batches, report)

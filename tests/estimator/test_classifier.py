@@ -143,6 +143,7 @@ def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -
         "names": [str(path) for path in paths],
         "PIL images": [Image.open(path) for path in paths],
         "a list": list(images),
+        "tensors": torch.from_numpy(images),
         "with a channel": images[..., None],
         "channels first": images[:, None],
         "coloured": np.repeat(images[..., None], 3, axis=-1),
@@ -218,6 +219,8 @@ def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None
         clf.fit([], [])
     with pytest.raises(ConfigError, match="18 images, but 2 labels"):
         clf.fit(images, labels[:2])
+    with pytest.raises(ConfigError, match=r"X is .photo\.png., but must be images"):
+        clf.fit("photo.png", ["a"])
     text = tmp_path / "text.png"
     text.write_text("no image")
     with pytest.raises(ConfigError, match=r"text.png is not an image"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -48,6 +49,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             the rule used, ``[step, layer]``.
         num_steps_: inner steps taken.
         value_range_: black and white in arrays that are not bytes.
+        signature_: what the model is given: the shape of images, and what they are normalised by.
 
     Example:
         >>> import tempfile
@@ -110,10 +112,17 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         self.value_range_ = value_range(X) if self.value_range is None else self.value_range
         _check_range(self.value_range_)
         self._reader = Reader(opened.signature, self.value_range_)
+        self.signature_ = opened.signature
         x = self._reader.read(X)
         self._fit(opened, x, torch.from_numpy(labels))
         self.support_accuracy_ = float(np.mean(self._logits(x).argmax(1).numpy() == labels))
         return self
+
+    @property
+    def is_inductive(self) -> bool:
+        """Whether what is said of an image does not depend on others that are predicted with it."""
+        check_is_fitted(self)
+        return self._by_itself and not self.transductive
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The label of each image.
@@ -166,12 +175,20 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
         """Images and labels, with scikit-learn's own checks where it has any."""
+        if isinstance(X, (str, bytes, PathLike)):
+            raise ConfigError(
+                f"X is {X!r}, but must be images, one for each label; give a list, also of a "
+                "single file."
+            )
         if is_rows(X):
             if y is None:
                 return validate_data(self, X, reset=reset), None
             X, y = validate_data(self, X, y, reset=reset)  # noqa: N806
-        elif len(X) == 0:
-            raise ConfigError("there are no images; at least one is needed.")
+        else:
+            # What torch or another library calls an array is one of ours, too.
+            X = np.asarray(X) if hasattr(X, "__array__") else list(X)  # noqa: N806
+            if not len(X):
+                raise ConfigError("there are no images; at least one is needed.")
         if y is None:
             return X, None
         y = column_or_1d(y, warn=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
@@ -28,8 +29,7 @@ def is_rows(X: Any) -> bool:  # noqa: N803 - scikit-learn's name
     if isinstance(X, Sequence):
         if not len(X) or isinstance(X[0], (str, bytes, PathLike, Image.Image)):
             return False
-        # A list of lists of numbers, but not of arrays, which are images.
-        return not hasattr(X[0], "shape") and np.ndim(X[0]) < 2
+        return np.ndim(X[0]) < 2
     return len(getattr(X, "shape", ())) <= 2
 
 
@@ -166,8 +166,6 @@ def _pixels(image: Image.Image) -> bytes | np.ndarray:
     if image.mode in ("L", "RGB") and not image.getexif():
         return np.asarray(image)
     # By way of a file, so that transparency, orientation and depth are treated as in one.
-    import io
-
     buffer = io.BytesIO()
     copy = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else None
     (copy or image.convert("RGB")).save(buffer, "PNG", exif=image.getexif())

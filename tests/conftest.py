@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from alfa.data import Strokes
 from alfa.data._open import store_path
 from alfa.data._store import Index, StoredClass, checksum
 from alfa.inits import INITS, Init, LearnedInit
@@ -17,6 +18,7 @@ from alfa.models import MLP
 from alfa.ops import _compiled as compiled
 from alfa.ops import mse
 from alfa.rules import RULES, Rule
+from alfa.testing import small_run
 from alfa.types import Episode
 
 
@@ -214,3 +216,22 @@ def spots(spots_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, where alfa looks for datasets."""
     monkeypatch.setenv("ALFA_DATA", str(spots_folder))
     return spots_folder
+
+
+@pytest.fixture(scope="session")
+def characters_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run on generated characters, for any number of classes; not to be changed."""
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def curves_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run on sine curves; not to be changed."""
+    return small_run(tmp_path_factory.mktemp("runs"), kind="curves")
+
+
+@pytest.fixture(scope="session")
+def characters() -> tuple[np.ndarray, np.ndarray]:
+    """Six images of each of three characters, ``[image, height, width]``, and their labels."""
+    images = Strokes(num_classes=3, num_examples=6, size=16).images().images[:, 0]
+    return images, np.repeat(["alef", "bet", "gimel"], 6)

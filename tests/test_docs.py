@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -18,6 +19,13 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")])
 # Words that stand for something in a command of the documentation.
 _STANDS_FOR = re.compile(r"\b[A-Z][A-Z_]+\b")
+
+# What a page supposes that its reader has.
+_YOURS = {
+    "images": np.arange(6 * 64, dtype=np.uint8).reshape(6, 8, 8),
+    "labels": ["a", "a", "a", "b", "b", "b"],
+    "new_images": np.zeros((2, 8, 8), np.uint8),
+}
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -56,7 +64,7 @@ def test_the_python_of_a_page_runs(
     for run in {name for block in blocks for name in re.findall(r'"(runs/[\w-]+)"', block)}:
         # In place of one that takes minutes to train.
         small_run(tmp_path).rename(_made(tmp_path / run))
-    names: dict[str, Any] = {"__name__": "page"}
+    names: dict[str, Any] = {"__name__": "page", **_YOURS}
     for number, block in enumerate(blocks):
         exec(compile(block, f"{_name(page)}, block {number}", "exec"), names)
 

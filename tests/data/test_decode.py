@@ -9,9 +9,9 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, decode
+from alfa.data._decode import MAX_PIXELS, decode, thumbnail
 from alfa.errors import DataError
 
 
@@ -294,3 +294,45 @@ def test_arrays_that_are_no_images_are_refused(pixels) -> None:
     told = rf"its pixels are {pixels.dtype} \[4.*\], but must be uint8 \[height, width\]"
     with pytest.raises(DataError, match=told):
         rgb(pixels)
+
+
+# --- of its own size, and small
+
+
+def test_an_image_can_keep_its_own_size(photo) -> None:
+    wide = np.concatenate([photo, photo], axis=1)
+    for content in (saved(wide), wide):
+        pixels, changes = decode(content, size=None, num_channels=3)
+        assert (pixels == wide.transpose(2, 0, 1)).all()
+        assert changes == []
+
+
+def test_a_thumbnail_of_a_small_image_has_its_pixels(photo) -> None:
+    small = Image.open(io.BytesIO(thumbnail(saved(photo), side=12)))
+    assert small.format == "PNG"
+    assert (np.asarray(small) == photo).all()
+
+
+def test_a_thumbnail_of_a_photo_is_small_upright_and_tells_nothing_else() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif[ExifTags.Base.ImageDescription] = "at home"
+    content = saved(Image.new("RGB", (2000, 1000), "red"), "JPEG", exif=exif)
+    found = thumbnail(content, side=64)
+    small = Image.open(io.BytesIO(found))
+    assert (small.format, small.size, small.mode) == ("JPEG", (32, 64), "RGB")
+    assert not small.getexif()
+    assert b"at home" not in found
+    assert len(found) < 2000
+
+
+def test_a_thumbnail_shows_what_is_transparent_on_white() -> None:
+    found = thumbnail(saved(Image.new("LA", (4, 4), (0, 0))), side=8)
+    assert (np.asarray(Image.open(io.BytesIO(found))) == 255).all()
+
+
+def test_what_is_not_an_image_has_no_thumbnail() -> None:
+    with pytest.raises(DataError, match="is not an image"):
+        thumbnail(b"no image", side=8)
+    with pytest.raises(DataError, match="damaged or cut off"):
+        thumbnail(saved(Image.effect_noise((64, 64), 90))[:900], side=8)

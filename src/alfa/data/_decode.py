@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -18,7 +20,7 @@ _NAMES = {"1": "1-bit", "L": "grey", "P": "palette"}
 
 
 def decode(
-    content: bytes | np.ndarray, *, size: int | tuple[int, int], num_channels: int
+    content: bytes | np.ndarray, *, size: int | tuple[int, int] | None, num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
     """Decode one image, and bring it to the size and the channels of a dataset.
 
@@ -28,7 +30,7 @@ def decode(
     Args:
         content: an image file, or pixels, uint8 ``[height, width]`` or
             ``[height, width, channel]``.
-        size: the side that is wanted, or height and width.
+        size: the side that is wanted, or height and width; None for the image's own.
         num_channels: 3, or 1 for grey.
 
     Returns:
@@ -37,15 +39,52 @@ def decode(
     Raises:
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
-    height, width = (size, size) if isinstance(size, int) else size
-    if not isinstance(content, bytes) and _is_right(content, (height, width), num_channels):
-        channels_first = content.reshape(height, width, num_channels).transpose(2, 0, 1)
+    wanted = (size, size) if isinstance(size, int) else size
+    if not isinstance(content, bytes) and _is_right(content, wanted, num_channels):
+        channels_first = content.reshape(*content.shape[:2], num_channels).transpose(2, 0, 1)
         return np.ascontiguousarray(channels_first), []
-    try:
+    with _told():
         image = opened(content) if isinstance(content, bytes) else _from_pixels(content)
         image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
+        height, width = wanted or (image.height, image.width)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.LANCZOS)
+    pixels = np.asarray(image).reshape(height, width, num_channels)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
+
+
+def thumbnail(content: bytes, *, side: int) -> bytes:
+    """A small picture for people to look at: upright, in colours, and without anything hidden.
+
+    Args:
+        content: an image file.
+        side: of the square that it must fit into; one that does so keeps every pixel.
+
+    Returns:
+        A PNG file of a picture that fits, and a JPEG file of one that was made smaller.
+
+    Raises:
+        DataError: it cannot be decoded; the text says why, without the name of the image.
+    """
+    with _told():
+        image = unread(content)
+        fits = max(image.size) <= side
+        # Of a large photo only every eighth pixel or so need be decoded.
+        image.draft("RGB", (2 * side, 2 * side))
+        small, _ = _converted(image, "RGB")
+        small.thumbnail((side, side))
+        # A new image: what else is in the file, such as where a photo was taken, stays there.
+        small = Image.fromarray(np.asarray(small))
+        buffer = io.BytesIO()
+        small.save(buffer, "PNG" if fits else "JPEG", optimize=True)
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Whatever an image makes Pillow raise, as one error that says what is wrong with it."""
+    try:
+        yield
     except (DataError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -57,12 +96,12 @@ def decode(
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise DataError(f"is damaged or cut off ({reason})") from None
-    pixels = np.asarray(image).reshape(height, width, num_channels)
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
 
 
-def _is_right(pixels: np.ndarray, size: tuple[int, int], num_channels: int) -> bool:
+def _is_right(pixels: np.ndarray, size: tuple[int, int] | None, num_channels: int) -> bool:
     """Whether pixels in memory need no change, which spares a dataset of them most of the time."""
+    if size is None:
+        return False
     grey = num_channels == 1 and pixels.shape == size
     return pixels.dtype == np.uint8 and (grey or pixels.shape == (*size, num_channels))
 

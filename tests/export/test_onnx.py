@@ -1,0 +1,161 @@
+"""An exported model says what the classifier says, without knowing torch."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import alfa
+from alfa import FewShotClassifier
+from alfa.errors import AlfaError, ConfigError
+from alfa.export import Exported, _onnx, export_onnx
+from alfa.models import Bound
+
+
+@pytest.fixture(scope="module")
+def session(exported: Exported) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(exported.path)
+
+
+def test_what_is_written_is_described(exported: Exported) -> None:
+    assert exported.classes == ("alef", "bet", "gimel")
+    assert exported.input_shape == (1, 16, 16)
+    assert exported.num_bytes == exported.path.stat().st_size
+    assert exported.num_checked == 18 + 24
+    assert 0 < exported.max_difference < 1e-5
+
+
+def test_it_says_what_the_classifier_says(session, classifier, characters) -> None:
+    images, _ = characters
+    (found,) = session.run(["probabilities"], {"images": images[..., None]})
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, classifier.predict_proba(images), atol=1e-5)
+    # Of another size and in colours, which are brought to the same pixels inside.
+    large = np.random.default_rng(0).integers(0, 256, (3, 50, 33, 3), dtype=np.uint8)
+    (found,) = session.run(["probabilities"], {"images": large})
+    np.testing.assert_allclose(found, classifier.predict_proba(list(large)), atol=1e-5)
+
+
+def test_the_file_explains_itself(exported: Exported, session) -> None:
+    model = onnx.load(exported.path)
+    assert [(i.domain, i.version) for i in model.opset_import] == [("", exported.opset)]
+    (images,), (probabilities,) = session.get_inputs(), session.get_outputs()
+    assert (images.name, images.type) == ("images", "tensor(uint8)")
+    assert images.shape == ["batch", "height", "width", "channel"]
+    assert (probabilities.name, probabilities.type) == ("probabilities", "tensor(float)")
+    assert probabilities.shape == ["batch", 3]
+    assert model.producer_name == "alfa"
+    told = session.get_modelmeta().custom_metadata_map
+    assert {key: json.loads(told[key]) for key in ("classes", "input_shape")} == {
+        "classes": ["alef", "bet", "gimel"],
+        "input_shape": [1, 16, 16],
+    }
+    assert told["alfa_version"] == alfa.__version__
+
+
+def test_the_file_does_not_tell_where_it_was_made(exported: Exported) -> None:
+    content = exported.path.read_bytes()
+    for secret in (b"site-packages", b".py", str(Path.cwd()).encode(), b"stack_trace"):
+        assert secret not in content
+
+
+def test_it_is_silent(export_and_noise) -> None:
+    assert export_and_noise[1] == []
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_the_classifier_stays_as_it_is(exported: Exported, classifier, characters) -> None:
+    fresh = FewShotClassifier(classifier.run).fit(*characters)
+    assert (classifier.predict_proba(characters[0]) == fresh.predict_proba(characters[0])).all()
+
+
+def test_a_model_of_doubles_with_a_module_of_ones_own(
+    classifier, characters, tmp_path: Path
+) -> None:
+    """As of a run whose model is any module, with more outputs than there are classes."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(), torch.nn.Linear(256, 5))
+    other = FewShotClassifier(classifier.run).fit(characters[0], np.repeat([3, 1, 2], 6))
+    own = {name: value.double() for name, value in module.named_parameters()}
+    other.model_ = Bound(module.double(), own)
+    exported = export_onnx(other, tmp_path / "other.onnx")
+    assert exported.classes == (1, 2, 3)
+    assert exported.max_difference < 1e-5
+
+
+def test_what_torch_cannot_export_is_a_sentence(
+    classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no such operation\nand much more")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    with pytest.raises(AlfaError) as caught:
+        export_onnx(classifier, tmp_path / "model.onnx")
+    assert str(caught.value) == (
+        "torch cannot export the model to ONNX (no such operation); a model of this package can be."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def quick(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that was exported already, without the seconds that it takes."""
+    monkeypatch.setattr(_onnx, "_model", lambda *_: onnx.load(exported.path))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("fault", "told"), [(0.25, "0.25"), (np.nan, "nan")])
+def test_a_model_that_says_something_else_is_not_written(
+    classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: float, told: str
+) -> None:
+    true = FewShotClassifier.predict_proba
+    monkeypatch.setattr(FewShotClassifier, "predict_proba", lambda self, x: true(self, x) + fault)
+    path = tmp_path / "model.onnx"
+    with pytest.raises(AlfaError) as caught:
+        export_onnx(classifier, path)
+    assert str(caught.value) == (
+        f"the exported model gives probabilities that differ from torch's by up to {told}, more "
+        f"than the 0.0001 that are allowed, so {path} was not written; another version of torch, "
+        "onnxscript or onnxruntime may do better."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_depends_on_other_images_cannot_be_exported(classifier, characters, tmp_path) -> None:
+    together = FewShotClassifier(classifier.run, transductive=True).fit(*characters)
+    with pytest.raises(ConfigError, match=r"normalises images by others .* transductive=False"):
+        export_onnx(together, tmp_path / "model.onnx")
+
+
+def test_labels_that_no_file_can_hold(classifier, tmp_path: Path) -> None:
+    clf = copy.copy(classifier)
+    clf.classes_ = np.array([b"a", b"b", b"c"])
+    with pytest.raises(ConfigError, match=r"labels are of the type bytes, .* strings or numbers"):
+        export_onnx(clf, tmp_path / "model.onnx")
+
+
+def test_without_the_extra_it_says_how_to_get_it(
+    classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = _onnx.importlib.util.find_spec
+    for missing, told in (
+        (["onnxscript"], "needs onnxscript, which is not installed"),
+        (["onnx", "onnxruntime"], "needs onnx and onnxruntime, which are not installed"),
+    ):
+        monkeypatch.setattr(
+            _onnx.importlib.util,
+            "find_spec",
+            lambda name, gone=missing: None if name in gone else find(name),
+        )
+        with pytest.raises(ConfigError) as caught:
+            export_onnx(classifier, tmp_path / "model.onnx")
+        assert str(caught.value) == f"an export {told}; run `pip install 'alfa[export]'`."

@@ -43,6 +43,8 @@ WORDS = (
     *("0", "-1", "1", "99999999999999999999", "1e999", "nan", "inf", "true", "null", "none", '""'),
     *("[]", "{}", "[[[[[[", "../../x", "/etc/passwd", "\\", "\x00", "\n", '"', "'", "=", "#", ","),
     *("%s%n", "\u202e", "\U0001f4a9", "a" * 5000, "-", ".", "~", "*", "con", "\ud7ff", "1_0"),
+    # Deeper than anything reads that calls itself for what lies within.
+    *("[" * 5000, '{"a":' * 5000, "{a=" * 5000),
 )
 
 INTRO = """\

@@ -307,7 +307,7 @@ def _read(source: str | Path) -> dict[str, Any]:
             raise ConfigError(f"cannot read the experiment {path}: {reason}.") from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source} is not valid TOML: {error}.") from None
 
 
@@ -333,7 +333,7 @@ def _override(content: dict[str, Any], override: str) -> None:
         )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     # TOML has no word for the absence of a value.
     remove = text.strip() == "none"

@@ -36,7 +36,9 @@ def test_what_has_nothing_to_train_has_no_iterations() -> None:
 
 
 def test_perceptrons_are_measured_on_their_own_tasks() -> None:
-    assert measure_speed(load_experiment("sinusoid-alfa", ["model.hidden=[8]"])).iteration > 0
+    # Also in doubles, as everything here.
+    small = ["model.hidden=[8]", "engine.dtype=float64"]
+    assert measure_speed(load_experiment("sinusoid-alfa", small)).iteration > 0
 
 
 def test_a_long_iteration_is_extrapolated_from_smaller_ones(monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import typer
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from alfa.cli import launch
+from alfa.cli.train import _has_begun
+from alfa.config import load_experiment
 from alfa.train import Checkpoint, Run
+from alfa.train.distributed import Alone
 
 # One task at a time, in doubles: any number of processes then gives the same bits.
 EXACT = [
@@ -45,14 +53,14 @@ def _assert_same(path: Path, other: Path) -> None:
     assert all(states[0].tensors[k].equal(v) for k, v in states[1].tensors.items())
 
 
-def _workers(path: Path, parent: int) -> Iterator[int]:
+def _workers(path: Path, *parents: int) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        is_own = str(path).encode() in words and int(folder.name) != parent
+        is_own = str(path).encode() in words and int(folder.name) not in parents
         if is_own and state != "Z":
             yield int(folder.name)
 
@@ -88,6 +96,114 @@ def test_a_process_that_is_killed_is_started_anew(alone: Path, tmp_path, setting
     assert result["engine"]["processes"] == 2
 
 
+def _listening(pid: int) -> set[str]:
+    """Addresses, as the system writes them, at which a process can be reached."""
+    opened = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            opened.add(os.readlink(file))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, number = line.split()[:10]
+            if state == "0A" and f"socket:[{number}]" in opened:
+                found.add(local.partition(":")[0])
+    return found
+
+
+@linux
+def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None:
+    path = tmp_path / "run"
+    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT]
+    # Nothing is kept unless somebody stops it.
+    for key in ("outer.num_iterations", "outer.validate_every", "engine.checkpoint_every"):
+        words += ["--set", f"{key}=1000000"]
+    # An iteration is long enough for the launcher to pass on what it gets.
+    words += ["--processes", "2", "--max-restarts", "2", "--set", "outer.num_tasks=500"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "alfa", *words], stderr=subprocess.PIPE, text=True
+    ) as parent:
+        _wait(lambda: Run(path).exists, "it does not begin")
+        time.sleep(0.5)
+        workers = list(_workers(path, parent.pid))
+        assert len(workers) == 2
+        # None of them can be reached from elsewhere: 127.0.0.1 is all that they listen at.
+        assert set().union(*map(_listening, [parent.pid, *workers])) == {"0100007F"}
+        # As a scheduler does; the launcher passes its own on to the others.
+        for pid in (*workers, parent.pid):
+            os.kill(pid, signal.SIGTERM)
+        _, told = parent.communicate(timeout=60)
+    assert parent.returncode == 143
+    assert told.count("alfa: stopped; go on with") == 1
+    assert "Traceback" not in told
+    kept = Run(path).load_last(Run(path).experiment())
+    assert kept is not None
+    assert kept.progress["iteration"] > 0
+
+
+def _failures(codes: list[int]) -> ChildFailedError:
+    failures = {n: ProcessFailure(n, 1000 + n, code, "") for n, code in enumerate(codes)}
+    return ChildFailedError("alfa", failures)
+
+
+@pytest.mark.parametrize(
+    ("codes", "times", "code"),
+    [
+        ([75, -9], 3, 137),
+        # torch ends the others by SIGTERM, which they may take as a wish.
+        ([-9, 143], 3, 137),
+        ([1, -15], 3, 1),
+        ([2, 2], 1, 2),
+        ([2, -15], 1, 2),
+        ([130, 143], 1, 130),
+    ],
+    ids=str,
+)
+def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatch) -> None:
+    started = []
+
+    def fail(words: list[str], count: int, run_id: str) -> None:
+        started.append(run_id)
+        raise _failures(codes)
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(launch.logging, "disable", lambda level: None)
+    monkeypatch.setattr(launch, "_launch_once", fail)
+    with pytest.raises(typer.Exit) as caught:
+        launch.launch(["train"], count=2, max_restarts=2, hint="go on")
+    assert caught.value.exit_code == code
+    assert started == [started[0]] * times
+
+
+@pytest.mark.parametrize("restarts", ["0", "1"])
+@pytest.mark.parametrize(("name", "known"), [("abc", "abc"), ("abc", "xyz"), ("none", None)])
+def test_all_processes_of_a_launch_ask_the_same(
+    name: str, known: str | None, restarts: str, tmp_path, monkeypatch
+) -> None:
+    """What they ask each other must not depend on what only one of them knows."""
+    asked = []
+
+    class Noted(Alone):
+        def any(self, wish: bool) -> bool:
+            asked.append("any")
+            return wish
+
+        def from_first(self, make: Any, **options: Any) -> Any:
+            asked.append("from_first")
+            return make()
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    run = Run(tmp_path)
+    assert not _has_begun(tmp_path, Noted(), resume=False, or_resume=False)
+    run.create(load_experiment("sinusoid-maml"), launch=known)
+    begun = _has_begun(tmp_path, Noted(), resume=False, or_resume=False)
+    assert begun == (name == known or (known is None and restarts == "1"))
+    assert _has_begun(tmp_path, Noted(), resume=False, or_resume=True)
+    assert _has_begun(tmp_path, Noted(), resume=True, or_resume=False)
+    assert asked == ["any", "from_first"] * 4
+
+
 @linux
 def test_processes_leave_with_their_parent(tmp_path, settings) -> None:
     path = tmp_path / "run"
@@ -102,7 +218,10 @@ def test_processes_leave_with_their_parent(tmp_path, settings) -> None:
     assert Run(path).load_last(Run(path).experiment()) is not None
 
 
-def test_two_machines_give_the_same_numbers(alone: Path, tmp_path, settings) -> None:
+@linux
+def test_two_machines_give_the_same_numbers_also_if_one_fails(
+    alone: Path, tmp_path, settings
+) -> None:
     path = tmp_path / "run"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -110,7 +229,7 @@ def test_two_machines_give_the_same_numbers(alone: Path, tmp_path, settings) -> 
     launcher = [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"),
-        *("--local-addr", "127.0.0.1", "-m", "alfa"),
+        *("--local-addr", "127.0.0.1", "--max-restarts", "1", "-m", "alfa"),
     ]
     words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, "--json"]
     machines = [
@@ -119,6 +238,8 @@ def test_two_machines_give_the_same_numbers(alone: Path, tmp_path, settings) -> 
         )
         for _ in range(2)
     ]
+    _wait(Run(path).checkpoint("last").is_file, "it does not begin")
+    os.kill(max(_workers(path, *(machine.pid for machine in machines))), signal.SIGKILL)
     told = [machine.communicate(timeout=120) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], told
     # One of them speaks for both.
@@ -130,6 +251,23 @@ def test_two_machines_give_the_same_numbers(alone: Path, tmp_path, settings) -> 
 def test_what_is_wrong_is_said_once_before_anything_starts(refused, alone, settings) -> None:
     told = refused("train", "sinusoid-alfa", "--out", alone, *settings, "--processes", "2")
     assert "is not empty" in told
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_cards_that_are_not_there_are_said_once(
+    refused, tmp_path, settings, device, monkeypatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    words = ["train", "sinusoid-alfa", "--out", tmp_path / "run", *settings, "--processes", "2"]
+    assert "for 2 processes" in refused(*words, "--device", device).replace("there are 2", "for 2")
+
+
+def test_all_machines_must_see_what_is_resumed(refused, tmp_path, monkeypatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    told = refused("train", "--resume", tmp_path / "elsewhere")
+    assert "all machines must see the run folder" in told
 
 
 def test_processes_are_left_to_torchrun_where_it_has_started_them(

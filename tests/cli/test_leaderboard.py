@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
+
+import alfa.train as alfa_train
 
 CONFIG = """
 [tasks]
@@ -125,6 +129,23 @@ def test_a_backbone_is_pretrained_and_begun_with(alfa, config, tmp_path) -> None
     answer = alfa("train", config, "--out", path, "--set", weights, "--json")
     assert answer.code == 0, answer.err
     assert json.loads(answer.out)["config"]["model"]["weights"].endswith("backbone.safetensors")
+
+
+def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, monkeypatch) -> None:
+    out, real = tmp_path / "pretrained", alfa_train.pretrain
+    words = ("pretrain", config, "--out", out, "--epochs", "2", "--batch-size", "9")
+
+    def stopped(*given, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(alfa_train, "pretrain", stopped)
+        answer = alfa(*words)
+    assert answer.code == 143
+    assert "stopped; run the same command again to go on." in answer.err
+    assert (out / "state.safetensors").is_file()
+    assert "2 of 12 batches" in alfa(*words).err
 
 
 def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> None:

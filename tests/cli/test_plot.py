@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-SINE = ("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.hidden=[6]")
+# In doubles, which examples are brought to.
+SINE = (
+    *("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.hidden=[6]"),
+    "engine.dtype=float64",
+)
 PICTURES = (
     *("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.filters=4"),
     *("model.num_blocks=2", "inner.num_steps=2", "tasks.dataset=spots", "tasks.way=3"),
-    *("tasks.shot=2", "tasks.num_query=3"),
+    *("tasks.shot=2", "tasks.num_query=3", "engine.dtype=float64"),
 )
 
 

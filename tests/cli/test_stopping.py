@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from alfa.cli import stopping
 from alfa.cli.stopping import stoppable
 from alfa.train import Run
 
@@ -28,6 +29,33 @@ def test_the_first_signal_is_a_wish_and_the_second_an_order(number: int, capfd) 
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
     assert "stopping as soon as everything is kept" in capfd.readouterr().err
+
+
+def test_a_launcher_that_passes_a_signal_on_gives_no_order(monkeypatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    with stoppable(quiet=True) as wish:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert wish()
+        # Once more, and it is one.
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    monkeypatch.setattr(stopping, "_ECHO", -1.0)
+    with stoppable(quiet=True):
+        os.kill(os.getpid(), signal.SIGTERM)
+        # Some time later, nothing is passed on any more.
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_who_cannot_be_told_is_heard_all_the_same(monkeypatch) -> None:
+    def gone(*words: object) -> int:
+        raise BrokenPipeError
+
+    with stoppable() as wish:
+        monkeypatch.setattr(os, "write", gone)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert wish()
 
 
 def test_who_wants_silence_gets_it(capfd) -> None:

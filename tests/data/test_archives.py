@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from alfa.data import _archives
-from alfa.data._archives import MARK, archive_stem, is_archive, unpack
+from alfa.data._archives import MARK, archive_stem, is_archive, read_zip, unpack
 from alfa.errors import DataError
 
 FILES = {"data/a/1.png": b"one", "data/a/2.png": b"", "data/b/ü.png": os.urandom(3000)}
@@ -323,3 +323,39 @@ def test_an_error_of_the_system_is_not_called_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(_archives, "_write", full)
     with pytest.raises(OSError, match="No space left"):
         unpack(archive, tmp_path / "out")
+
+
+def _read(path, *, max_files=10, max_bytes=1 << 20):
+    return dict(read_zip(path.read_bytes(), name="a.zip", max_files=max_files, max_bytes=max_bytes))
+
+
+def test_a_zip_is_read_in_memory_within_limits(tmp_path):
+    archive = write(tmp_path, ".zip")
+    assert _read(archive, max_files=3, max_bytes=3003) == FILES
+    with pytest.raises(DataError, match=r"a\.zip is refused: it has more than 2 files"):
+        _read(archive, max_files=2)
+    with pytest.raises(DataError, match=r"a\.zip is refused: .* unpacks to more than 3,002 bytes"):
+        _read(archive, max_bytes=3002)
+    assert sorted(tmp_path.rglob("*")) == [archive]
+
+
+@pytest.mark.parametrize("name", ["../a.png", "/a.png", "a/../../b.png", "C:/a.png", "..\\a.png"])
+def test_a_path_that_leads_outside_is_not_read(tmp_path, name):
+    with pytest.raises(DataError, match="outside of the folder"):
+        _read(write_zip(tmp_path / "a.zip", {name: b"1"}))
+
+
+def test_a_link_is_not_read(tmp_path):
+    archive = write_zip(tmp_path / "a.zip", FILES, extra=[zip_link("data/c.png", "a/1.png")])
+    with pytest.raises(DataError, match=r"its member 'data/c\.png' is a link"):
+        _read(archive)
+
+
+def test_a_damaged_zip_is_not_read(tmp_path):
+    archive = write(tmp_path, ".zip")
+    content = bytearray(archive.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 255
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.zip is damaged"):
+        _read(archive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,17 +13,36 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from alfa.errors import ConfigError, Stopped
+from alfa.errors import AlfaWarning, ConfigError, Stopped
 from alfa.ops import set_threads
-from alfa.paper import TABLES, Job, LocalWorkers, Outcome, Workers, plan_jobs, reproduce, spread
+from alfa.paper import (
+    TABLES,
+    Job,
+    LocalWorkers,
+    Outcome,
+    Workers,
+    _spread,
+    plan_jobs,
+    reproduce,
+    spread,
+)
+from alfa.paper._ray import RayWorkers
 from alfa.paper._spread import News
-from alfa.train import Progress
+from alfa.train import Progress, Run
 
 SINES = TABLES["table8"].cells
+
+
+@pytest.fixture(autouse=True)
+def _found_elsewhere(monkeypatch) -> None:
+    """Workers import the functions of this file, wherever the tests are started."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2]), *sys.path])
 
 
 def _jobs(path: Path, count: int) -> list[Job]:
@@ -64,8 +84,15 @@ class Scripted(Workers):
 def test_jobs_are_begun_in_order_as_there_is_room(tmp_path) -> None:
     jobs = _jobs(tmp_path, 4)
     workers, told = Scripted(2, {jobs[0].name: [Progress(1, 2), Progress(2, 2)]}), []
-    outcome = spread(jobs, workers, on_progress=lambda job, progress: told.append(job.name))
+    ended: list[str] = []
+    outcome = spread(
+        jobs,
+        workers,
+        after=lambda job: ended.append(job.name),
+        on_progress=lambda job, progress: told.append(job.name),
+    )
     assert workers.started == [job.name for job in jobs]
+    assert ended == outcome.done
     assert set(outcome.done) == {job.name for job in jobs}
     assert told == [jobs[0].name] * 2
     assert workers.stopped
@@ -96,6 +123,21 @@ def test_a_job_that_needs_what_another_makes_waits_for_it(tmp_path) -> None:
     assert outcome.busy == []
 
 
+@pytest.mark.parametrize("lingers", [600.0, 0.0])
+def test_the_lock_of_a_process_that_died_is_waited_for(tmp_path, monkeypatch, lingers) -> None:
+    monkeypatch.setattr(_spread, "_AGAIN", 0.01)
+    monkeypatch.setattr(_spread, "_LINGERS", lingers)
+    (job,) = _jobs(tmp_path, 1)
+    busy = Outcome(busy=[job.name])
+    outcome = spread([job], Scripted(1, {job.name: [None, busy, busy]}))
+    assert outcome.busy == []
+    if lingers:
+        assert outcome.done == [job.name]
+    else:
+        # What is not done does not pass for the work of somebody else.
+        assert "its process has died, and" in outcome.failed[job.name]
+
+
 def test_a_job_that_somebody_else_runs_is_left_to_them(tmp_path) -> None:
     (job,) = _jobs(tmp_path, 1)
     outcome = spread([job], Scripted(1, {job.name: [Outcome(busy=[job.name])]}))
@@ -119,6 +161,12 @@ def _results(jobs: list[Job]) -> list[dict[str, Any]]:
     return [{key: result[key] for key in ("test", "val_loss")} for result in found]
 
 
+def _budget(job: Job) -> int:
+    kept = Run(job.path).load_last(job.experiment)
+    assert kept is not None
+    return int(kept.progress["memory"]["budget"])
+
+
 def test_two_at_once_find_what_one_after_the_other_finds(tmp_path) -> None:
     one, two = _jobs(tmp_path / "one", 3), _jobs(tmp_path / "two", 3)
     reproduce(one, before=_one_thread)
@@ -127,6 +175,9 @@ def test_two_at_once_find_what_one_after_the_other_finds(tmp_path) -> None:
     outcome = spread(two, workers, on_progress=lambda job, progress: told.append(progress))
     assert set(outcome.done) == {job.name for job in two}
     assert _results(one) == _results(two)
+    # They share the memory as well.
+    budgets = [_budget(jobs[0]) for jobs in (one, two)]
+    assert budgets[1] < 0.75 * budgets[0]
     assert any(progress.record for progress in told)
     assert spread(two, workers).skipped == [job.name for job in two]
 
@@ -148,6 +199,96 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path) -> None:
     assert outcome.done == [jobs[0].name]
 
 
+def test_who_does_not_want_to_wait_need_not(tmp_path) -> None:
+    workers = LocalWorkers(1, device="cpu", before=_one_thread)
+    connection, process = Mock(), Mock()
+    # While its last words are waited for, somebody presses the keys again.
+    connection.recv.side_effect = KeyboardInterrupt
+    workers._processes, workers._busy = {connection: process}, {connection: "job"}
+    with pytest.raises(KeyboardInterrupt):
+        workers.stop()
+    process.terminate.assert_called_once()
+    process.kill.assert_called_once()
+
+
+def test_a_job_whose_parent_is_gone_has_not_failed(tmp_path, monkeypatch) -> None:
+    (job,) = _jobs(tmp_path, 1)
+    own, other = multiprocessing.Pipe()
+    own.send(job)
+    own.close()
+    monkeypatch.setattr(_spread, "leave_with_parent", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    _spread._serve(other, "cpu", 1, _one_thread)
+    assert Run(job.path).exists
+    assert not job.error_file().exists()
+
+
+class FakeRay:
+    """As much of Ray as is used, in this process.
+
+    Args:
+        nodes: processors and graphics cards of each machine.
+        error: what every job raises there.
+    """
+
+    class exceptions:  # noqa: N801 - as Ray calls it
+        class RayError(Exception):
+            pass
+
+        class RayTaskError(RayError):
+            def __init__(self, cause: Exception) -> None:
+                self.cause = cause
+
+    def __init__(self, nodes: list[tuple[int, int]], error: Exception) -> None:
+        self._nodes, self._error = nodes, error
+        self.util: Any = SimpleNamespace(
+            scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda *a, **k: 0)
+        )
+
+    def init(self, **options: Any) -> None: ...
+    def shutdown(self) -> None: ...
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"CPU": c, "GPU": g}} for c, g in self._nodes]
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(get_node_id=lambda: "here")
+
+    def remote(self, what: Any) -> Any:
+        board = SimpleNamespace(
+            news=SimpleNamespace(remote=list), ask_to_stop=SimpleNamespace(remote=lambda: 0)
+        )
+        started = SimpleNamespace(remote=lambda *words: board if isinstance(what, type) else "job")
+        return SimpleNamespace(options=lambda **options: started)
+
+    def wait(self, made: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        return made, []
+
+    def get(self, made: Any) -> Any:
+        if made == "job":
+            raise self.exceptions.RayTaskError(self._error)
+        return made
+
+
+def test_what_a_machine_of_a_cluster_lacks_is_a_sentence(tmp_path, monkeypatch) -> None:
+    fake = FakeRay([(8, 0), (2, 0)], ImportError("no module\nnamed alfa"))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    (job,) = _jobs(tmp_path, 1)
+    workers = RayWorkers(device="cpu", threads=2, before=_one_thread, out=tmp_path)
+    assert workers._num_sharing == 4
+    outcome = spread([job], workers)
+    assert outcome.failed[job.name].startswith("ImportError('no module\\nnamed alfa'), on a")
+
+
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 16), ("cuda", 1)])
+def test_jobs_that_no_machine_has_room_for_are_told_of(
+    device: str, threads: int, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay([(8, 0)], ValueError()))
+    with pytest.warns(AlfaWarning, match="no machine of the cluster has"):
+        RayWorkers(device=device, threads=threads, before=_one_thread, out=tmp_path)
+
+
 def test_jobs_that_are_stopped_go_on(tmp_path) -> None:
     command = [sys.executable, "-m", "alfa", "reproduce", "table8", "--shots", "5"]
     command += ["--iterations", "20000", "--jobs", "2", "--out", str(tmp_path), "--json"]
@@ -166,8 +307,6 @@ def test_jobs_that_are_stopped_go_on(tmp_path) -> None:
 
 
 def test_ray_that_is_not_installed_is_named(tmp_path, monkeypatch) -> None:
-    from alfa.paper._ray import RayWorkers
-
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'alfa\[cluster\]'"):
         RayWorkers(device="cpu", threads=1, before=_one_thread, out=tmp_path)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from alfa.build import build_learner, build_tasks
-from alfa.errors import CheckpointError
+from alfa.errors import CheckpointError, DamagedError
 from alfa.train import Checkpoint
 
 
@@ -127,20 +127,89 @@ def test_a_damaged_file_is_refused_in_one_sentence(saved: Path, damage) -> None:
 
 def test_every_changed_byte_is_noticed(saved: Path) -> None:
     whole = saved.read_bytes()
+    expected = Checkpoint.load(saved, fingerprint="f")
     rng = random.Random(0)
-    for place in [*range(16), *(rng.randrange(len(whole)) for _ in range(300))]:
+    begin = whole.index(b"__metadata__")
+    bits = [8 * place + bit for place in range(begin, len(whole)) for bit in range(8)]
+    said = bits[: 8 * (whole.index(b'"},', begin) - begin)]
+    for place in [*range(16 * 8), *said, *rng.sample(bits, 200)]:
         changed = bytearray(whole)
-        changed[place] ^= 1 << rng.randrange(8)
-        saved.write_bytes(changed)
+        changed[place // 8] ^= 1 << place % 8
         try:
-            found = Checkpoint.load(saved, fingerprint="f")
-        except CheckpointError:
+            found = Checkpoint.from_bytes(bytes(changed), fingerprint="f", source="here")
+        # Never another version, or another experiment: the one before it must be looked for.
+        except DamagedError:
             continue
         # What is left are spaces that fill up the header.
-        saved.write_bytes(whole)
-        expected = Checkpoint.load(saved, fingerprint="f")
         assert found.progress == expected.progress
         assert all(found.tensors[k].equal(v) for k, v in expected.tensors.items())
+
+
+def test_a_checksum_is_compared_whatever_the_format(saved: Path) -> None:
+    content = saved.read_bytes()
+    assert content.count(b'"format":"2"') == 1
+    for other in (b"1", b"3"):
+        saved.write_bytes(content.replace(b'"format":"2"', b'"format":"%s"' % other))
+        with pytest.raises(DamagedError, match="its checksum is not that of its content"):
+            Checkpoint.load(saved, fingerprint="f")
+
+
+def _foreign_states() -> dict[str, dict[str, torch.Tensor | None]]:
+    """Changes to the tensors of a checkpoint; None removes one."""
+    first = torch.ones(4, 3)
+    changes: dict[str, dict[str, torch.Tensor | None]] = {
+        f"{name} of {what}": {f"optimizer.0.{name}": tensor}
+        for name in ("exp_avg", "exp_avg_sq")
+        for what, tensor in {
+            "one value": torch.ones(()),
+            "another shape": torch.ones(3, 4),
+            "whole numbers": first.long(),
+        }.items()
+    }
+    return changes | {
+        "a step for each value": {"optimizer.0.step": first},
+        "a part too many": {"optimizer.0.max_exp_avg_sq": first},
+        "a part too few": {"optimizer.0.exp_avg": None},
+        "no such parameter": {
+            f"optimizer.9.{k}": first.clone() for k in ("step", "exp_avg", "exp_avg_sq")
+        },
+        "a parameter before the first": {"optimizer.-1.step": torch.ones(())},
+        "weights that would be stretched": {"learner.0.weight": torch.ones(1, 1)},
+        "weights of another type": {"learner.0.weight": first.bool()},
+        "weights too many": {"learner.2.weight": first},
+        "weights too few": {"learner.0.weight": None},
+        "something else": {"other.weight": first},
+    }
+
+
+@pytest.mark.parametrize("what", _foreign_states())
+def test_what_does_not_fit_is_refused_before_anything_is_changed(saved: Path, what: str) -> None:
+    kept = Checkpoint.load(saved, fingerprint="f")
+    changed = {**kept.tensors, **_foreign_states()[what]}
+    tensors = {key: tensor for key, tensor in changed.items() if tensor is not None}
+    # With a checksum of its own, as somebody would make it.
+    Checkpoint(tensors, "f", {}).save(saved)
+    module, optimizer = _trained_pair(seed=1)
+    before = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+
+    with pytest.raises(DamagedError, match=r"last\.safetensors is damaged: it") as caught:
+        Checkpoint.load(saved, fingerprint="f").restore(module, optimizer)
+
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+
+
+def test_a_run_may_go_on_in_doubles(saved: Path) -> None:
+    module, optimizer = _trained_pair()
+    other = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double()
+    other_optimizer = torch.optim.Adam(other.parameters(), lr=0.01, fused=True)
+    Checkpoint.load(saved, fingerprint="f").restore(other, other_optimizer)
+    for model, steps in ((module, optimizer), (other, other_optimizer)):
+        steps.zero_grad()
+        model(torch.ones(2, 3, dtype=next(model.parameters()).dtype)).square().mean().backward()
+        steps.step()
+    for key, value in module.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[key].float(), value)
 
 
 def test_the_first_format_had_no_checksum(tmp_path: Path) -> None:

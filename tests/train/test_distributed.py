@@ -16,11 +16,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed import HashStore
 
 import alfa.train.outer
 from alfa.config import Experiment, parse_experiment
-from alfa.errors import CheckpointError, ConfigError, DataError, DivergedError, LostError, Stopped
-from alfa.train import ALONE, Processes, Run, joined, train
+from alfa.errors import (
+    BusyError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DivergedError,
+    LostError,
+    Stopped,
+)
+from alfa.train import ALONE, Processes, Run, distributed, joined, train
 from alfa.train.distributed import Alone
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -349,22 +358,46 @@ def test_a_task_that_diverges_in_one_process(max_skipped: int, tmp_path) -> None
 
 def test_processes_with_different_experiments_are_refused(tmp_path) -> None:
     def run(processes: Processes) -> Any:
-        experiment = sines(rule={"name": "alfa" if processes.is_first else "sgd"})
+        # Neither changes the states that training goes through, but what is made of them.
+        others = {"test": {"num_tasks": 9}, "engine": {"memory": "recompute"}}
+        experiment = sines(**({} if processes.is_first else others))
         return train(experiment, tmp_path / "run", processes=processes)
 
     for found in in_processes(2, run):
         assert isinstance(found, ConfigError)
-        assert "the experiment of process 1 is" in str(found)
+        assert "test.num_tasks is 9 in process 1, but 5 in process 0; engine.memory" in str(found)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_in_use_is_refused_by_all(alone: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_that_cannot_be_used_is_refused_by_all(resume: bool, alone: Path) -> None:
     def run(processes: Processes) -> Any:
-        return train(sines(), alone, processes=processes)
+        return train(sines(), alone, processes=processes, resume=resume)
 
-    for found in in_processes(2, run):
-        assert isinstance(found, CheckpointError)
-        assert "is not empty" in str(found)
+    with Run(alone).lock():
+        found = in_processes(2, run)
+    assert [type(error) for error in found] == [BusyError if resume else CheckpointError] * 2
+    assert ("is in use by another process" if resume else "is not empty") in str(found[1])
+
+
+def test_processes_that_do_not_come_are_named(monkeypatch) -> None:
+    monkeypatch.setattr(distributed, "_LONGEST", 0.1)
+    store = HashStore()
+    store.set("alfa/ask/1", "of one that is gone")
+    with pytest.raises(LostError, match=r"processes \[1, 2\] have not come within"):
+        distributed._round(store, 0, 3)
+    with pytest.raises(LostError, match="process 0 has not come within"):
+        distributed._round(HashStore(), 1, 3)
+
+
+@pytest.mark.parametrize(("device", "told"), [("cuda", "0 graphics"), ("cuda:1", "say cuda, and")])
+def test_graphics_cards_that_are_not_there_are_refused(device: str, told: str, monkeypatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match=told), joined(device):
+        pass
 
 
 def test_tasks_of_different_sizes(tmp_path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from alfa.config import Experiment, parse_experiment
-from alfa.data import SOURCES, prepare
+from alfa.data import SOURCES, Store, prepare
 from alfa.errors import AlfaWarning, CheckpointError, DamagedError, DataError, Stopped
 from alfa.train import Checkpoint, Progress, Run, train
 
@@ -66,6 +66,26 @@ def test_where_no_state_is_whole_the_newest_is_named(tiny, tmp_path) -> None:
         _spoil(Run(path).checkpoint(name))
     with pytest.raises(DamagedError, match=r"last\.safetensors is damaged.*its checksum"):
         train(experiment, path, resume=True)
+
+
+def test_the_state_before_one_that_a_disk_cannot_read_is_used(tiny, tmp_path, monkeypatch) -> None:
+    experiment, run = tiny("engine.checkpoint_every=1"), Run(tmp_path / "run")
+    _interrupted(experiment, run.path, 4)
+    read = Path.read_bytes
+
+    def broken(path: Path) -> bytes:
+        if path == run.checkpoint("last"):
+            raise OSError(code, os.strerror(code))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    code = errno.EIO
+    with pytest.warns(AlfaWarning, match=r"the one before it is used, of iteration 3\."):
+        run.load_last(experiment)
+    # This the user can put right.
+    code = errno.EACCES
+    with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
+        run.load_last(experiment)
 
 
 @pytest.mark.parametrize("number", [2, 5, 9, 16, 25])
@@ -203,10 +223,32 @@ def test_a_store_that_is_changed_under_a_run_stops_it(pets, tmp_path, change) ->
     with pytest.raises(DataError, match=r"images\.npy was changed while it was being read"):
         train(experiment, path, on_progress=on_progress)
 
+    # Nor does it go on with what is there now, however often it is started.
+    told = r"images\.npy does not hold what was prepared" if change is _overwrite else "cannot be"
+    for _ in range(2):
+        with pytest.raises(DataError, match=told):
+            train(experiment, path, resume=True)
+
     pets()
     train(experiment, path, resume=True)
     same = [Run(p).read_result() or {} for p in (path, tmp_path / "unbroken")]
     assert same[0]["test"] == same[1]["test"]
+
+
+def test_files_are_read_again_only_if_somebody_has_touched_them(
+    pets, tmp_path, monkeypatch
+) -> None:
+    file, path, read = pets(), tmp_path / "run", []
+    verify = Store.verify_pixels
+    monkeypatch.setattr(Store, "verify_pixels", lambda store: read.append(store) or verify(store))
+    _interrupted(parse_experiment(PETS), path, 4)
+    for touch, times in ((False, 0), (True, 1), (False, 1)):
+        if touch:
+            os.utime(file, ns=(1, 1))
+        with pytest.raises(Stopped):
+            # One iteration more, whose state is kept.
+            train(parse_experiment(PETS), path, resume=True, should_stop=lambda: True)
+        assert len(read) == times
 
 
 def test_a_store_that_is_prepared_anew_leaves_a_run_with_the_old_one(pets, tmp_path) -> None:
@@ -239,7 +281,16 @@ def test_a_checkpoint_with_a_foreign_state_is_refused(tiny, tmp_path) -> None:
     _interrupted(experiment, path, 10)
     kept = Run(path).load_checkpoint("last", experiment)
     Run(path).checkpoint("previous").unlink()
-    for progress in ({}, {"iteration": "ten"}, {**kept.progress, "best": [1]}, []):
+    wrong = {
+        "iteration": [-1, "ten", None, 2.5],
+        "seconds": ["long", None],
+        "window": [3, ["low"]],
+        "best": [[1], [{"iteration": "5", "score": 1.0, "loss": 1.0}]],
+        "memory": [{**kept.progress["memory"], "tasks_at_once": 0}, {"mode": "none"}, []],
+        "memory_budget": [-1.0],
+    }
+    others = [{**kept.progress, key: value} for key, values in wrong.items() for value in values]
+    for progress in ({}, [], *others):
         Checkpoint(kept.tensors, kept.fingerprint, progress).save(Run(path).checkpoint("last"))
         with pytest.raises(DamagedError, match="damaged"):
             train(experiment, path, resume=True)

@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from alfa.config import parse_experiment
-from alfa.errors import BusyError, CheckpointError, ConfigError, DivergedError
+from alfa.errors import (
+    AlfaWarning,
+    BusyError,
+    CheckpointError,
+    ConfigError,
+    DamagedError,
+    DivergedError,
+    Stopped,
+)
 from alfa.models import MLP, Conv4, ResNet18
-from alfa.train import Pretraining, Run, load_backbone, pretrain, save_backbone, train
-from alfa.train.pretrain import RESULT, STATE, WEIGHTS
+from alfa.train import Checkpoint, Pretraining, Run, load_backbone, pretrain, save_backbone, train
+from alfa.train.pretrain import PREVIOUS, RESULT, STATE, WEIGHTS
 
 OPTIONS = Pretraining(num_epochs=4, batch_size=9, learning_rate=0.02)
 
@@ -127,6 +136,33 @@ def test_what_was_stopped_goes_on_to_the_same_numbers(
         assert torch.equal(left, right)
 
 
+def test_the_state_before_a_damaged_one_is_used(experiment, tmp_path) -> None:
+    whole = pretrain(experiment(), tmp_path / "whole", options=OPTIONS)
+    out = tmp_path / "out"
+    asked: list[int] = []
+    with pytest.raises(Stopped):
+        # Nine batches are an epoch and a half.
+        pretrain(
+            experiment(),
+            out,
+            options=OPTIONS,
+            should_stop=lambda: bool(asked.append(1)) or len(asked) == 9,
+        )
+    with safe_open(out / STATE, framework="pt") as file:
+        fingerprint = file.metadata()["fingerprint"]
+    kept = Checkpoint.load(out / STATE, fingerprint=fingerprint)
+    before = (out / PREVIOUS).read_bytes()
+    (out / PREVIOUS).unlink()
+    for progress in ({}, [], {**kept.progress, "epochs": [["low", 0]]}):
+        Checkpoint(kept.tensors, fingerprint, progress).save(out / STATE)
+        with pytest.raises(DamagedError, match="does not say how far the training is"):
+            pretrain(experiment(), out, options=OPTIONS)
+    (out / PREVIOUS).write_bytes(before)
+    with pytest.warns(AlfaWarning, match=r"state\.safetensors is damaged; the one before it is"):
+        again = pretrain(experiment(), out, options=OPTIONS)
+    assert again["epochs"] == whole["epochs"]
+
+
 def test_progress_counts_batches_and_tells_of_epochs(experiment, tmp_path) -> None:
     seen = []
     pretrain(
@@ -165,7 +201,8 @@ def test_a_folder_of_another_pretraining_is_left_alone(experiment, pretrained) -
     with pytest.raises(CheckpointError, match="belongs to another experiment"):
         pretrain(experiment(seed=3), pretrained.parent, options=OPTIONS)
     assert pretrained.read_bytes() == before
-    (pretrained.parent / STATE).unlink()
+    for name in (STATE, PREVIOUS):
+        (pretrained.parent / name).unlink()
     with pytest.raises(CheckpointError, match="not the state of their training"):
         pretrain(experiment(), pretrained.parent, options=OPTIONS)
 
@@ -271,6 +308,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
     tensors = {name: p.detach().clone() for name, p in model.named_parameters()}
     tensors["conv1.weigth"] = tensors.pop("conv1.weight")
     tensors["norm2.weight"] = torch.zeros(9)
+    tensors["norm1.weight"] = torch.ones(4, dtype=torch.int64)
     save_file(tensors, tmp_path / "own")
     before = model.conv2.weight.detach().clone()
     with pytest.raises(CheckpointError) as caught:
@@ -279,6 +317,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
     assert "they lack conv1.weight (Did you mean 'conv1.weigth'?)" in told
     assert "they have conv1.weigth, which it has no use for" in told
     assert "norm2.weight is [9], but must be [4]" in told
+    assert "norm1.weight is torch.int64, but must be of a floating-point type" in told
     assert torch.equal(model.conv2.weight, before)
     save_backbone(Conv4((3, 8, 8), 5, filters=4, num_blocks=3), tmp_path / "deep")
     with pytest.raises(CheckpointError, match="which it has no use for"):

@@ -78,7 +78,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     parameters = list(learner.meta_parameters())
     if not parameters:
         return Speed(0.0, task, _PROGRAM + test_memory)
-    episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
+    episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device, learner.dtype)
     plan = plan_memory(
         learner,
         episode,
@@ -92,7 +92,7 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
 
     def iterate(tasks: Tasks) -> float:
         began = time.perf_counter()
-        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device)
+        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device, learner.dtype)
         optimizer.zero_grad()
         for first in range(0, outer.num_tasks, plan.tasks_at_once):
             outcome = learner(episode[first : first + plan.tasks_at_once])
@@ -177,7 +177,8 @@ def _cost_of_task(
 
     def run(num_tasks: int, tasks: Tasks = tasks) -> float:
         began = time.perf_counter()
-        episode = tasks.episode(0, num_tasks=num_tasks, split="train").to(device)
+        episode = tasks.episode(0, num_tasks=num_tasks, split="train")
+        episode = episode.to(device, learner.dtype)
         with without_dropout(learner.model):
             learner(episode, num_steps=num_steps, order="none")
         _wait(device)

@@ -235,7 +235,7 @@ def _source(name: str, settings: list[str]) -> Source:
             raise ConfigError(f"{name} has no option {key!r}; {listed}.{did_you_mean(key, known)}")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             value = text
         try:
             options[key] = TypeAdapter(known[key].annotation).validate_python(value)

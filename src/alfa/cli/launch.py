@@ -5,19 +5,87 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 import typer
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from alfa.cli.stopping import LOST
 from alfa.ops import usable_cpus
 
 # Seconds that processes have to keep everything after they are asked to stop.
 _TO_STOP = 600
+# What a process ends with that has said what is wrong.
+_REFUSED = 2
+_HERE = "127.0.0.1"
+_NAME = "alfa-this-machine"
+
+
+class _ThisMachine(RendezvousHandler):
+    """Where the processes of this machine find each other.
+
+    Those of torch listen on all its addresses, and one of them unpickles what it is sent.
+
+    Args:
+        run_id: of the launch.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        listening = socket.create_server((_HERE, 0))
+        self._port: int = listening.getsockname()[1]
+        self._store = TCPStore(
+            _HERE,
+            self._port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listening.detach(),
+        )
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def get_backend(self) -> str:
+        return _NAME
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        return RendezvousInfo(self._store, 0, 1, RendezvousStoreInfo(_HERE, self._port))
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def _this_machine(parameters: RendezvousParameters) -> RendezvousHandler:
+    return _ThisMachine(parameters.run_id)
 
 
 def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) -> None:
@@ -36,27 +104,87 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
     logging.disable(logging.ERROR)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_STOP))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cpus() // count)))
+    # What they tell each other stays on this machine, too.
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    for transport in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{transport}_SOCKET_IFNAME", loopback)
+    rendezvous_handler_registry.register(_NAME, _this_machine)
+    # They know by this name that they take the place of others.
+    run_id = uuid.uuid4().hex
+    with _passing_on():
+        for left in reversed(range(max_restarts + 1)):
+            try:
+                _launch_once(words, count, run_id)
+            except ChildFailedError as error:
+                codes = {number: failure.exitcode for number, failure in error.failures.items()}
+                if left == 0 or not _may_get_better(list(codes.values())):
+                    _leave(codes, hint)
+            except SignalException as stopped:
+                raise typer.Exit(128 + stopped.sigval) from None
+            else:
+                return
+
+
+def _launch_once(words: Sequence[str], count: int, run_id: str) -> None:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=count,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        # This machine alone, at any port that is free.
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=max_restarts,
+        run_id=run_id,
+        rdzv_backend=_NAME,
+        local_addr=_HERE,
+        # torch would start anew whatever has failed.
+        max_restarts=0,
+        signals_to_handle="SIGHUP,SIGQUIT",
     )
+    elastic_launch(config, sys.executable)("-m", "alfa", *words)
+
+
+@contextmanager
+def _passing_on() -> Iterator[None]:
+    """Let processes keep everything after SIGINT or SIGTERM; the second one stops at once."""
+    asked: list[int] = []
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        if asked:
+            # torch would wait for them; without this process, they leave.
+            os._exit(128 + number)
+        asked.append(number)
+        raise SignalException("somebody has asked to stop", sigval=signal.Signals(number))
+
+    before = {n: signal.signal(n, heed) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        elastic_launch(config, sys.executable)("-m", "alfa", *words)
-    except ChildFailedError as error:
-        number, failure = error.get_first_failure()
-        code = failure.exitcode
-        if code >= 0:
-            # It has said itself what was wrong.
-            raise typer.Exit(code) from None
-        name = signal.Signals(-code).name
-        typer.echo(f"alfa: process {number} of {count} was ended by {name}; {hint}.", err=True)
-        raise typer.Exit(128 - code) from None
-    except SignalException as stopped:
-        raise typer.Exit(128 + stopped.sigval) from None
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _may_get_better(codes: Sequence[int]) -> bool:
+    """Whether one of the processes has died, and none has said why it cannot go on.
+
+    Where one has ended, torch ends the others by SIGTERM, so that this alone says nothing.
+    """
+    died = [code for code in codes if code in (1, LOST) or (code < 0 and code != -signal.SIGTERM)]
+    return bool(died) and _REFUSED not in codes
+
+
+def _leave(codes: Mapping[int, int], hint: str) -> NoReturn:
+    """End with the code of the process that is to blame.
+
+    Args:
+        codes: what processes have ended with, by their numbers.
+        hint: how to go on.
+    """
+
+    def blame(item: tuple[int, int]) -> tuple[bool, bool, int]:
+        # One that was killed could say nothing; the others tell what that has done to them.
+        return item[1] == _REFUSED, item[1] != -signal.SIGTERM, -item[1]
+
+    number, code = max(codes.items(), key=blame)
+    if code >= 0:
+        # It has said itself what was wrong.
+        raise typer.Exit(code)
+    name = signal.Signals(-code).name
+    typer.echo(f"alfa: process {number} was ended by {name}; {hint}.", err=True)
+    raise typer.Exit(128 - code)

@@ -12,19 +12,23 @@ import typer
 
 from alfa import __version__
 from alfa.cli import (
+    adapt,
     bench,
     compare,
     data,
     demo,
     evaluate,
+    export,
     leaderboard,
     plot,
     pretrain,
     report,
     reproduce,
+    serve,
     sheet,
     train,
 )
+from alfa.cli.stopping import code_of
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
@@ -39,6 +43,9 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
+app.command("adapt")(adapt.adapt)
+app.command("export")(export.export)
+app.command("serve")(serve.serve)
 app.command("compare")(compare.compare)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("reproduce")(reproduce.reproduce)
@@ -90,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except AlfaError as error:
-        _fail(str(error))
+        _fail(str(error), code=code_of(error))
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot use{where}: {error.strerror or error}.")
@@ -120,7 +127,7 @@ def _show_warning(
         typer.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True)
 
 
-def _fail(message: str, *, command: str | None = None) -> NoReturn:
+def _fail(message: str, *, command: str | None = None, code: int = 2) -> NoReturn:
     hint = f" See `{command} --help`." if command else ""
     typer.echo(f"alfa: {message}{hint}", err=True)
-    sys.exit(2)
+    sys.exit(code)

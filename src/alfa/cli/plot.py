@@ -129,7 +129,7 @@ def episode(
     where = {"split": split, "seed": 0}
     drawn = tasks.episode(number, num_tasks=1, **where)  # type: ignore[arg-type]
     with torch.no_grad():
-        outcome = learner(drawn, order="none")
+        outcome = learner(drawn.to("cpu", learner.dtype), order="none")
     guesses = outcome.outputs[0].argmax(1)
     hits = int((guesses == drawn.query_y[0]).sum())
     contact_sheet(

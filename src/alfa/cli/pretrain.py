@@ -34,7 +34,7 @@ def pretrain(
 ) -> None:
     """Train an experiment's backbone as an ordinary classifier of all training classes.
 
-    A meta-learner then begins with it. What was stopped goes on after its last epoch.
+    A meta-learner then begins with it. What was stopped goes on where it was.
 
     Examples:
 
@@ -44,6 +44,7 @@ def pretrain(
     """
     from alfa.cli.progress import meter
     from alfa.cli.start import set_up
+    from alfa.cli.stopping import stoppable
     from alfa.config import load_experiment
     from alfa.train import Epoch, Pretraining
     from alfa.train import pretrain as run_pretraining
@@ -53,23 +54,29 @@ def pretrain(
     path = out or Path("pretrained") / Path(experiment).stem
     options = Pretraining(epochs, batch_size, learning_rate, augment)
     set_up(config, device=device, threads=threads)
-    try:
-        with meter(path.name, quiet=as_json) as shown:
+    with stoppable(quiet=as_json) as wish:
+        try:
+            with meter(path.name, quiet=as_json) as shown:
 
-            def on_progress(done: int, total: int, epoch: Epoch | None) -> None:
-                note = ""
-                if epoch is not None:
-                    note = f"loss {epoch.loss:.3f}"
-                    if epoch.accuracy is not None:
-                        note += f", accuracy {100 * epoch.accuracy:.2f} % on images held out"
-                shown.update("pretraining", done, total, unit="batches", note=note)
+                def on_progress(done: int, total: int, epoch: Epoch | None) -> None:
+                    note = ""
+                    if epoch is not None:
+                        note = f"loss {epoch.loss:.3f}"
+                        if epoch.accuracy is not None:
+                            note += f", accuracy {100 * epoch.accuracy:.2f} % on images held out"
+                    shown.update("pretraining", done, total, unit="batches", note=note)
 
-            result = run_pretraining(
-                config, path, options=options, device=device, on_progress=on_progress
-            )
-    except KeyboardInterrupt:
-        typer.echo("alfa: stopped; run the same command again to go on.", err=True)
-        raise typer.Exit(130) from None
+                result = run_pretraining(
+                    config,
+                    path,
+                    options=options,
+                    device=device,
+                    should_stop=wish,
+                    on_progress=on_progress,
+                )
+        except KeyboardInterrupt:
+            wish.tell("run the same command again to go on")
+            raise typer.Exit(wish.code) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return

@@ -102,7 +102,9 @@ def reproduce(
         out = out.resolve()
     names = list(TABLES) if everything else _names(tables or [])
     cells = select([TABLES[name] for name in names], wanted)
-    check_device(device)
+    if on is None:
+        # Jobs of a cluster find out where they run.
+        check_device(device)
     jobs = plan_jobs(
         cells, out, num_seeds=seeds, num_iterations=_whole_epochs(iterations), quick=quick
     )
@@ -158,7 +160,7 @@ def _run(
     from alfa.paper import reproduce as run_jobs
     from alfa.paper import spread
 
-    started: list[Job] = []
+    num_ended = 0
     with stoppable(quiet=as_json) as wish:
         try:
             with meter("reproduce", quiet=as_json) as shown:
@@ -167,8 +169,12 @@ def _run(
                 def before(job: Job) -> None:
                     if count == 1:
                         _set_up(device, threads, job)
-                    started.append(job)
-                    shown.update("models", len(started) - 1, len(jobs), unit="models")
+                    shown.update("models", num_ended, len(jobs), unit="models")
+
+                def after(job: Job) -> None:
+                    nonlocal num_ended
+                    num_ended += 1
+                    shown.update("models", num_ended, len(jobs), unit="models")
 
                 def on_progress(job: Job, progress: Progress) -> None:
                     shows[job.name](progress)
@@ -178,6 +184,7 @@ def _run(
                         jobs,
                         device=device,
                         before=before,
+                        after=after,
                         should_stop=wish,
                         on_progress=on_progress,
                     )
@@ -186,6 +193,7 @@ def _run(
                         jobs,
                         _workers(count, out, device=device, threads=threads),
                         before=before,
+                        after=after,
                         should_stop=wish,
                         on_progress=on_progress,
                     )

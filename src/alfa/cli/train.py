@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
+    from alfa.train import Processes
 
 Set = Annotated[
     list[str] | None,
@@ -82,12 +82,12 @@ def train(
     """
     from alfa.config import load_experiment
     from alfa.errors import ConfigError
-    from alfa.train import Run, is_one_of_many
+    from alfa.train import Run, check_cards, is_one_of_many
 
     overrides = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
     experiment = _named(experiment, preset, data, resume, out, on_problem)
     if resume is not None:
-        Run(resume).experiment()
+        _check_seen(resume)
         config, path = load_experiment(Run(resume).config, overrides), resume
     elif data is not None:
         from alfa.own_data import title_of
@@ -102,15 +102,16 @@ def train(
     else:
         config = load_experiment(experiment, overrides)
         path = out or Path("runs") / Path(experiment).stem
-    if or_resume and Run(path).exists:
-        resume = path
     if processes == 1 and max_restarts == 0:
-        _train(config, path, resume is not None, device, threads, as_json)
+        _train(config, path, resume is not None, or_resume, device, threads, as_json)
         return
     if is_one_of_many():
         raise ConfigError("--processes is for one machine alone; leave it to torchrun here.")
+    if or_resume and Run(path).exists:
+        resume = path
     # Before anything is started: what is wrong is then said once.
     Run(path).check(resume=resume is not None)
+    check_cards(device, processes)
     from alfa.cli.launch import launch
 
     # What is built for images is in no file yet, and has every override in it.
@@ -223,6 +224,7 @@ def _train(
     config: Experiment,
     path: Path,
     resume: bool,
+    or_resume: bool,
     device: str,
     threads: int | None,
     as_json: bool,
@@ -230,9 +232,9 @@ def _train(
     from alfa.cli.progress import meter, show_training
     from alfa.cli.show import result_table
     from alfa.cli.start import set_up
-    from alfa.cli.stopping import stoppable
+    from alfa.cli.stopping import code_of, stoppable
     from alfa.errors import AlfaError
-    from alfa.train import Run, joined
+    from alfa.train import joined
     from alfa.train import train as run_training
 
     with joined(device) as (others, own_device):
@@ -240,8 +242,7 @@ def _train(
         with stoppable(quiet=quiet) as wish:
             try:
                 others.together(lambda: set_up(config, device=own_device, threads=threads))
-                # One that was started anew goes on, whatever it was called with.
-                began = resume or (_is_restarted() and others.from_first(lambda: Run(path).exists))
+                began = _has_begun(path, others, resume=resume, or_resume=or_resume)
                 with meter(path.name, quiet=quiet) as shown:
                     result = run_training(
                         config,
@@ -256,11 +257,11 @@ def _train(
                 if others.is_first:
                     wish.tell(f"go on with `alfa train --resume {path}`")
                 raise typer.Exit(wish.code) from None
-            except (AlfaError, OSError):
+            except (AlfaError, OSError) as error:
                 # The first one speaks for all.
                 if others.is_first:
                     raise
-                raise typer.Exit(2) from None
+                raise typer.Exit(code_of(error)) from None
     if not others.is_first:
         return
     if as_json:
@@ -269,6 +270,35 @@ def _train(
         result_table({path.name: result}, folder=path)
 
 
-def _is_restarted() -> bool:
-    """Whether torch has started this process again, after it or another one has died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+def _has_begun(path: Path, others: Processes, *, resume: bool, or_resume: bool) -> bool:
+    """Whether the run is there, and these processes are to go on with it.
+
+    Those that are started anew do so, whatever they were called with. How often they were, the
+    machines of one launch need not agree about; only the first one need see the folder.
+    """
+    from alfa.train import Run, is_restarted, launch_name
+
+    run, name = Run(path), launch_name()
+    is_again = others.any(is_restarted()) or name is not None
+
+    def goes_on() -> bool:
+        return resume or (run.exists and (or_resume or (is_again and run.is_of(name))))
+
+    return others.from_first(goes_on)
+
+
+def _check_seen(resume: Path) -> None:
+    """Make sure that there is a run to go on with.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    from alfa.errors import CheckpointError
+    from alfa.train import Run, is_one_of_many
+
+    if is_one_of_many() and not Run(resume).exists:
+        raise CheckpointError(
+            f"{resume} is not a run on this machine; with --resume all machines must see the run "
+            "folder, so put it where they do, or name its EXPERIMENT, --out and --or-resume."
+        )
+    Run(resume).experiment()

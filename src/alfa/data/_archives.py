@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import os
@@ -101,6 +102,50 @@ def unpack(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return target
+
+
+def read_zip(
+    content: bytes, *, name: str, max_files: int, max_bytes: int
+) -> Iterator[tuple[str, bytes]]:
+    """The files of a zip, one after the other, without writing any of them to disk.
+
+    Args:
+        content: the archive.
+        name: what it is called, for the sentence of an error.
+        max_files: how many files it may have.
+        max_bytes: how much all of them may be, unpacked.
+
+    Yields:
+        The path of each within the archive, and its content.
+
+    Raises:
+        DataError: it is damaged, has more than is allowed, or a path that leads out of it.
+    """
+    archive, read, unpacked = Path(name), 0, 0
+    try:
+        for member in _zip_members(io.BytesIO(content), archive):
+            place = _place(member.name, member.name, archive)
+            if member.kind == "link":
+                raise _refused(archive, member.name, "a link, not a file")
+            read, unpacked = read + (member.kind == "file"), unpacked + member.size
+            if read > max_files:
+                raise DataError(f"{archive} is refused: it has more than {max_files:,} files.")
+            if unpacked > max_bytes:
+                raise DataError(
+                    f"{archive} is refused: with {member.name!r} it unpacks to more than "
+                    f"{max_bytes:,} bytes."
+                )
+            source = member.open()
+            if source is None:
+                continue
+            with source:
+                found = source.read(member.size)
+            if len(found) != member.size:
+                raise EOFError(f"{member.name} has {len(found)} bytes instead of {member.size}")
+            yield place, found
+    # Decompressors raise errors of the system, too, and nothing here is on a disk.
+    except (*_DAMAGE, OSError) as error:
+        raise _damaged(archive, error) from None
 
 
 def _mark_of(archive: Path) -> dict[str, Any]:

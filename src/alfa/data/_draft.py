@@ -116,7 +116,7 @@ class Draft:
         for line in lines[1:]:
             try:
                 entry = Entry(**json.loads(line))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 break
             # A line without its end was cut off when the process was killed.
             if not line.endswith(b"\n"):

@@ -12,6 +12,7 @@ from torch import Tensor
 from alfa.data._base import SPLITS, Signature, Split, Tasks, register_tasks, task_rng
 from alfa.data._image_set import ImageSet
 from alfa.data._open import open_images
+from alfa.data._store import stamp_of, verify_pixels
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode
 
@@ -81,6 +82,12 @@ class FewShot(Tasks):
         images = self.images
         mean, std = tuple(images.mean), tuple(images.std)
         return replace(super().signature(), mean=mean, std=std, data=images.digest)
+
+    def stamp(self) -> str:
+        return stamp_of([self.images])
+
+    def verify(self) -> None:
+        verify_pixels([self.images])
 
     def like(self, own: Signature) -> FewShot:
         images = self.images.like(own.input_shape, own.mean, own.std)

@@ -213,6 +213,11 @@ class Store:
                 f"{self.path / IMAGES} was changed while it was being read; {_ADVICE}, and go on."
             )
 
+    @property
+    def stamp(self) -> str:
+        """Of the file of the images as it was opened: another one after it was written into."""
+        return f"{self._opened.st_size}-{self._opened.st_mtime_ns}"
+
     def items(self) -> list[str]:
         """The name of every image, in their order."""
         return (self.path / ITEMS).read_text(encoding="utf-8").split("\n")[:-1]
@@ -226,7 +231,11 @@ class Store:
         Returns:
             What is wrong, one sentence for each file or class; nothing if all is well.
         """
-        faults = self._verify_items()
+        return self._verify_items() + self.verify_pixels(on_progress)
+
+    def verify_pixels(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
+        """The same of the images alone."""
+        faults: list[str] = []
         done = 0
         for entry in self.index.classes:
             if checksum(self.images[entry.first : entry.first + entry.count]) != entry.checksum:
@@ -243,6 +252,33 @@ class Store:
         if hashlib.sha256(content).hexdigest() != self.index.items:
             return [f"{ITEMS}: its names are not those prepared."]
         return []
+
+
+def stamp_of(sets: Iterable[ImageSet]) -> str:
+    """The stamps of the stores that sets of images are mapped from; nothing if there are none."""
+    return " ".join(store.stamp for store in map(_store_of, sets) if store is not None)
+
+
+def verify_pixels(sets: Iterable[ImageSet]) -> None:
+    """Compare all images that are mapped from stores with their checksums.
+
+    Raises:
+        DataError: a store has other images than were prepared; names their first class.
+    """
+    for images in sets:
+        store = _store_of(images)
+        faults = [] if store is None else store.verify_pixels()
+        if store is not None and faults:
+            more = f", and {len(faults) - 1} more classes" if faults[1:] else ""
+            raise DataError(
+                f"{store.path / IMAGES} does not hold what was prepared: "
+                f"{faults[0].removesuffix('.')}{more}; {_ADVICE}, and go on."
+            )
+
+
+def _store_of(images: ImageSet) -> Store | None:
+    owner = getattr(images.check_file, "__self__", None)
+    return owner if isinstance(owner, Store) else None
 
 
 def checksum(pixels: np.ndarray) -> str:

@@ -21,6 +21,7 @@ from alfa.data._base import (
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import open_images, prepared
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
+from alfa.data._store import stamp_of, verify_pixels
 from alfa.data.sources import read_split
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode, PositiveFloat
@@ -97,6 +98,12 @@ class Varied(Tasks):
             varies=True,
             data=" ".join(source.digest for source in self.sources).strip(),
         )
+
+    def stamp(self) -> str:
+        return stamp_of(self.sources)
+
+    def verify(self) -> None:
+        verify_pixels(self.sources)
 
     def like(self, own: Signature) -> Varied:
         sources = [source.like(own.input_shape, own.mean, own.std) for source in self.sources]

@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from alfa.errors import check_choice
 from alfa.inner.learner import Learner
 from alfa.inner.memory import MemoryMode, RandomState
-from alfa.types import Episode
+from alfa.types import Count, Episode
 
 GB = 10**9
 
@@ -47,7 +47,7 @@ class MemoryPlan:
     """
 
     mode: MemoryMode
-    tasks_at_once: int
+    tasks_at_once: Count
     needed: int | None
     budget: int
     why_mode: Why

@@ -138,6 +138,6 @@ def _kind(experiment: Experiment, device: torch.device | str) -> str:
 def _read(path: Path) -> dict[str, Speed]:
     try:
         return {key: Speed(**value) for key, value in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         # What was measured before can be measured again.
         return {}

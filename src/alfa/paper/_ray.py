@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from alfa.errors import ConfigError, Stopped
+from alfa.errors import AlfaWarning, ConfigError, Stopped
 from alfa.paper._job import Job
 from alfa.paper._reproduce import Outcome
 from alfa.paper._spread import Before, News, Workers, run_job
@@ -68,6 +69,7 @@ class RayWorkers(Workers):
             ray.remote(_Board).options(num_cpus=0, scheduling_strategy=strategy).remote()
         )
         resources = {"num_cpus": threads, "num_gpus": 1 if device.startswith("cuda") else 0}
+        self._num_sharing = _most_at_once(ray.nodes(), resources)
         # A job that dies is started anew by whoever started it.
         self._run = ray.remote(_run_on_ray).options(**resources, max_retries=0)
         self._names: dict[Any, str] = {}
@@ -80,7 +82,9 @@ class RayWorkers(Workers):
         return True
 
     def start(self, job: Job) -> None:
-        made = self._run.remote(job, self.device, self.before, self._board, str(self._token))
+        made = self._run.remote(
+            job, self.device, self._num_sharing, self.before, self._board, str(self._token)
+        )
         self._names[made] = job.name
 
     def hear(self) -> list[News]:
@@ -91,8 +95,10 @@ class RayWorkers(Workers):
         for made in ended:
             try:
                 what = self._ray.get(made)
-            except self._ray.exceptions.RayTaskError:
-                raise
+            except self._ray.exceptions.RayTaskError as error:
+                # Where it ran, something of ours is missing or broken.
+                told = " ".join(repr(error.cause or error).split())
+                what = Outcome(failed={self._names[made]: f"{told}, on a machine of the cluster."})
             except self._ray.exceptions.RayError:
                 # Its process or its machine is gone.
                 what = None
@@ -129,7 +135,25 @@ class _Board:
         return self._stop
 
 
-def _run_on_ray(job: Job, device: str, before: Before, board: Any, token: str) -> Outcome:
+def _most_at_once(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> int:
+    """How many jobs one machine may have to share its memory; warns if there is room for none."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    enough = [has for has in alive if has.get("GPU", 0) >= wanted["num_gpus"]]
+    most = max((int(has.get("CPU", 0)) // wanted["num_cpus"] for has in enough), default=0)
+    if most == 0:
+        warnings.warn(
+            f"no machine of the cluster has {wanted['num_cpus']} processors and "
+            f"{wanted['num_gpus']} graphics cards; all jobs wait until one joins that has.",
+            AlfaWarning,
+            stacklevel=3,
+        )
+    # Each has a graphics card, and so its memory, of its own.
+    return 1 if wanted["num_gpus"] else max(1, most)
+
+
+def _run_on_ray(
+    job: Job, device: str, num_sharing: int, before: Before, board: Any, token: str
+) -> Outcome:
     import ray
 
     if not Path(token).exists():
@@ -147,7 +171,12 @@ def _run_on_ray(job: Job, device: str, before: Before, board: Any, token: str) -
 
     try:
         return run_job(
-            job, device, before, should_stop, lambda told: board.tell.remote(job.name, told)
+            job,
+            device,
+            num_sharing,
+            before,
+            should_stop,
+            lambda told: board.tell.remote(job.name, told),
         )
     except Stopped:
         return Outcome()

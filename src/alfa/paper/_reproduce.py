@@ -57,7 +57,9 @@ def reproduce(
     jobs: Sequence[Job],
     *,
     device: torch.device | str = "cpu",
+    num_sharing: int = 1,
     before: Callable[[Job], None] = lambda job: None,
+    after: Callable[[Job], None] = lambda job: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
 ) -> Outcome:
@@ -69,7 +71,9 @@ def reproduce(
     Args:
         jobs: what to run, in this order.
         device: where to compute.
+        num_sharing: jobs that share the memory of this machine.
         before: called before each job that has something to do.
+        after: called after each job, whatever became of it.
         should_stop: asked every now and then.
         on_progress: is told how far a job is.
 
@@ -82,10 +86,12 @@ def reproduce(
             raise Stopped
         if all(look(job, cell)[0] == State.DONE for cell in job.cells):
             outcome.skipped.append(job.name)
+            after(job)
             continue
         try:
             before(job)
-            is_new, failed = _run(_How(job, device, should_stop, partial(on_progress, job)))
+            how = _How(job, device, num_sharing, should_stop, partial(on_progress, job))
+            is_new, failed = _run(how)
         except BusyError:
             outcome.busy.append(job.name)
         # A night's work does not end because one model cannot be trained.
@@ -96,6 +102,7 @@ def reproduce(
             if not failed:
                 # Another process may have done it since it was looked at.
                 (outcome.done if is_new else outcome.skipped).append(job.name)
+        after(job)
     return outcome
 
 
@@ -105,6 +112,7 @@ class _How:
 
     job: Job
     device: torch.device | str
+    num_sharing: int
     should_stop: Callable[[], bool]
     on_progress: Callable[[Progress], None]
 
@@ -164,6 +172,7 @@ def _trained(how: _How, run: Run) -> tuple[dict[str, Any], bool]:
             resume=run.exists,
             device=how.device,
             lock=False,
+            num_sharing=how.num_sharing,
             should_stop=how.should_stop,
             on_progress=how.on_progress,
         )

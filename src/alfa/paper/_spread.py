@@ -7,7 +7,7 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -17,8 +17,7 @@ from alfa.errors import Stopped
 from alfa.paper._job import Job
 from alfa.paper._reproduce import Outcome, reproduce
 from alfa.paper._state import State, look
-from alfa.train import Progress
-from alfa.train.distributed import leave_with_parent
+from alfa.train import Progress, leave_with_parent
 
 Before = Callable[[Job], None]
 """What a worker does before a job; it must be a function that can be imported."""
@@ -27,6 +26,8 @@ Before = Callable[[Job], None]
 _PAUSE, _PATIENCE = 0.2, 0.2
 # How often a job is begun again whose process has died.
 _MAX_RETRIES = 3
+# Seconds for which the lock of a process that has died may be there, and between two tries.
+_LINGERS, _AGAIN = 600.0, 10.0
 
 
 class News(NamedTuple):
@@ -56,12 +57,70 @@ class Workers(abc.ABC):
         """Let all of them keep what they have done, and leave."""
 
 
+class _Queue:
+    """Jobs that are to be begun.
+
+    Args:
+        jobs: in this order.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._waiting = deque(jobs)
+        # What needs something that another job is making, until that one has ended.
+        self._held: list[Job] = []
+        # What waits for the lock of a process that has died, and when to try again.
+        self._later: list[tuple[float, Job]] = []
+        self._deaths: dict[str, list[float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._later)
+
+    def take(self) -> Job | None:
+        """The next that can be begun now."""
+        now = time.monotonic()
+        self._waiting.extend(job for when, job in self._later if when <= now)
+        self._later = [(when, job) for when, job in self._later if when > now]
+        return self._waiting.popleft() if self._waiting else None
+
+    def heard(self, job: Job, what: Outcome | None, *, others: bool) -> Outcome | None:
+        """What became of a job in the end; None if it is begun again.
+
+        Args:
+            job: the job.
+            what: its worker says; None if that has died.
+            others: other jobs are running.
+        """
+        now, deaths = time.monotonic(), self._deaths.setdefault(job.name, [])
+        if what is not None and what.busy:
+            if deaths and now - deaths[-1] < _LINGERS:
+                # The lock of a machine that is gone may outlast it.
+                self._later.append((now + _AGAIN, job))
+                return None
+            if others or self._waiting:
+                self._held.append(job)
+                return None
+            if deaths:
+                sentence = f"its process has died, and {job.path} is in use by another one."
+                what = Outcome(failed={job.name: sentence})
+        if what is None:
+            deaths.append(now)
+            if len(deaths) <= _MAX_RETRIES:
+                self._waiting.append(job)
+            else:
+                what = Outcome(failed={job.name: f"its process has died {len(deaths)} times."})
+        # It may have made what others need.
+        self._waiting.extend(self._held)
+        self._held.clear()
+        return what
+
+
 def spread(
     jobs: Sequence[Job],
     workers: Workers,
     *,
     should_stop: Callable[[], bool] = lambda: False,
     before: Callable[[Job], None] = lambda job: None,
+    after: Callable[[Job], None] = lambda job: None,
     on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
 ) -> Outcome:
     """Run what is not done yet, several at once, and go on past what fails.
@@ -73,48 +132,41 @@ def spread(
         workers: that run them.
         should_stop: asked every now and then.
         before: called before each job that has something to do.
+        after: called after each job, whatever became of it.
         on_progress: is told how far a job is.
 
     Raises:
         Stopped: `should_stop` said so; what was done is kept.
     """
-    outcome, deaths = Outcome(), Counter[str]()
-    waiting: deque[Job] = deque()
+    outcome, left = Outcome(), []
     for job in jobs:
         if all(look(job, cell)[0] == State.DONE for cell in job.cells):
             outcome.skipped.append(job.name)
+            after(job)
         else:
-            waiting.append(job)
+            left.append(job)
+    queue = _Queue(left)
     running: dict[str, Job] = {}
-    # What needs something that another job is making, until that one has ended.
-    held: list[Job] = []
     try:
-        while waiting or running:
+        while queue or running:
             if should_stop():
                 raise Stopped
-            while waiting and workers.has_room():
-                job = waiting.popleft()
-                running[job.name] = job
-                before(job)
-                workers.start(job)
+            while workers.has_room() and (new := queue.take()) is not None:
+                running[new.name] = new
+                before(new)
+                workers.start(new)
+            if not running:
+                time.sleep(_PATIENCE)
+                continue
             for name, what in workers.hear():
                 if isinstance(what, Progress):
                     on_progress(running[name], what)
                     continue
                 job = running.pop(name)
-                if what is None:
-                    deaths[name] += 1
-                    if deaths[name] > _MAX_RETRIES:
-                        outcome.failed[name] = f"its process has died {deaths[name]} times."
-                    else:
-                        waiting.append(job)
-                elif what.busy and (running or waiting):
-                    held.append(job)
-                    continue
-                else:
-                    outcome.add(what)
-                waiting.extend(held)
-                held.clear()
+                over = queue.heard(job, what, others=bool(running))
+                if over is not None:
+                    outcome.add(over)
+                    after(job)
     finally:
         workers.stop()
     return outcome
@@ -146,7 +198,8 @@ class LocalWorkers(Workers):
 
     def _new(self) -> Connection:
         own, other = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(other, self.device, self.before))
+        arguments = (other, self.device, self.count, self.before)
+        process = self._context.Process(target=_serve, args=arguments)
         process.start()
         other.close()
         self._processes[own] = process
@@ -173,28 +226,43 @@ class LocalWorkers(Workers):
                 process.terminate()
             else:
                 own.close()
-        for own, process in self._processes.items():
-            if own in self._busy:
-                # It goes on telling how far it is, until it has kept everything.
-                with contextlib.suppress(EOFError, OSError):
-                    while True:
-                        own.recv()
-            process.join()
-        self._processes.clear()
-        self._busy.clear()
+        try:
+            for own, process in self._processes.items():
+                if own in self._busy:
+                    # It goes on telling how far it is, until it has kept everything.
+                    with contextlib.suppress(EOFError, OSError):
+                        while True:
+                            own.recv()
+                process.join()
+        except KeyboardInterrupt:
+            # Python itself would wait for them at its end.
+            for process in self._processes.values():
+                process.kill()
+            raise
+        finally:
+            self._processes.clear()
+            self._busy.clear()
 
 
-def _serve(own: Connection, device: str, before: Before) -> None:
+def _serve(own: Connection, device: str, num_sharing: int, before: Before) -> None:
     """Run the jobs that are sent, until there are no more."""
     leave_with_parent()
     asked: list[int] = []
     # A terminal sends this one to all processes; the first one tells the others what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+
+    def tell(progress: Progress) -> None:
+        try:
+            own.send(progress)
+        except OSError:
+            # Nothing is wrong with the job if nobody is there to be told.
+            raise Stopped from None
+
     try:
         while True:
             job = own.recv()
-            own.send(run_job(job, device, before, lambda: bool(asked), own.send))
+            own.send(run_job(job, device, num_sharing, before, lambda: bool(asked), tell))
     except (EOFError, OSError, Stopped):
         # Whoever sends them is done, or gone.
         return
@@ -203,6 +271,7 @@ def _serve(own: Connection, device: str, before: Before) -> None:
 def run_job(
     job: Job,
     device: str,
+    num_sharing: int,
     before: Before,
     should_stop: Callable[[], bool],
     tell: Callable[[Progress], None],
@@ -212,6 +281,7 @@ def run_job(
     Args:
         job: the job.
         device: where to compute.
+        num_sharing: jobs that share the memory of this machine.
         before: called first.
         should_stop: asked every now and then.
         tell: is told, not too often, how far it is.
@@ -227,5 +297,10 @@ def run_job(
         tell(progress)
 
     return reproduce(
-        [job], device=device, before=before, should_stop=should_stop, on_progress=on_progress
+        [job],
+        device=device,
+        num_sharing=num_sharing,
+        before=before,
+        should_stop=should_stop,
+        on_progress=on_progress,
     )

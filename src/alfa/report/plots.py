@@ -67,9 +67,10 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
             where = {"split": "test", "seed": run.experiment.seed}
             episode = run.tasks.episode(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
             curves, _ = run.tasks.draw(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
+            episode = episode.to("cpu", run.learner.dtype)
             x = np.tile(grid, (num_tasks, 1))
             truth = curves(x)
-            inputs = torch.from_numpy(x).float().unsqueeze(-1)
+            inputs = torch.from_numpy(x).to(run.learner.dtype).unsqueeze(-1)
             for step in range(run.learner.num_steps + 1):
                 adapted = run.learner.adapt(
                     episode.support_x, episode.support_y, num_steps=step, order="none"

@@ -102,7 +102,7 @@ def used_rates(
     for first in range(0, num_tasks, at_once):
         count = min(at_once, num_tasks - first)
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
-            episode = group.episode
+            episode = group.episode.to("cpu", learner.dtype)
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
             found.append(rates_of(adapted.rates, layers, episode.num_tasks))
     alpha, beta = np.concatenate(found, axis=2)

@@ -2,9 +2,17 @@
 
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.compare import Difference, difference
-from alfa.train.distributed import ALONE, Processes, is_one_of_many, joined
+from alfa.train.distributed import ALONE, Processes, joined
 from alfa.train.evaluate import Evaluation, evaluate, judged_tasks
 from alfa.train.judge import judge, on_dataset, reopen
+from alfa.train.launched import (
+    check_cards,
+    is_launched,
+    is_one_of_many,
+    is_restarted,
+    launch_name,
+    leave_with_parent,
+)
 from alfa.train.leaderboard import average_ranks, judged_once, ranks
 from alfa.train.pretrain import Epoch, Pretraining, pretrain
 from alfa.train.progress import Progress, Work
@@ -24,13 +32,18 @@ __all__ = [
     "Run",
     "Work",
     "average_ranks",
+    "check_cards",
     "difference",
     "evaluate",
+    "is_launched",
     "is_one_of_many",
+    "is_restarted",
     "joined",
     "judge",
     "judged_once",
     "judged_tasks",
+    "launch_name",
+    "leave_with_parent",
     "load_backbone",
     "on_dataset",
     "pretrain",

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from alfa.errors import CheckpointError, DamagedError
+from alfa.errors import AlfaWarning, CheckpointError, DamagedError
 from alfa.train.files import write_atomic
 
 # The first one has no checksum.
 _FORMAT, _FIRST_FORMAT = "2", "1"
+# What Adam keeps of a parameter; all but the first are as large as that.
+_OF_ADAM = {"step", "exp_avg", "exp_avg_sq"}
+# A run may go on in the other one of these.
+_PRECISIONS = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -28,11 +35,13 @@ class Checkpoint:
         tensors: the learner's state under ``learner.``, the optimizer's under ``optimizer.``.
         fingerprint: of the experiment that it belongs to.
         progress: plain values of the trainer.
+        source: where it is from.
     """
 
     tensors: dict[str, Tensor]
     fingerprint: str
     progress: dict[str, Any]
+    source: str = "of this process"
 
     @classmethod
     def of(
@@ -77,7 +86,9 @@ class Checkpoint:
         except FileNotFoundError:
             raise CheckpointError(f"there is no checkpoint {path}.") from None
         except OSError as error:
-            raise CheckpointError(
+            # A disk that fails here may have another checkpoint that is whole.
+            kind = CheckpointError if isinstance(error, PermissionError) else DamagedError
+            raise kind(
                 f"the checkpoint {path} cannot be read: {error.strerror or error}."
             ) from None
         return cls.from_bytes(content, fingerprint=fingerprint, source=str(path))
@@ -100,7 +111,9 @@ class Checkpoint:
             metadata = _header(content)["__metadata__"]
             found, progress = metadata["fingerprint"], json.loads(metadata["progress"])
             version = metadata["format"]
-            if version == _FORMAT and metadata["sha256"] != _checksum(content):
+            # Before anything that it says is believed, also of its format.
+            is_checked = version == _FORMAT or "sha256" in metadata
+            if is_checked and metadata["sha256"] != _checksum(content):
                 raise ValueError("its checksum is not that of its content")
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise DamagedError(
@@ -118,23 +131,98 @@ class Checkpoint:
                 f"this one has {fingerprint}); use the configuration it was trained with, "
                 "or another run folder."
             )
-        return cls(tensors, found, progress)
+        return cls(tensors, found, progress, source)
+
+    def check_progress(self, form: type[BaseModel]) -> None:
+        """Make sure that it says how far the training is.
+
+        Args:
+            form: what it must say.
+
+        Raises:
+            DamagedError: it does not.
+        """
+        try:
+            form.model_validate_json(json.dumps(self.progress), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DamagedError(
+                f"the checkpoint {self.source} is damaged: it does not say how far the training "
+                f"is ({'.'.join(map(str, first['loc']))}: {first['msg']}); remove it, and train "
+                "again or copy it anew."
+            ) from None
 
     def restore(self, learner: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Put the state back into objects of the same experiment."""
+        """Put the state back into objects of the same experiment.
+
+        Args:
+            learner: whose tensors are changed.
+            optimizer: Adam of its parameters; what a checkpoint has of it is passed over without.
+
+        Raises:
+            DamagedError: it holds something else than the state of these; nothing is changed.
+        """
+        own = _unshared(learner)
+        try:
+            found, states = self._parts()
+            _check_tensors(own, found)
+            if optimizer is not None:
+                _check_states(optimizer, states)
+        except ValueError as error:
+            raise DamagedError(
+                f"the checkpoint {self.source} is damaged: {error}; remove it, and train again or "
+                "copy it anew."
+            ) from None
         with torch.no_grad():
-            for key, tensor in _unshared(learner).items():
-                tensor.copy_(self.tensors[f"learner.{key}"])
+            for key, tensor in own.items():
+                tensor.copy_(found[key])
         if optimizer is not None:
-            content = optimizer.state_dict()
-            content["state"] = {}
-            for key, tensor in self.tensors.items():
-                kind, _, rest = key.partition(".")
-                if kind == "optimizer":
-                    index, name = rest.split(".")
-                    content["state"].setdefault(int(index), {})[name] = tensor
-            _check_state(optimizer, content["state"])
-            optimizer.load_state_dict(content)
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+
+    def _parts(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
+        """The learner's tensors by their names, and the optimizer's by parameter and name."""
+        learner: dict[str, Tensor] = {}
+        states: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in self.tensors.items():
+            kind, _, rest = key.partition(".")
+            index, _, name = rest.partition(".")
+            if kind == "learner":
+                learner[rest] = tensor
+            elif kind == "optimizer" and index.isdecimal():
+                states.setdefault(int(index), {})[name] = tensor
+            else:
+                raise ValueError(f"it has {key!r}, which is no part of a training")
+        return learner, states
+
+
+def load_newest(paths: Sequence[Path], load: Callable[[Path], Checkpoint]) -> Checkpoint | None:
+    """The first checkpoint that is whole; None if there is none at all.
+
+    Args:
+        paths: of files, the newest first.
+        load: reads and checks one.
+
+    Raises:
+        CheckpointError: there are some, but none of them can be used.
+    """
+    damaged: DamagedError | None = None
+    for path in paths:
+        if not path.is_file():
+            continue
+        try:
+            found = load(path)
+        except DamagedError as error:
+            damaged = damaged or error
+            continue
+        if damaged is not None:
+            told = f"{paths[0]} is damaged; the one before it is used"
+            iteration = found.progress.get("iteration")
+            told += "." if iteration is None else f", of iteration {iteration}."
+            warnings.warn(told, AlfaWarning, stacklevel=3)
+        return found
+    if damaged is not None:
+        raise damaged
+    return None
 
 
 def _unshared(learner: nn.Module) -> dict[str, Tensor]:
@@ -147,15 +235,31 @@ def _unshared(learner: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _check_state(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Tensor]]) -> None:
-    """Make sure that an optimizer can use a state; it would find out in its next step only."""
+def _check_tensors(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Make sure that tensors can take the values of others: copying would stretch and round."""
+    for key in sorted(own.keys() ^ found.keys()):
+        raise ValueError(f"it {'lacks' if key in own else 'has'} {key!r}")
+    for key, tensor in own.items():
+        _check_like(key, found[key], tensor, tensor.shape)
+
+
+def _check_states(optimizer: torch.optim.Optimizer, states: dict[int, dict[str, Tensor]]) -> None:
+    """Make sure that Adam can use a state: it would read and write beyond one that is smaller."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, own in state.items():
-        if own.keys() != state[min(state)].keys():
-            raise ValueError(f"the optimizer's state {index} has not the parts of the others")
-        for name, tensor in own.items():
-            if tensor.ndim and tensor.shape != parameters[index].shape:
-                raise ValueError(f"the optimizer's {name} of {index} has another shape")
+    for index, state in states.items():
+        if index >= len(parameters) or state.keys() != _OF_ADAM:
+            raise ValueError(f"its state {index} of the optimizer is not that of a parameter")
+        for name, tensor in state.items():
+            shape = torch.Size() if name == "step" else parameters[index].shape
+            _check_like(f"optimizer.{index}.{name}", tensor, parameters[index], shape)
+
+
+def _check_like(key: str, found: Tensor, own: Tensor, shape: torch.Size) -> None:
+    fits = found.dtype == own.dtype or {found.dtype, own.dtype} <= {*_PRECISIONS}
+    if found.shape != shape or not fits:
+        raise ValueError(
+            f"its {key!r} is {found.dtype} {list(found.shape)}, not {own.dtype} {list(shape)}"
+        )
 
 
 def _header(content: bytes) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import abc
 import json
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import reduce
 from itertools import pairwise
 from typing import TypeVar
@@ -35,11 +35,10 @@ from alfa.errors import (
     LostError,
     Stopped,
 )
+from alfa.train.launched import check_cards, is_launched, is_one_of_many, leave_with_parent
 
 T = TypeVar("T")
 
-# What `torchrun` and its like tell every process.
-_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _KINDS: dict[str, type[BaseException]] = {
     kind.__name__: kind
     for kind in (
@@ -55,10 +54,8 @@ _KINDS: dict[str, type[BaseException]] = {
     )
 }
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Seconds between two looks at whether whoever started this process is still there.
-_WATCH = 0.5
-# Seconds between two looks at whether other processes have come.
-_ASK = 0.02
+# Seconds between two looks at whether other processes have come, and for which they are waited for.
+_ASK, _LONGEST = 0.02, 300.0
 
 
 class Processes(abc.ABC):
@@ -273,12 +270,18 @@ def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
 
     Returns:
         The processes, and the device of this one.
+
+    Raises:
+        ConfigError: there are too few graphics cards.
+        LostError: others have not come.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if is_launched():
         leave_with_parent()
     if not is_one_of_many():
         yield ALONE, device
         return
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    check_cards(device, count)
     backend = "gloo"
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
@@ -295,26 +298,31 @@ def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
         dist.destroy_process_group()
 
 
-def is_one_of_many() -> bool:
-    """Whether this process was started as one of several that compute a run together."""
-    return all(name in os.environ for name in _TOLD) and os.environ["WORLD_SIZE"] != "1"
-
-
 def _round(store: Store, rank: int, count: int) -> str:
     """A name that the processes of this start have in common, and those of no other.
 
     Processes that are started anew may meet in the store of those before them, whose addresses
     are still there, and must not be taken for theirs. So each asks the first one under a name of
     its own, which nobody ever had before.
+
+    Raises:
+        LostError: some have not come.
     """
     own = uuid.uuid4().hex
     if rank > 0:
         store.set(f"alfa/ask/{rank}", own)
+        try:
+            store.wait([f"alfa/answer/{own}"], timedelta(seconds=_LONGEST))
+        except RuntimeError:
+            raise _not_come([0]) from None
         name: str = store.get(f"alfa/answer/{own}").decode()
         store.set(f"alfa/heard/{name}/{rank}", "yes")
         return name
     left = set(range(1, count))
+    deadline = time.monotonic() + _LONGEST
     while left:
+        if time.monotonic() > deadline:
+            raise _not_come(sorted(left))
         for other in tuple(left):
             # It may be the question of one that is gone, and the right one is yet to come.
             if store.check([f"alfa/ask/{other}"]):
@@ -325,15 +333,12 @@ def _round(store: Store, rank: int, count: int) -> str:
     return own
 
 
-def leave_with_parent() -> None:
-    """Leave when whoever started this process is gone: nobody else would ever end it."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_WATCH)
-    os._exit(1)
+def _not_come(ranks: Sequence[int]) -> LostError:
+    listed = f"process {ranks[0]} has" if len(ranks) == 1 else f"processes {ranks} have"
+    return LostError(
+        f"{listed} not come within {_LONGEST:.0f} seconds; look at what was said on the other "
+        "machines, and start all of them again."
+    )
 
 
 @contextmanager

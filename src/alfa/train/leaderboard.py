@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text())
         Evaluation(**content["found"])
-    except (OSError, ValueError, KeyError, TypeError, AlfaError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, AlfaError):
         # What was found before can be found again.
         return None
     return dict(content)

@@ -27,6 +27,7 @@ class OuterStep:
         tasks: that it is trained on.
         processes: that share the tasks of an iteration.
         device: where to compute.
+        num_sharing: trainings that share the memory of a machine.
 
     Attributes:
         parameters: that are trained.
@@ -42,9 +43,10 @@ class OuterStep:
         tasks: Tasks,
         processes: Processes,
         device: torch.device,
+        num_sharing: int = 1,
     ) -> None:
         self.experiment, self.learner, self.tasks = experiment, learner, tasks
-        self.processes, self.device = processes, device
+        self.processes, self.device, self.num_sharing = processes, device, num_sharing
         self.parameters = list(learner.meta_parameters())
         self.optimizer = self._make_optimizer() if self.parameters else None
         self.memory: MemoryPlan | None = None
@@ -73,6 +75,7 @@ class OuterStep:
         budget = None if engine.memory_budget is None else int(engine.memory_budget * GB)
         # No more at once than leaves something to do for every process.
         most = -(-self.experiment.outer.num_tasks // count)
+        own = 1 if self.device.type == "cuda" else self.processes.local_count
 
         def chosen() -> dict[str, Any]:
             plan = plan_memory(
@@ -82,7 +85,7 @@ class OuterStep:
                 tasks_at_once=engine.tasks_at_once,
                 budget=budget,
                 before=before,
-                num_sharing=1 if self.device.type == "cuda" else self.processes.local_count,
+                num_sharing=own * self.num_sharing,
             )
             return asdict(plan)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import BaseModel, NonNegativeInt
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,13 +22,16 @@ from alfa.config import Experiment, to_dict
 from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
 from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.models import Model
-from alfa.train.checkpoint import Checkpoint
+from alfa.train.agree import check_files
+from alfa.train.checkpoint import Checkpoint, load_newest
+from alfa.train.distributed import ALONE
 from alfa.train.files import write_json
 from alfa.train.run import Run
 from alfa.train.weights import save_backbone
 from alfa.types import Count, PositiveFloat
 
-WEIGHTS, STATE, RESULT = "backbone.safetensors", "state.safetensors", "result.json"
+WEIGHTS, RESULT = "backbone.safetensors", "result.json"
+STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
 # An epoch may take hours; one that is killed loses no more seconds than this.
 _SECONDS_PER_CHECKPOINT = 120.0
 # What random numbers are for.
@@ -83,7 +87,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train the model of an experiment to tell all training classes of its tasks apart.
 
-    One that was stopped goes on after its last epoch, to the same numbers.
+    One that was stopped goes on where it was, to the same numbers.
 
     Args:
         experiment: whose model, images and seed are used.
@@ -102,13 +106,14 @@ def pretrain(
         DivergedError: the loss is not finite.
         Stopped: `should_stop` said so; what was done is kept.
     """
-    images = _Images(_sources(build_tasks(experiment)), options, experiment.seed)
+    tasks = build_tasks(experiment)
+    images = _Images(_sources(tasks), options, experiment.seed)
     shape, num_classes = images.sources[0].shape, images.num_classes
     model = build_model(experiment, shape, num_classes)
     if not isinstance(model, Model) or model.head_name is None:
         raise ConfigError(f"model.name is {experiment.model.name!r}, which has no last layer.")
     with Run(path).lock():
-        trainer = _Pretrainer(experiment, model, images, path, options, device, should_stop)
+        trainer = _Pretrainer(experiment, model, tasks, images, path, options, device, should_stop)
         return trainer.run(on_progress)
 
 
@@ -183,18 +188,29 @@ class _Images:
         return self.sources[0].normalised(pixels), torch.from_numpy(rows[:, 2].copy())
 
 
+class _Kept(BaseModel):
+    """What a checkpoint says of how far the training is; older ones have no stamps."""
+
+    epochs: list[tuple[float, float | None]]
+    seconds: float
+    batch: NonNegativeInt
+    losses: float
+    stamps: list[str] = []
+
+
 class _Pretrainer:
     def __init__(
         self,
         experiment: Experiment,
         model: Model,
+        tasks: Tasks,
         images: _Images,
         path: Path,
         options: Pretraining,
         device: torch.device | str,
         should_stop: Callable[[], bool],
     ) -> None:
-        self.experiment, self.images, self.path = experiment, images, path
+        self.experiment, self.tasks, self.images, self.path = experiment, tasks, images, path
         self.options, self.device, self.should_stop = options, device, should_stop
         self.model = model.to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
@@ -202,20 +218,33 @@ class _Pretrainer:
         self.seconds = 0.0
         # Of the epoch at hand: batches that are done, and the sum of their losses.
         self.batch, self.losses = 0, 0.0
+        # Of the files of the images.
+        self.stamps: list[str] = []
 
-    def run(self, on_progress: Callable[[int, int, Epoch | None], None]) -> dict[str, Any]:
-        state = self.path / STATE
-        if state.is_file():
-            checkpoint = Checkpoint.load(state, fingerprint=self._fingerprint())
+    def _load(self, path: Path) -> Checkpoint:
+        found = Checkpoint.load(path, fingerprint=self._fingerprint())
+        found.check_progress(_Kept)
+        return found
+
+    def _go_on(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from a state, or begin."""
+        progress: dict[str, Any] = {} if checkpoint is None else checkpoint.progress
+        if checkpoint is not None:
             checkpoint.restore(self.model, self.optimizer)
-            progress = checkpoint.progress
             self.epochs = [Epoch(*epoch) for epoch in progress["epochs"]]
             self.seconds = progress["seconds"]
             self.batch, self.losses = progress["batch"], progress["losses"]
-        elif (self.path / WEIGHTS).is_file():
+        known, has_begun = progress.get("stamps", []), checkpoint is not None
+        self.stamps = check_files(ALONE, self.tasks, known=known, has_begun=has_begun)
+
+    def run(self, on_progress: Callable[[int, int, Epoch | None], None]) -> dict[str, Any]:
+        state = self.path / STATE
+        checkpoint = load_newest([state, self.path / PREVIOUS], self._load)
+        if checkpoint is None and (self.path / WEIGHTS).is_file():
             raise CheckpointError(
                 f"{self.path} has weights, but not the state of their training; use another folder."
             )
+        self._go_on(checkpoint)
         while len(self.epochs) < self.options.num_epochs:
             epoch = self._epoch(len(self.epochs), state, on_progress)
             self.epochs.append(epoch)
@@ -285,10 +314,11 @@ class _Pretrainer:
             "seconds": self.seconds,
             "batch": self.batch,
             "losses": self.losses,
+            "stamps": self.stamps,
         }
         Checkpoint.of(
             self.model, self.optimizer, fingerprint=self._fingerprint(), progress=progress
-        ).save(state)
+        ).save(state, previous=self.path / PREVIOUS)
 
     def _fingerprint(self) -> str:
         content = to_dict(self.experiment)

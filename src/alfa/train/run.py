@@ -14,24 +14,25 @@ from __future__ import annotations
 import json
 import re
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import tomli_w
-from pydantic import TypeAdapter
+from pydantic import BaseModel, NonNegativeInt, TypeAdapter, model_validator
 
 from alfa.build import build_tasks
 from alfa.config import Experiment, load_experiment, to_dict
 from alfa.data import Signature
-from alfa.errors import AlfaWarning, BusyError, CheckpointError, DamagedError
+from alfa.errors import BusyError, CheckpointError
+from alfa.inner import MemoryPlan
 from alfa.lock import try_lock
-from alfa.train.best import Best
-from alfa.train.checkpoint import Checkpoint
+from alfa.train.best import Best, Epoch
+from alfa.train.checkpoint import Checkpoint, load_newest
 from alfa.train.files import named_errors, read_json, write_atomic, write_json
+from alfa.types import PositiveFloat
 
 # What every result has had from the beginning.
 _RESULT_KEYS = {"test", "num_iterations", "num_meta_parameters", "seconds", "config"}
@@ -54,6 +55,8 @@ class Run:
         self.signature_file = path / "signature.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
+        # Hidden, so that a folder with nothing else counts as empty.
+        self.launch_file = path / ".launch.json"
 
     def checkpoint(self, name: str) -> Path:
         return self.path / "checkpoints" / f"{name}.safetensors"
@@ -96,15 +99,26 @@ class Run:
                 f"{self.path} is not empty; {hint}choose another folder with --out."
             )
 
-    def create(self, experiment: Experiment) -> None:
+    def create(self, experiment: Experiment, *, launch: str | None = None) -> None:
         """Begin a run.
+
+        Args:
+            experiment: what is run.
+            launch: what the processes that begin it, and those that replace them, have in common.
 
         Raises:
             CheckpointError: the folder holds something already.
         """
         # Once more, as another process may have begun one in the meantime.
         self.check(resume=False)
+        self.launch_file.unlink(missing_ok=True)
+        if launch is not None:
+            write_json(self.launch_file, {"launch": launch})
         self.write_config(experiment)
+
+    def is_of(self, launch: str | None) -> bool:
+        """Whether this is a run that a launch has begun."""
+        return self.exists and (read_json(self.launch_file) or {}).get("launch") == launch
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -214,28 +228,13 @@ class Run:
         Raises:
             CheckpointError: there are some, but none of them can be used.
         """
-        damaged: DamagedError | None = None
-        for name in ("last", "previous"):
-            if not self.checkpoint(name).is_file():
-                continue
-            try:
-                found = self.load_checkpoint(name, experiment)
-                _check_progress(found, self.checkpoint(name))
-            except DamagedError as error:
-                damaged = damaged or error
-                continue
-            if damaged is not None:
-                iteration = found.progress["iteration"]
-                warnings.warn(
-                    f"{self.checkpoint('last')} is damaged; the one before it is used, of "
-                    f"iteration {iteration}.",
-                    AlfaWarning,
-                    stacklevel=2,
-                )
+
+        def load(path: Path) -> Checkpoint:
+            found = Checkpoint.load(path, fingerprint=experiment.fingerprint())
+            found.check_progress(_Kept)
             return found
-        if damaged is not None:
-            raise damaged
-        return None
+
+        return load_newest([self.checkpoint("last"), self.checkpoint("previous")], load)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with named_errors(self.metrics), self.metrics.open("a") as file:
@@ -288,22 +287,23 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if is_one else None
 
 
-def _check_progress(checkpoint: Checkpoint, path: Path) -> None:
-    """Make sure that a checkpoint says how far the training is.
+class _Kept(BaseModel):
+    """What a checkpoint says of how far the training is; older ones say less."""
 
-    Raises:
-        DamagedError: it does not.
-    """
-    try:
-        progress = checkpoint.progress
-        Best.from_progress(progress)
-        is_known = all(
-            isinstance(progress.get(key, 0), int) for key in ("iteration", "validated", "skipped")
-        )
-        if not is_known or "iteration" not in progress:
-            raise ValueError("iteration")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DamagedError(
-            f"the checkpoint {path} is damaged: it does not say how far the training is "
-            f"({error}); remove it, and train again or copy it anew."
-        ) from None
+    iteration: NonNegativeInt
+    validated: int = -1
+    skipped: NonNegativeInt = 0
+    seconds: float
+    window: list[float] = []
+    stamps: list[str] = []
+    best: list[Epoch] | None = None
+    best_loss: float | None = None
+    best_iteration: int | None = None
+    memory: MemoryPlan | None = None
+    memory_budget: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _knows_the_best(self) -> Self:
+        if self.best is None and (self.best_loss is None or self.best_iteration is None):
+            raise ValueError("best")
+        return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -21,17 +20,18 @@ from alfa.data import SPLITS
 from alfa.errors import (
     CheckpointError,
     ConfigError,
-    DamagedError,
     DivergedError,
     LostError,
     Stopped,
 )
 from alfa.inner import MemoryPlan
 from alfa.models import Model
+from alfa.train.agree import check_files, compare_processes
 from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.distributed import ALONE, Processes
 from alfa.train.evaluate import ADVICE, Evaluation, evaluate
+from alfa.train.launched import launch_name
 from alfa.train.outer import OuterStep
 from alfa.train.progress import OnProgress, Progress, Work
 from alfa.train.run import Run
@@ -46,6 +46,7 @@ def train(
     device: torch.device | str = "cpu",
     lock: bool = True,
     processes: Processes = ALONE,
+    num_sharing: int = 1,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: OnProgress = lambda progress: None,
 ) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def train(
         device: where to compute.
         lock: keep other processes from the folder; not if the caller does so already.
         processes: that train it together.
+        num_sharing: trainings that share the memory of this machine.
         should_stop: asked after every iteration and every few tasks of a validation or test.
         on_progress: called after every iteration.
 
@@ -66,6 +68,7 @@ def train(
 
     Raises:
         CheckpointError: the folder cannot be used, or there is nothing to resume.
+        DataError: the data is not what the run has been trained on.
         DivergedError: a loss or gradient is not finite; the last good checkpoint is kept.
         LostError: another process is gone; what was done is kept.
         Stopped: `should_stop` said so; what was done is kept.
@@ -73,9 +76,9 @@ def train(
     # Built first: what cannot be built leaves no folder behind.
     run = Run(path)
     trainer = processes.together(
-        lambda: _Trainer(experiment, run, device, processes, should_stop, on_progress)
+        lambda: _Trainer(experiment, run, device, processes, num_sharing, should_stop, on_progress)
     )
-    trainer.compare_processes()
+    compare_processes(processes, experiment, trainer.tasks, versions=_versions())
     with ExitStack() as stack:
 
         def begin() -> Checkpoint:
@@ -91,6 +94,10 @@ def train(
         return trainer.test()
 
 
+def _versions() -> dict[str, str]:
+    return {"alfa": alfa.__version__, "torch": torch.__version__}
+
+
 class _Trainer:
     def __init__(
         self,
@@ -98,6 +105,7 @@ class _Trainer:
         run: Run,
         device: torch.device | str,
         processes: Processes,
+        num_sharing: int,
         should_stop: Callable[[], bool],
         on_progress: OnProgress,
     ) -> None:
@@ -106,44 +114,27 @@ class _Trainer:
         self.tasks = build_tasks(experiment)
         self.tasks.check(*SPLITS)
         self.learner = build_learner(experiment, self.tasks).to(self.device)
-        self.step = OuterStep(experiment, self.learner, self.tasks, processes, self.device)
+        self.step = OuterStep(
+            experiment, self.learner, self.tasks, processes, self.device, num_sharing
+        )
         self.iteration = 0
         # The last iteration that was validated.
         self.validated = -1
         self.best = Best()
         self.seconds = 0.0
         self.skipped = 0
+        # Of the files of the tasks, on all machines.
+        self.stamps: list[str] = []
         # The losses since the last validation.
         self.window: list[float] = []
         # When the state was last kept, and which one.
         self.saved = time.perf_counter()
         self.kept: tuple[int, int] | None = None
 
-    def compare_processes(self) -> None:
-        """Make sure that all processes are about to train the same.
-
-        Raises:
-            ConfigError: they are not.
-        """
-        own = {
-            "the experiment": self.experiment.fingerprint(),
-            "the data": asdict(self.tasks.signature()),
-            "alfa": alfa.__version__,
-            "torch": torch.__version__,
-        }
-        every = [json.loads(text) for text in self.processes.gathered(json.dumps(own))]
-        for what, first in every[0].items():
-            for number, other in enumerate(every):
-                if other[what] != first:
-                    raise ConfigError(
-                        f"{what} of process {number} is {other[what]}, but that of process 0 is "
-                        f"{first}; all machines must have the same."
-                    )
-
     def begin(self, *, resume: bool) -> Checkpoint:
         """Make the run folder ready; returns the state to go on from."""
         if not resume:
-            self.run.create(self.experiment)
+            self.run.create(self.experiment, launch=launch_name())
             self.run.write_signature(self.tasks.signature())
             return self._checkpoint(self.step.optimizer)
         self.run.remove_leftovers()
@@ -200,23 +191,19 @@ class _Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a state."""
         progress = checkpoint.progress
-        try:
-            checkpoint.restore(self.learner, self.step.optimizer)
-            self.iteration = progress["iteration"]
-            # Older checkpoints were made after the validation, and have no plan.
-            self.validated = progress.get("validated", self.iteration)
-            self.best = Best.from_progress(progress)
-            self.seconds = progress["seconds"]
-            self.skipped = progress.get("skipped", 0)
-            self.window = progress.get("window", [])
-            if (plan := progress.get("memory")) is not None:
-                self.step.memory = MemoryPlan(**plan)
-                self.step.memory_budget = progress["memory_budget"]
-        except (IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DamagedError(
-                f"the last checkpoint of {self.run.path} is damaged: what it holds is not the "
-                f"state of this run ({error!r}); train again in another folder."
-            ) from None
+        checkpoint.restore(self.learner, self.step.optimizer)
+        self.iteration = progress["iteration"]
+        # Older checkpoints were made after the validation, and have no plan.
+        self.validated = progress.get("validated", self.iteration)
+        self.best = Best.from_progress(progress)
+        self.seconds = progress["seconds"]
+        self.skipped = progress.get("skipped", 0)
+        self.window = progress.get("window", [])
+        if (plan := progress.get("memory")) is not None:
+            self.step.memory = MemoryPlan(**plan)
+            self.step.memory_budget = progress.get("memory_budget")
+        known, has_begun = progress.get("stamps", []), self.iteration > 0
+        self.stamps = check_files(self.processes, self.tasks, known=known, has_begun=has_begun)
 
     def load_weights(self) -> None:
         """Begin with the backbone that the experiment names, if it names one."""
@@ -354,6 +341,7 @@ class _Trainer:
                 "seconds": self.seconds,
                 "skipped": self.skipped,
                 "window": self.window,
+                "stamps": self.stamps,
                 "memory": None if self.step.memory is None else asdict(self.step.memory),
                 "memory_budget": self.step.memory_budget,
             },
@@ -389,11 +377,7 @@ class _Trainer:
                 "tasks_at_once": None if memory is None else memory.tasks_at_once,
                 "processes": self.processes.count,
             },
-            "versions": {
-                "alfa": alfa.__version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": {**_versions(), "python": platform.python_version()},
             "config": to_dict(self.experiment),
         }
         self.processes.from_first(lambda: self.run.write_result(result))

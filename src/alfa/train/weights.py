@@ -68,10 +68,16 @@ def _faults(wanted: dict[str, nn.Parameter], found: dict[str, Tensor], head: str
         and not name.startswith(head)
         and name.rpartition(".")[2] not in _STATISTICS
     ]
+    common = {name: parameter for name, parameter in wanted.items() if name in found}
     shapes = [
         f"{name} is {list(found[name].shape)}, but must be {list(parameter.shape)}"
-        for name, parameter in wanted.items()
-        if name in found and found[name].shape != parameter.shape
+        for name, parameter in common.items()
+        if found[name].shape != parameter.shape
+    ]
+    types = [
+        f"{name} is {found[name].dtype}, but must be of a floating-point type"
+        for name in common
+        if not found[name].is_floating_point()
     ]
     faults = []
     if absent:
@@ -79,7 +85,7 @@ def _faults(wanted: dict[str, nn.Parameter], found: dict[str, Tensor], head: str
         faults.append(f"they lack {_shortened(absent)}{f' ({hint})' if hint else ''}")
     if others:
         faults.append(f"they have {_shortened(others)}, which it has no use for")
-    return faults + ([_shortened(shapes)] if shapes else [])
+    return faults + [_shortened(some) for some in (shapes, types) if some]
 
 
 def _shortened(names: list[str]) -> str:

@@ -292,7 +292,7 @@ def _pairs(path: Path) -> list[tuple[str, str, str]]:
         return [(path.name, str(name), split) for split, names in table.items() for name in names]
     except FileNotFoundError:
         raise DataError(f"there is no split file {path}.") from None
-    except (ValueError, KeyError, AttributeError, TypeError, csv.Error):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, csv.Error):
         raise DataError(
             f"{path} is not a split file: it must be JSON, such as "
             '{"train": ["cat"], "val": ["dog"], "test": ["fox"]}, or CSV whose first line names '

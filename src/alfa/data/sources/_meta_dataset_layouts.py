@@ -172,7 +172,7 @@ def _json(path: Path, *keys: str) -> Mapping[str, Any]:
     try:
         # Outlines are most of such a file, and not used.
         content = json.loads(path.read_text(encoding="utf-8"), object_hook=_without_outlines)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}).") from None
     if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in keys):
         raise DataError(f"{path} must have the lists {', '.join(keys)}; get it again.")

@@ -1,0 +1,39 @@
+"""An adapted model as a file, where there is a way."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from alfa.errors import ConfigError
+from alfa.serve._model import Learnt, alone
+
+Export = Callable[[Learnt, Sequence[str]], bytes]
+"""Makes a file of what was learnt, given the names of the classes."""
+
+
+def exporter() -> Export | None:
+    """What makes an ONNX file; None where the extra `export` is not installed."""
+    try:
+        from alfa.export import check_installed
+
+        check_installed()
+    except (ImportError, ConfigError):
+        return None
+    return _as_onnx
+
+
+def _as_onnx(learnt: Learnt, names: Sequence[str]) -> bytes:
+    from alfa.export import export_onnx
+
+    # The page knows classes by numbers; who uses the file knows them by their names.
+    named = copy.copy(learnt.classifier)
+    named.classes_ = np.array(names)
+    with tempfile.TemporaryDirectory(prefix="alfa-serve-") as folder:
+        path = Path(folder) / "model.onnx"
+        alone(lambda: export_onnx(named, path))
+        return path.read_bytes()

@@ -1,0 +1,142 @@
+"""Who is on the page, and what is on its way between them and it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alfa.errors import ConfigError
+from alfa.serve._limits import IDLE_SECONDS, MAX_PEOPLE, MAX_SECONDS, MAX_UNDER_WAY
+from alfa.serve._session import Session
+
+
+class People:
+    """The sessions of everybody who has the page open; each belongs to one browser tab.
+
+    Args:
+        make: makes a session for somebody new.
+        capacity: how many there can be at once.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Session],
+        *,
+        capacity: int = MAX_PEOPLE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make, self._capacity, self._clock = make, capacity, clock
+        self._sessions: dict[str, Session] = {}
+        self._seen: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def session(self, who: str | None) -> Session:
+        """Somebody's session; a new one if they have none.
+
+        Raises:
+            ConfigError: nobody says who they are, or too many are there.
+        """
+        if not who:
+            raise ConfigError("this page works in a browser only; reload it.")
+        with self._lock:
+            if who not in self._sessions:
+                self._make_room()
+                self._sessions[who] = self._make()
+            self._seen[who] = self._clock()
+            return self._sessions[who]
+
+    def leave(self, who: str | None) -> None:
+        """Drop everything of somebody who has closed the page."""
+        with self._lock:
+            self._sessions.pop(who or "", None)
+            self._seen.pop(who or "", None)
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < self._capacity:
+            return
+        idlest = min(self._seen, key=self._seen.__getitem__)
+        if self._clock() - self._seen[idlest] < IDLE_SECONDS:
+            raise ConfigError(
+                f"{self._capacity} people are using this page, which is as many as it serves at "
+                "once; try again later."
+            )
+        del self._sessions[idlest], self._seen[idlest]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A file on its way.
+
+    Attributes:
+        name: what it is called.
+        content: its bytes.
+        time: when it was put down.
+    """
+
+    name: str
+    content: bytes
+    time: float
+
+
+class Counter:
+    """Files on their way between browsers and the page, in memory; each is taken once.
+
+    Args:
+        max_bytes: how much there can be at once.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self, *, max_bytes: int = MAX_UNDER_WAY, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_bytes, self._clock = max_bytes, clock
+        self._parcels: dict[str, Parcel] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._parcels)
+
+    def put(self, name: str, content: bytes) -> str:
+        """Put a file down.
+
+        Returns:
+            What it is asked for by, which nobody can guess.
+
+        Raises:
+            ConfigError: too much is on its way already.
+        """
+        self.expire()
+        with self._lock:
+            held = sum(len(parcel.content) for parcel in self._parcels.values())
+            if held + len(content) > self._max_bytes:
+                raise ConfigError("too many files are on their way at once; try again in a minute.")
+            token = secrets.token_urlsafe(16)
+            self._parcels[token] = Parcel(name, content, self._clock())
+            return token
+
+    def expire(self) -> None:
+        """Drop files that nobody has taken for long."""
+        oldest = self._clock() - MAX_SECONDS
+        with self._lock:
+            self._parcels = {
+                token: parcel for token, parcel in self._parcels.items() if parcel.time >= oldest
+            }
+
+    def take(self, token: object) -> Parcel:
+        """Take a file away.
+
+        Raises:
+            ConfigError: it is not there.
+        """
+        with self._lock:
+            parcel = self._parcels.pop(token, None) if isinstance(token, str) else None
+        if parcel is None:
+            raise ConfigError("this file is not there any more; choose it again.")
+        return parcel

@@ -1,0 +1,60 @@
+// The camera; it is on only while it can be seen.
+const box = element.querySelector(".alfa-camera");
+const video = element.querySelector("video");
+const limit = Number(box.dataset.limit);
+let stream = null;
+
+function stop() {
+  if (stream) stream.getTracks().forEach((track) => track.stop());
+  stream = null;
+  video.srcObject = null;
+  box.classList.remove("is-on");
+}
+
+function reason(error) {
+  if (error.name === "NotAllowedError") {
+    return "The browser may not use the camera; allow it beside the address, and try again.";
+  }
+  if (error.name === "NotFoundError") return "No camera was found.";
+  return "The camera cannot be used; another program may be using it.";
+}
+
+async function start() {
+  tell("");
+  try {
+    const wanted = { video: { facingMode: "environment", width: 640, height: 480 } };
+    stream = await navigator.mediaDevices.getUserMedia(wanted);
+    video.srcObject = stream;
+    await video.play();
+    box.classList.add("is-on");
+  } catch (error) {
+    stop();
+    tell(reason(error));
+  }
+}
+
+// The square in the middle, which is what the preview shows.
+function shoot() {
+  const side = Math.min(video.videoWidth, video.videoHeight);
+  if (!side) return;
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = side;
+  const left = (video.videoWidth - side) / 2;
+  const above = (video.videoHeight - side) / 2;
+  canvas.getContext("2d").drawImage(video, left, above, side, side, 0, 0, side, side);
+  canvas.toBlob(
+    (blob) => hand_over([new File([blob], "camera.jpg")], box.dataset.what, "picture", limit),
+    "image/jpeg",
+    0.95,
+  );
+}
+
+box.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-do]");
+  if (button) ({ start, stop, shoot })[button.dataset.do]();
+});
+
+new IntersectionObserver((seen) => {
+  if (stream && !seen[seen.length - 1].isIntersecting && !box.offsetParent) stop();
+}).observe(box);
+window.addEventListener("pagehide", stop);

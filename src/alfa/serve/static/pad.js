@@ -1,0 +1,88 @@
+// The drawing pad. Only the way of the pen is sent; the server draws it as the model knows it.
+const pad = element.querySelector(".alfa-pad");
+const canvas = element.querySelector("canvas");
+const pen = canvas.getContext("2d");
+const is_live = pad.classList.contains("alfa-live");
+const side = canvas.width;
+let strokes = [];
+let stroke = null;
+
+function line(from, to) {
+  pen.beginPath();
+  pen.moveTo(from[0] * side, from[1] * side);
+  pen.lineTo(to[0] * side, to[1] * side);
+  pen.stroke();
+}
+
+function redraw() {
+  pen.clearRect(0, 0, side, side);
+  pen.lineWidth = side * 0.05;
+  pen.lineCap = pen.lineJoin = "round";
+  pen.strokeStyle = "#20242c";
+  for (const points of strokes) {
+    points.forEach((point, place) => line(points[Math.max(0, place - 1)], point));
+  }
+  pad.classList.toggle("is-empty", strokes.length === 0);
+  for (const button of pad.querySelectorAll("button")) button.disabled = strokes.length === 0;
+}
+
+function place(event) {
+  const box = canvas.getBoundingClientRect();
+  const at = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+  return at.map((value) => Math.round(1000 * Math.min(1, Math.max(0, value))) / 1000);
+}
+
+canvas.addEventListener("pointerdown", (event) => {
+  if (event.button !== 0) return;
+  event.preventDefault();
+  canvas.setPointerCapture(event.pointerId);
+  stroke = [place(event)];
+  strokes.push(stroke);
+  redraw();
+});
+
+canvas.addEventListener("pointermove", (event) => {
+  if (!stroke) return;
+  // A browser may tell of several moves at once.
+  const moves = event.getCoalescedEvents ? event.getCoalescedEvents() : [];
+  for (const move of moves.length ? moves : [event]) {
+    const next = place(move);
+    const last = stroke[stroke.length - 1];
+    if (next[0] === last[0] && next[1] === last[1]) continue;
+    line(last, next);
+    stroke.push(next);
+  }
+});
+
+for (const end of ["pointerup", "pointercancel"]) {
+  canvas.addEventListener(end, () => {
+    if (!stroke) return;
+    stroke = null;
+    if (is_live) trigger("act", { do: "draw", strokes });
+  });
+}
+
+function clear() {
+  strokes = [];
+  redraw();
+}
+
+const actions = {
+  clear,
+  undo() {
+    strokes.pop();
+    redraw();
+    if (is_live && strokes.length) trigger("act", { do: "draw", strokes });
+  },
+  draw() {
+    trigger("act", { do: "draw", strokes });
+    clear();
+  },
+};
+
+pad.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-do]");
+  if (button) actions[button.dataset.do]();
+});
+
+redraw();

@@ -1,0 +1,82 @@
+"""`alfa serve`, as it is called; the page itself is tested in tests/serve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alfa.serve._server import bind
+from alfa.testing import small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+def test_without_gradio_one_sentence_says_what_to_install(
+    refused: Callable[..., str], run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'alfa[serve]'" in refused("serve", run)
+
+
+def test_what_cannot_be_served_is_refused(
+    refused: Callable[..., str], run: Path, trained: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("gradio")
+    assert "is not a run" in refused("serve", tmp_path)
+    assert "was not trained on images of classes" in refused("serve", trained)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"port {port} of 127.0.0.1 cannot be used" in refused("serve", run, "--port", port)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped_and_leaves_nothing(
+    alfa: Callable[..., Any],
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    pytest.importorskip("gradio")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    heard = threading.Event()
+
+    def visit() -> None:
+        while not opened:
+            time.sleep(0.01)
+        # A browser that has the page open does not keep the server from ending.
+        with urllib.request.urlopen(f"{opened[0]}/gradio_api/heartbeat/me", timeout=10) as held:
+            if held.readline() == b"data: ALIVE\n":
+                heard.set()
+            os.kill(os.getpid(), number)
+            held.read()
+
+    visitor = threading.Thread(target=visit, daemon=True)
+    visitor.start()
+    answer = alfa("serve", run, "--port", 0, "--open")
+    visitor.join(timeout=10)
+    assert heard.is_set()
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == f"{run} is at {opened[0]} (Ctrl-C ends it)\n"
+    assert not list(tmp_path.iterdir())
+    # The port is free again.
+    bind(int(opened[0].rsplit(":", 1)[1])).close()

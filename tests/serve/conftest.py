@@ -1,0 +1,96 @@
+"""A small run, its page, and pictures."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alfa.data import Strokes
+from alfa.serve import Model, Page, Session, serving
+from alfa.testing import small_run
+
+NAMES = ("alef", "bet", "gimel")
+
+
+def _as_file(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def model(run: Path) -> Model:
+    return Model.open(run)
+
+
+@pytest.fixture
+def session(model: Model) -> Session:
+    return Session(model)
+
+
+@pytest.fixture(scope="session")
+def drawings() -> np.ndarray:
+    """Six drawings of each of three characters, ``[character, drawing, height, width]``."""
+    return Strokes(num_classes=3, num_examples=6, size=40).images().images.reshape(3, 6, 40, 40)
+
+
+@pytest.fixture(scope="session")
+def pictures(drawings: np.ndarray) -> list[list[bytes]]:
+    """The same, as files."""
+    return [[_as_file(pixels) for pixels in each] for each in drawings]
+
+
+@pytest.fixture
+def taught(session: Session, pictures: list[list[bytes]]) -> Session:
+    """Somebody who has given five pictures of each of three classes."""
+    session.add_class()
+    for each, name, files in zip(session.classes, NAMES, pictures, strict=True):
+        session.rename(each.number, name)
+        added, refused = session.add_files(each.number, [("x.png", file) for file in files[:5]])
+        assert (added, refused) == (5, [])
+    return session
+
+
+@pytest.fixture
+def make_session(model: Model) -> Callable[[], Session]:
+    return lambda: Session(model)
+
+
+@pytest.fixture(scope="session")
+def connections() -> Iterator[list[Any]]:
+    """Where this process has connected to since the page was opened."""
+    found: list[Any] = []
+    connect = socket.socket.connect
+
+    def noted(self: socket.socket, where: Any) -> None:
+        found.append(where)
+        connect(self, where)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", noted)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def served(run: Path, connections: list[Any]) -> Iterator[Page]:
+    """The page, for as long as the tests run."""
+    pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
+    with serving(run) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def address(served: Page) -> str:
+    return served.address

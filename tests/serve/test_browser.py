@@ -1,0 +1,227 @@
+"""The page in a browser: everything that a person does, and nothing that leaves the computer."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alfa.serve import Page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="these tests need playwright")
+pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
+_CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="there is no chromium on this machine")
+
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+)
+RING = [(0.3, 0.3), (0.7, 0.3), (0.7, 0.7), (0.3, 0.7), (0.3, 0.3)]
+SLASH = [(0.25, 0.75), (0.75, 0.25)]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Somebody's tab, and all that it asked for and complained about."""
+
+    page: Any
+    requests: list[str]
+    complaints: list[str]
+
+    def do(self, what: str, *, within: str) -> None:
+        self.page.locator(f"{within} [data-do={what}]").first.click()
+
+    def names(self) -> list[str]:
+        return [box.input_value() for box in self.page.locator(".alfa-name").all()]
+
+    def rename(self, place: int, name: str) -> None:
+        box = self.page.locator(".alfa-name").nth(place)
+        box.fill(name)
+        box.press("Enter")
+
+    def pick(self, place: int) -> None:
+        self.page.locator(".alfa-class").nth(place).locator("[data-do=pick]").click()
+        self.page.locator(f".alfa-class:nth-of-type({place + 1}).is-picked").wait_for()
+
+    def draw(self, pad: str, way: list[tuple[float, float]]) -> None:
+        canvas = self.page.locator(f"#{pad} canvas")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in way]
+        self.page.mouse.move(*places[0])
+        self.page.mouse.down()
+        for place in places[1:]:
+            self.page.mouse.move(*place, steps=3)
+        self.page.mouse.up()
+
+    def give(self, where: str, *files: Path) -> None:
+        self.page.locator(f"#{where} input").set_input_files(list(files))
+
+    def wait(self, selector: str, text: str) -> None:
+        self.page.locator(selector).filter(has_text=text).first.wait_for()
+
+    def wait_for_pictures(self, count: int) -> None:
+        playwright.expect(self.page.locator(".alfa-thumb")).to_have_count(count)
+
+    def check(self) -> None:
+        hosts = {url.split("/")[2].split(":")[0] for url in self.requests if url.startswith("http")}
+        assert hosts == {"127.0.0.1"}
+        assert not [url for url in self.requests if not url.startswith(("http:", "data:", "blob:"))]
+        assert self.complaints == []
+        # Nothing sticks out at the side.
+        assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=_CHROMIUM, args=list(_ARGUMENTS))
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser: Any, served: Page) -> Iterator[Callable[..., Visit]]:
+    contexts = []
+
+    def start(**options: Any) -> Visit:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        someone = Visit(page, [], [])
+        page.on("request", lambda request: someone.requests.append(request.url))
+        page.on("pageerror", lambda error: someone.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                someone.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(served.address)
+        page.locator(".alfa-class").first.wait_for()
+        return someone
+
+    yield start
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def files(pictures: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for number, each in enumerate(pictures):
+        for place, content in enumerate(each):
+            (folder / f"{number}-{place}.png").write_bytes(content)
+    (folder / "notes.txt").write_text("not a picture")
+    return folder
+
+
+def test_somebody_teaches_it_with_pictures(
+    visit: Callable[..., Visit], served: Page, files: Path, tmp_path: Path
+) -> None:
+    me = visit(viewport={"width": 1280, "height": 900})
+    other = visit(viewport={"width": 800, "height": 600}, color_scheme="dark")
+    me.do("add", within="#classes")
+    me.page.locator(".alfa-class").nth(2).wait_for()
+    for place, name in enumerate(("alef", "bet", "gimel & <co>")):
+        me.rename(place, name.replace("<co>", "co"))
+    me.wait("#target", "gimel & co")
+    me.rename(0, "bet")
+    me.wait("#teach-notice", "There is a class “bet” already; choose another name.")
+    assert me.names() == ["alef", "bet", "gimel & co"]
+
+    me.page.get_by_role("tab", name="Upload").first.click()
+    for place in range(3):
+        me.pick(place)
+        me.give("teach-drop", *(files / f"{place}-{number}.png" for number in range(4)))
+        me.wait_for_pictures(4 * place + 4)
+    me.give("teach-drop", files / "notes.txt", files / "2-4.png")
+    me.wait("#teach-notice", "“notes.txt” is not an image, or of a format that is not read.")
+    me.wait("#teach-notice", "1 picture added to “gimel & co”.")
+
+    me.page.locator("#learn").click()
+    me.wait(".alfa-score", "of 13 examples recognised")
+    assert me.page.locator(".alfa-bars rect").count() == 6
+    me.page.locator("#rates-box button").first.click()
+    me.page.locator("#rates polyline").first.wait_for()
+    assert me.page.locator("#rates polyline").count() == 20
+
+    me.page.get_by_role("tab", name="Upload").nth(1).click()
+    me.give("try-drop", files / "0-5.png")
+    me.page.locator(".alfa-odd").nth(2).wait_for()
+    told = me.page.locator(".alfa-odd-name").all_inner_texts()
+    assert sorted(told) == ["alef", "bet", "gimel & co"]
+    me.give("try-drop", files / "0-5.png", files / "1-5.png")
+    me.page.locator(".alfa-answer").nth(1).wait_for()
+
+    with me.page.expect_download() as coming:
+        me.do("save", within="#keep")
+    saved = tmp_path / "saved.zip"
+    coming.value.save_as(saved)
+    with zipfile.ZipFile(saved) as archive:
+        assert len(archive.namelist()) == 13
+    me.do("remove", within=".alfa-class >> nth=2 >>")
+    me.wait(".alfa-remove", "Remove?")
+    assert len(me.names()) == 3
+    me.do("remove", within=".alfa-class >> nth=2 >>")
+    playwright.expect(me.page.locator(".alfa-class")).to_have_count(2)
+    me.give("keep", files / "notes.txt")
+    me.wait("#keep-notice", "notes.txt is damaged, or not the archive that its name says")
+    me.give("keep", saved)
+    me.wait("#keep-notice", "3 classes with 13 pictures loaded.")
+    me.wait_for_pictures(13)
+    assert me.names() == ["alef", "bet", "gimel & co"]
+
+    # Whoever else is there has seen nothing of it.
+    other.do("add", within="#classes")
+    other.page.locator(".alfa-class").nth(2).wait_for()
+    assert other.names() == ["Class 1", "Class 2", "Class 3"]
+    me.check()
+    other.check()
+    before = len(served.people)
+    me.page.close()
+    deadline = time.monotonic() + 10
+    while len(served.people) >= before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(served.people) == before - 1
+
+
+def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
+    me = visit(viewport={"width": 390, "height": 844}, color_scheme="dark", is_mobile=True)
+    me.draw("try-pad", RING)
+    me.wait("#try-notice", "Nothing has been learnt yet; press Learn first.")
+    for place, way in enumerate((RING, SLASH)):
+        me.pick(place)
+        for number in range(2):
+            me.draw("teach-pad", [(0.8 * x + 0.05 * number, 0.8 * y) for x, y in way])
+            me.do("draw", within="#teach-pad")
+            me.wait_for_pictures(2 * place + number + 1)
+    me.page.locator(".alfa-thumb").first.click()
+    me.wait_for_pictures(3)
+    # The camera of the test is a moving picture of the browser's own.
+    me.page.get_by_role("tab", name="Camera").first.click()
+    me.do("start", within="#teach-camera")
+    me.page.locator("#teach-camera .is-on").wait_for()
+    me.do("shoot", within="#teach-camera")
+    me.wait_for_pictures(4)
+    me.do("stop", within="#teach-camera")
+    me.page.locator("#learn").click()
+    me.wait(".alfa-score", "of 4 examples recognised")
+    me.do("clear", within="#try-pad")
+    me.draw("try-pad", SLASH)
+    me.page.locator(".alfa-odd").nth(1).wait_for()
+    me.check()

@@ -1,0 +1,90 @@
+"""Drawings, as the model is to see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alfa.data import Strokes
+from alfa.errors import DataError
+from alfa.serve import Model
+from alfa.serve._drawing import EXTENT, draw
+from alfa.serve._limits import MAX_POINTS
+
+CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]
+
+
+def _moved(strokes: list[Any], scale: float, shift: float) -> list[Any]:
+    return [[[scale * x + shift, scale * y + shift] for x, y in stroke] for stroke in strokes]
+
+
+def test_ink_is_dark_on_white_in_the_middle() -> None:
+    pixels = draw(CROSS, size=56, dark=True)
+    assert pixels.dtype == np.uint8
+    assert pixels[0, 0] == 255
+    assert pixels[28, 28] < 40
+    rows, columns = np.nonzero(pixels < 128)
+    for places in (rows, columns):
+        assert (places.min() + places.max()) / 2 == pytest.approx(27.5, abs=0.6)
+        # The way of the pen has the extent of the training characters, and its line comes on top.
+        assert EXTENT * 56 <= places.max() - places.min() + 1 <= (EXTENT + 0.1) * 56
+    assert (draw(CROSS, size=56, dark=False) == 255 - pixels).all()
+
+
+def test_it_has_as_much_ink_as_the_training_characters() -> None:
+    characters = Strokes(num_classes=50, num_examples=2).images().images
+    usual = 255 - characters.reshape(100, -1).mean(1)
+    ink = 255 - draw(CROSS, size=28, dark=True).mean()
+    assert usual.min() < ink < usual.max()
+
+
+def test_size_and_place_make_no_difference() -> None:
+    pixels = draw(CROSS, size=28, dark=True)
+    for scale, shift in ((0.1, 0.85), (40.0, -300.0)):
+        again = draw(_moved(CROSS, scale, shift), size=28, dark=True)
+        assert np.abs(pixels.astype(int) - again).max() <= 1
+
+
+def test_a_line_of_many_points_is_drawn_in_parts() -> None:
+    way = [[[x, np.sin(9 * x)] for x in np.linspace(0, 1, 2_000)]]
+    coarse = [[[x, np.sin(9 * x)] for x in np.linspace(0, 1, 400)]]
+    fine = draw(way, size=28, dark=True).astype(int)
+    assert np.abs(fine - draw(coarse, size=28, dark=True)).max() <= 12
+
+
+def test_a_dot_is_a_drawing() -> None:
+    pixels = draw([[[0.9, 0.1]]], size=28, dark=True)
+    rows, columns = np.nonzero(pixels < 128)
+    assert 0 < len(rows) <= 12
+    assert rows.mean() == columns.mean() == pytest.approx(13.5)
+
+
+@pytest.mark.parametrize(
+    ("strokes", "reason"),
+    [
+        ([], "the pad is empty"),
+        ([[]], "the pad is empty"),
+        (None, "not a drawing"),
+        ("[[1, 2]]", "not a drawing"),
+        ([1, 2], "not a drawing"),
+        ([[1, 2]], "not a drawing"),
+        ([[[1, 2, 3]]], "not a drawing"),
+        ([[[1, 2], [3]]], "not a drawing"),
+        ([[[1, float("nan")]]], "not a drawing"),
+        ([[[1e300, 1]]], "not a drawing"),
+        ([[["a", "b"]]], "not a drawing"),
+        ([[{"x": 1}]], "not a drawing"),
+        ([[[0.0, 0.0]] * (MAX_POINTS + 1)], "more than the 5,000"),
+    ],
+)
+def test_what_is_no_drawing_is_refused(strokes: Any, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        draw(strokes, size=28, dark=True)
+
+
+def test_a_model_sees_it_in_its_own_size(model: Model) -> None:
+    pixels = model.drawn(CROSS)
+    assert pixels.shape == (1, 16, 16)
+    assert (pixels[0] == draw(CROSS, size=16, dark=True)).all()

@@ -1,0 +1,125 @@
+"""Sets of examples, saved and loaded."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from alfa.errors import DataError
+from alfa.serve import Model, Session
+from alfa.serve._examples import packed, unpacked
+from alfa.serve._limits import MAX_CLASSES, MAX_PER_CLASS, MAX_UNPACKED
+
+
+def zipped(files: dict[str, bytes], *, packed: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    kind = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(buffer, "w", kind) as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_what_is_saved_is_loaded_again(taught: Session, model: Model) -> None:
+    taught.rename(taught.classes[0].number, "ålef & co. 'x'")
+    content = packed(taught.classes)
+    other = Session(model)
+    other.replace(unpacked(content, name="examples.zip", model=model))
+    assert [each.name for each in other.classes] == ["ålef & co. 'x'", "bet", "gimel"]
+    for mine, theirs in zip(other.classes, taught.classes, strict=True):
+        for picture, original in zip(mine.pictures, theirs.pictures, strict=True):
+            assert (picture.pixels == original.pixels).all()
+    assert packed(other.classes) == content
+    assert other.learn().losses == taught.learn().losses
+
+
+def test_a_class_without_pictures_is_left_out(session: Session, model: Model) -> None:
+    session.add_pixels(session.picked, np.zeros((1, 16, 16), np.uint8))
+    loaded = unpacked(packed(session.classes), name="x.zip", model=model)
+    assert [name for name, _ in loaded] == ["Class 1"]
+    session.replace(loaded)
+    assert [each.name for each in session.classes] == ["Class 1", "Class 2"]
+    assert session.picked == session.classes[0].number
+
+
+def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) -> None:
+    content = zipped(
+        {
+            "pets/cat/1.png": pictures[0][0],
+            "pets/dog/a.png": pictures[1][0],
+            "pets/dog/b.png": pictures[1][1],
+            "pets/.DS_Store": b"x",
+            "__MACOSX/pets/cat/._1.png": b"x",
+        }
+    )
+    loaded = unpacked(content, name="x.zip", model=model)
+    assert [(name, len(each)) for name, each in loaded] == [("cat", 1), ("dog", 2)]
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "there are no pictures in it"),
+        ({"1.png": b"x"}, "lies in no folder"),
+        ({"../cat/1.png": b"x"}, "outside of the folder"),
+        ({"/cat/1.png": b"x"}, "outside of the folder"),
+        ({"..\\..\\cat\\1.png": b"x"}, "outside of the folder"),
+        ({"C:/cat/1.png": b"x"}, "outside of the folder"),
+        ({"cat/1.png": b"x"}, "“cat/1.png” is not an image"),
+        ({"a?b/1.png": b"x"}, "the folder “a\\?b”: a name cannot have"),
+        ({f"{'x' * 50}/1.png": b"x"}, "a name can have 40 characters"),
+        ({f"c/{number}.png": b"" for number in range(301)}, "“c/0.png” is an empty file"),
+        ({f".{number}": b"" for number in range(301)}, "it has more than 300 files"),
+    ],
+)
+def test_what_is_no_set_of_examples_is_refused(
+    model: Model, files: dict[str, bytes], reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        unpacked(zipped(files), name="x.zip", model=model)
+
+
+def test_too_many_classes_or_pictures_are_refused(
+    model: Model, pictures: list[list[bytes]]
+) -> None:
+    file = pictures[0][0]
+    many = zipped({f"c{number}/1.png": file for number in range(MAX_CLASSES + 1)})
+    with pytest.raises(DataError, match=f"it has 21 classes, but this model tells {MAX_CLASSES}"):
+        unpacked(many, name="x.zip", model=model)
+    many = zipped({f"c/{number}.png": file for number in range(MAX_PER_CLASS + 1)})
+    with pytest.raises(DataError, match=f"a class can have {MAX_PER_CLASS} pictures"):
+        unpacked(many, name="x.zip", model=model)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(model: Model) -> None:
+    content = zipped({"c/1.png": bytes(MAX_UNPACKED + 1)}, packed=True)
+    assert len(content) < 100_000
+    with pytest.raises(DataError, match="unpacks to more than"):
+        unpacked(content, name="x.zip", model=model)
+
+
+def test_a_zip_that_lies_about_its_size_is_refused(model: Model) -> None:
+    content = bytearray(zipped({"c/1.png": bytes(1000)}, packed=True))
+    entry = content.index(b"PK\x01\x02")
+    content[entry + 24 : entry + 28] = (10).to_bytes(4, "little")
+    with pytest.raises(DataError, match=r"x\.zip is damaged"):
+        unpacked(bytes(content), name="x.zip", model=model)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more"])
+def test_what_is_no_zip_is_refused(model: Model, content: bytes) -> None:
+    with pytest.raises(DataError, match=r"notes\.zip is damaged, or not the archive"):
+        unpacked(content, name="notes.zip", model=model)
+
+
+def test_links_are_refused(model: Model) -> None:
+    info = zipfile.ZipInfo("cat/1.png")
+    info.external_attr = 0o120777 << 16
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match=r"outside of the folder|is a link"):
+        unpacked(buffer.getvalue(), name="x.zip", model=model)

@@ -1,0 +1,118 @@
+"""What the server lets through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from alfa.serve._guard import FILES, Guard
+from alfa.serve._limits import MAX_REQUEST, MAX_ZIP
+
+
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with how much it was sent, or with nothing if the sender was gone."""
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        length += len(message["body"])
+        more = message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(length).encode()})
+
+
+def ask(
+    path: str = "/", headers: dict[str, str] | None = None, parts: Iterable[bytes] = (b"",)
+) -> tuple[int | None, dict[bytes, bytes]]:
+    """The status and the headers of an answer; no status if there is no answer."""
+    given = {"host": "127.0.0.1:7860"} | (headers or {})
+    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
+    sent: list[Any] = []
+    waiting = iter(parts)
+
+    async def receive() -> dict[str, Any]:
+        part = next(waiting, None)
+        return {"type": "http.request", "body": part or b"", "more_body": part is not None}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": pairs}
+    asyncio.run(Guard(_echo)(scope, receive, send))
+    return (sent[0]["status"], dict(sent[0]["headers"])) if sent else (None, {})
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/config", "/assets/index.js", "/gradio_api/queue/join", FILES, f"{FILES}/token"],
+)
+def test_what_the_page_needs_is_open(path: str) -> None:
+    status, headers = ask(path)
+    assert status == 200
+    policy = headers[b"content-security-policy"].decode()
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/docs",
+        "/openapi.json",
+        "/monitoring",
+        "/gradio_api/info",
+        "/gradio_api/upload",
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/proxy=http://example.org",
+        "/gradio_api/vibe-edit",
+        "/gradio_api/runs",
+        "/gradio_api/call/teach",
+        "/gradio_api/run/teach",
+        "/alfa/other",
+    ],
+)
+def test_everything_else_is_closed(path: str) -> None:
+    assert ask(path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7860", "", "127.0.0.1.evil.example"]
+)
+def test_a_site_that_calls_itself_this_computer_is_refused(host: str) -> None:
+    assert ask(headers={"host": host})[0] == 403
+
+
+def test_another_site_may_not_use_the_page() -> None:
+    assert ask(headers={"origin": "http://127.0.0.1:7860"})[0] == 200
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:9999",
+        "https://127.0.0.1:7860",
+    ):
+        assert ask(headers={"origin": origin})[0] == 403
+
+
+def test_requests_have_a_size() -> None:
+    assert ask("/gradio_api/queue/join", {"content-length": str(MAX_REQUEST + 1)})[0] == 413
+    assert ask(FILES, {"content-length": str(MAX_REQUEST + 1)})[0] == 200
+    assert ask(FILES, {"content-length": str(MAX_ZIP + 1)})[0] == 413
+    assert ask(FILES, {"content-length": "-5"})[0] == 413
+    # Who does not say how much it is, is cut off.
+    part = bytes(MAX_REQUEST // 2)
+    assert ask("/gradio_api/queue/join", parts=[part] * 2)[0] == 200
+    assert ask("/gradio_api/queue/join", parts=[part] * 3)[0] is None
+
+
+def test_there_are_no_sockets() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Guard(_echo)({"type": "websocket", "path": "/"}, None, send))  # type: ignore[arg-type]
+    assert [message["type"] for message in sent] == ["websocket.close"]

@@ -1,0 +1,105 @@
+"""Many people, and their files on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from alfa.errors import ConfigError
+from alfa.serve import Counter, People, Session
+from alfa.serve._limits import IDLE_SECONDS, MAX_SECONDS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_everybody_has_a_session_of_their_own(make_session: Callable[[], Session]) -> None:
+    people = People(make_session)
+    mine = people.session("me")
+    mine.rename(mine.classes[0].number, "mine")
+    assert people.session("me") is mine
+    assert people.session("you").classes[0].name == "Class 1"
+    people.leave("me")
+    assert people.session("me").classes[0].name == "Class 1"
+    people.leave("nobody")
+    people.leave(None)
+    with pytest.raises(ConfigError, match="in a browser"):
+        people.session(None)
+
+
+def test_fifty_threads_do_not_mix(make_session: Callable[[], Session]) -> None:
+    people = People(make_session)
+
+    def use(who: str) -> None:
+        for number in range(20):
+            session = people.session(who)
+            with session.lock:
+                session.rename(session.classes[0].number, f"{who} {number}")
+
+    threads = [threading.Thread(target=use, args=(f"p{n}",)) for n in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(people) == 50
+    for number in range(50):
+        assert people.session(f"p{number}").classes[0].name == f"p{number} 19"
+
+
+def test_a_full_page_says_so_and_who_is_gone_makes_room(
+    make_session: Callable[[], Session],
+) -> None:
+    clock = Clock()
+    people = People(make_session, capacity=2, clock=clock)
+    first = people.session("a")
+    people.session("b")
+    with pytest.raises(ConfigError, match="2 people are using this page"):
+        people.session("c")
+    clock.now += IDLE_SECONDS - 1
+    people.session("b")
+    clock.now += 1
+    people.session("c")
+    assert len(people) == 2
+    clock.now += IDLE_SECONDS
+    assert people.session("a") is not first
+
+
+def test_a_file_is_taken_once() -> None:
+    counter = Counter()
+    token = counter.put("a.png", b"content")
+    assert counter.take(token).content == b"content"
+    assert len(counter) == 0
+    for wrong in (token, "nonsense", None, 3, ["x"]):
+        with pytest.raises(ConfigError, match="not there any more"):
+            counter.take(wrong)
+
+
+def test_files_are_neither_too_many_nor_kept_for_long() -> None:
+    clock = Clock()
+    counter = Counter(max_bytes=10, clock=clock)
+    token = counter.put("a", b"12345678")
+    with pytest.raises(ConfigError, match="too many files"):
+        counter.put("b", b"123")
+    clock.now += MAX_SECONDS + 1
+    counter.put("b", b"123")
+    with pytest.raises(ConfigError, match="not there any more"):
+        counter.take(token)
+    clock.now += MAX_SECONDS + 1
+    counter.expire()
+    assert len(counter) == 0
+
+
+def test_nothing_of_a_session_is_on_disk(
+    taught: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    taught.learn()
+    assert not list(tmp_path.iterdir())

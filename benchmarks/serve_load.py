@@ -46,7 +46,7 @@ from alfa.train.files import write_atomic
 OUT = Path(__file__).parent.parent / "docs" / "results" / "serve-load.json"
 SHOT, TRIED, SIDE = 4, 3, 64
 # A round of all clients that takes longer than so many seconds hangs.
-PATIENCE = 300.0
+PATIENCE = 600.0
 # By how much memory may grow between the first round and the last.
 MAX_GROWTH = 0.05
 TOLERANCE = 1e-6

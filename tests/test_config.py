@@ -278,6 +278,24 @@ def test_a_folder_is_not_an_experiment(tmp_path: Path) -> None:
         load_experiment(tmp_path / "folder.toml")
 
 
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "{a=" * 5000])
+def test_toml_that_is_nested_too_deep_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "my.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"my\.toml is not valid TOML: maximum recursion depth"):
+        load_experiment(tmp_path / "my.toml")
+    # Of what is not TOML, --set takes the text.
+    with pytest.raises(ConfigError, match=r"model\.hidden"):
+        load_experiment("sinusoid-maml", [f"model.hidden={text[4:]}"])
+
+
+def test_inits_that_are_nested_too_deep_are_refused(write) -> None:
+    init = {"name": "learned"}
+    for _ in range(300):
+        init = {"name": "attenuated", "around": init}
+    with pytest.raises(ConfigError, match="an init around another more than 10 times"):
+        load_experiment(write({**BASE, "init": init}))
+
+
 def test_invalid_toml_says_where(write) -> None:
     with pytest.raises(ConfigError, match=r"my\.toml is not valid TOML: .*line 2"):
         load_experiment(write("seed = 1\n[tasks\n"))

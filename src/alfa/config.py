@@ -30,6 +30,8 @@ from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
 # Filled in by the builder, from elsewhere in the experiment.
 _CONTEXT = ("num_steps", "generator")
+# How many inits may be around another.
+_DEEPEST = 10
 
 
 class _Section(BaseModel):
@@ -355,6 +357,8 @@ def _check_part(
     """A part with all its options checked and filled in, and what is wrong with them."""
     name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
     faults: list[str] = []
+    if key.count(".around") > _DEEPEST:
+        return None, [f"init has an init around another more than {_DEEPEST} times; leave some out."]
     if name not in registry:
         return None, [
             f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."
@@ -371,7 +375,7 @@ def _check_part(
     if registry.wraps(name, "init"):
         around = options.pop("around", {"name": "learned"})
         if isinstance(around, Mapping) and isinstance(around.get("name"), str):
-            inner, wrong = _check_part("init.around", around, registry)
+            inner, wrong = _check_part(f"{key}.around", around, registry)
             faults += wrong
             if inner is not None:
                 extra["around"] = inner.model_dump()

@@ -142,7 +142,7 @@ def test_a_folder_that_is_not_a_run_is_refused(refused, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["evaluate"], ["train", "--resume"]])
 def test_a_truncated_checkpoint_is_refused(refused, contents, run: Path, command) -> None:
-    for name in ("best", "last"):
+    for name in ("best", "last", "previous"):
         path = Run(run).checkpoint(name)
         path.write_bytes(path.read_bytes()[:1000])
     before = contents(run)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from alfa.paper import TABLES
 from alfa.train import Run
@@ -40,6 +42,14 @@ def test_cells_are_listed_and_not_run(alfa, out) -> None:
     answer = alfa("reproduce", "table3", "--list", "--out", out)
     assert answer.out.count("table3/ilsvrc-to-omniglot/alfa+fo-proto-maml/resnet18") == 1
     assert not out.exists()
+
+
+def test_what_a_cluster_computes_on_need_not_be_here(refused, out, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ("reproduce", "table8", "--device", "cuda", "--out", out)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "--device is 'cuda', which this machine does not have" in refused(*words)
+    assert "--on ray needs Ray" in refused(*words, "--on", "ray")
 
 
 def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) -> None:

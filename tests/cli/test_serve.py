@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -50,12 +49,10 @@ def test_what_cannot_be_served_is_refused(
 def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     alfa: Callable[..., Any],
     run: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
 ) -> None:
     pytest.importorskip("gradio")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     heard = threading.Event()
@@ -77,6 +74,6 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     assert heard.is_set()
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == f"{run} is at {opened[0]} (Ctrl-C ends it)\n"
-    assert not list(tmp_path.iterdir())
+    assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
     # The port is free again.
     bind(int(opened[0].rsplit(":", 1)[1])).close()

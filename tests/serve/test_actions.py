@@ -58,6 +58,20 @@ def test_files_are_added_and_tried(actions: Actions, pictures: list[list[bytes]]
     assert "13 files" in actions.try_out("me", {"do": "files", "files": tokens}).problems[0]
 
 
+def test_pictures_go_to_the_class_that_they_set_out_for(
+    actions: Actions, pictures: list[list[bytes]]
+) -> None:
+    first, second = actions.people.session("me").classes
+    token = actions.counter.put("a.png", pictures[0][0])
+    actions.teach("me", {"do": "pick", "class": second.number})
+    outcome = actions.teach("me", {"do": "files", "class": first.number, "files": [token]})
+    assert outcome.done == ["1 picture added to “Class 1”."]
+    actions.teach("me", {"do": "draw", "class": first.number, "strokes": RING})
+    assert (len(first.pictures), len(second.pictures)) == (2, 0)
+    [problem] = actions.teach("me", {"do": "draw", "class": 999, "strokes": RING}).problems
+    assert "not there any more" in problem
+
+
 def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> None:
     assert "no pictures to save" in actions.keep("me", {"do": "save"}).problems[0]
     actions.teach("me", {"do": "draw", "strokes": RING})

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 
 import alfa.train.outer
+from alfa.build import build_learner
 from alfa.config import Experiment, parse_experiment
+from alfa.data import Group, Sinusoids
 from alfa.errors import (
     BusyError,
     CheckpointError,
@@ -31,6 +33,8 @@ from alfa.errors import (
 )
 from alfa.train import ALONE, Processes, Run, distributed, joined, train
 from alfa.train.distributed import Alone
+from alfa.train.outer import OuterStep
+from alfa.types import Episode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -398,6 +402,31 @@ def test_graphics_cards_that_are_not_there_are_refused(device: str, told: str, m
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ConfigError, match=told), joined(device):
         pass
+
+
+def test_rows_are_in_the_order_of_the_tasks_whatever_their_sizes() -> None:
+    class Grouped(Sinusoids):
+        """Every other task is of another size."""
+
+        def groups(self, first: int, **options: Any) -> list[Group]:
+            (whole,) = super().groups(first, **options)
+            parts = ("support_x", "support_y", "query_x", "query_y")
+            return [
+                Group(
+                    whole.indices[begin::2],
+                    Episode(*(getattr(whole.episode, part)[begin::2] for part in parts)),
+                )
+                for begin in range(2)
+            ]
+
+    rows = []
+    for tasks in (Sinusoids(num_support=5), Grouped(num_support=5)):
+        experiment = sines()
+        learner = build_learner(experiment, tasks)
+        step = OuterStep(experiment, learner, tasks, ALONE, torch.device("cpu"))
+        step.plan()
+        rows.append(torch.stack(list(step._rows(3))))
+    assert rows[0].equal(rows[1])
 
 
 def test_tasks_of_different_sizes(tmp_path) -> None:

@@ -48,6 +48,13 @@ def test_a_folder_that_another_process_uses_is_refused(busy, tiny) -> None:
     assert not Run(path).is_busy
 
 
+def test_a_result_that_is_nested_too_deep_is_damaged(tmp_path) -> None:
+    run = Run(tmp_path)
+    run.result.write_text('{"test":' * 5000)
+    with pytest.raises(CheckpointError, match=r"result\.json is damaged"):
+        run.read_result()
+
+
 def test_a_folder_is_busy_while_it_is_trained_in(tiny, tmp_path) -> None:
     run = Run(tmp_path / "run")
     assert not run.is_busy

@@ -132,7 +132,7 @@ class Actions:
                 session.remove_picture(data.get("picture"))
             case "draw":
                 pixels = session.model.drawn(data.get("strokes"))
-                session.add_pixels(session.picked, pixels)
+                session.add_pixels(_target(session, data), pixels)
             case "files":
                 return self._add_files(session, data)
             case _:
@@ -141,8 +141,9 @@ class Actions:
         return Outcome()
 
     def _add_files(self, session: Session, data: dict[str, Any]) -> Outcome:
-        added, refused = session.add_files(session.picked, self._files(data, MAX_PICTURES))
-        name = session.class_of(session.picked).name
+        number = _target(session, data)
+        added, refused = session.add_files(number, self._files(data, MAX_PICTURES))
+        name = session.class_of(number).name
         told = f"{_pictures(added)} added to “{name}”."
         return Outcome(done=[told] if added else [], problems=refused)
 
@@ -180,6 +181,11 @@ class Actions:
 
     def _hand_out(self, name: str, content: bytes) -> Outcome:
         return Outcome(done=[f"{name} is ready."], file=(self.counter.put(name, content), name))
+
+
+def _target(session: Session, data: dict[str, Any]) -> Any:
+    """The class that pictures are for: that which was picked when they set out."""
+    return data.get("class") or session.picked
 
 
 def _pictures(number: int) -> str:

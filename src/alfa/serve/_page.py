@@ -136,7 +136,7 @@ class _Keeping:
     def __init__(self, *, can_export: bool) -> None:
         text = (
             "Save your examples as a zip of pictures and load them another time; they then take "
-            "the place of the classes above."
+            "the place of your classes."
         )
         gr.HTML(html.step(4, "Keep it", text), js_on_load=None)
         self.buttons = _widget(widgets.keep(can_export=can_export), "keep", elem_id="keep")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -110,7 +112,7 @@ def serving(run: Path | str, *, port: int = 0) -> Iterator[Page]:
     model = Model.open(run)
     with (
         bind(port) as taken,
-        tempfile.TemporaryDirectory(prefix="alfa-serve-") as folder,
+        _private_folder() as folder,
         quiet_pillow(),
     ):
         people = People(lambda: Session(model))
@@ -119,6 +121,22 @@ def serving(run: Path | str, *, port: int = 0) -> Iterator[Page]:
         address = f"http://{HOST}:{taken.getsockname()[1]}"
         with _running(app, gradio_app, taken):
             yield Page(address, people)
+
+
+@functools.cache
+def _folder() -> Path:
+    """One for a process: gradio remembers the first that it was told of, and makes it anew."""
+    return Path(tempfile.mkdtemp(prefix="alfa-serve-"))
+
+
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """A folder that nobody else can read, and that is gone afterwards."""
+    _folder().mkdir(mode=0o700, exist_ok=True)
+    try:
+        yield str(_folder())
+    finally:
+        shutil.rmtree(_folder(), ignore_errors=True)
 
 
 def make_app(model: Model, people: People, *, folder: str) -> tuple[FastAPI, Any]:

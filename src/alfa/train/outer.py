@@ -129,24 +129,27 @@ class OuterStep:
             split="train",
             seed=self.experiment.seed,
         )
+        stacks = [
+            (group.indices[first : first + at_once], group.episode[first : first + at_once])
+            for group in groups
+            for first in range(0, len(group.indices), at_once)
+        ]
         trained = [p for p in self.parameters if p.requires_grad]
-        for group in groups:
-            for first in range(0, len(group.indices), at_once):
-                indices = group.indices[first : first + at_once]
-                episode = group.episode[first : first + at_once]
-                episode = episode.to(self.device, self.learner.dtype)
-                with seeded(self.learner.model, self.experiment.seed, iteration, indices[0]):
-                    outcome = self.learner(episode)
-                    check_finite(
-                        outcome.adapted.support_losses,
-                        outcome.query_losses,
-                        rule=RULES.name_of(self.learner.rule),
-                        where=f"at iteration {iteration}",
-                        indices=indices,
-                    )
-                    loss = outcome.query_losses.sum() / num_tasks
-                    grads = torch.autograd.grad(loss, trained, materialize_grads=True)
-                yield torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
+        # Which tasks are of one size depends on which are looked at; their order does not.
+        for indices, tasks in sorted(stacks, key=lambda stack: stack[0][0]):
+            episode = tasks.to(self.device, self.learner.dtype)
+            with seeded(self.learner.model, self.experiment.seed, iteration, indices[0]):
+                outcome = self.learner(episode)
+                check_finite(
+                    outcome.adapted.support_losses,
+                    outcome.query_losses,
+                    rule=RULES.name_of(self.learner.rule),
+                    where=f"at iteration {iteration}",
+                    indices=indices,
+                )
+                loss = outcome.query_losses.sum() / num_tasks
+                grads = torch.autograd.grad(loss, trained, materialize_grads=True)
+            yield torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
 
     def _put(self, gradient: Tensor) -> None:
         """Give every parameter its part of the gradient."""

@@ -167,9 +167,11 @@ def test_what_is_wrong_with_a_split_file_is_all_named(tmp_path, pets, find, fata
         ("a.json", "{"),
         ("a.json", "[]"),
         ("a.json", '{"train": "cat"}'),
+        ("a.json", '{"train":' * 5000),
         ("a.csv", "name,part\ncat,train\n"),
         ("a.csv", "class,split\ncat\n"),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_file_that_is_no_split_file(tmp_path, pets, find, name, content):
     (tmp_path / name).write_text(content)

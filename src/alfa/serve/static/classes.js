@@ -1,15 +1,22 @@
 // The cards of the classes. They are drawn anew whenever something changes, so that all
 // listeners are on what holds them.
+function note_picked(card) {
+  document.body.dataset.picked = card.dataset.class;
+}
+
+note_picked(element.querySelector(".is-picked"));
+
 element.addEventListener("click", (event) => {
   const card = event.target.closest("[data-class]");
   const button = event.target.closest("[data-do]");
   const number = card ? Number(card.dataset.class) : null;
-  if (!button) {
-    if (card && !event.target.closest("input") && !card.classList.contains("is-picked")) {
-      trigger("act", { do: "pick", class: number });
-    }
-    return;
+  // The whole card picks, except for its name.
+  const is_pick = button ? button.dataset.do === "pick" : card && !event.target.closest("input");
+  if (is_pick) {
+    note_picked(card);
+    if (!card.classList.contains("is-picked")) trigger("act", { do: "pick", class: number });
   }
+  if (!button || is_pick) return;
   // Pictures are easily lost, so that the first press only asks.
   if (button.dataset.do === "remove" && button.dataset.count !== "0" && !button.dataset.sure) {
     button.dataset.sure = "yes";
@@ -46,6 +53,7 @@ watch("value", () => {
     return;
   }
   latest = { turn, markup: props.value };
+  note_picked(element.querySelector(".is-picked"));
   // A name that was refused must not stay there as if it were not.
   for (const box of element.querySelectorAll(".alfa-name")) {
     if (box !== document.activeElement) box.value = box.defaultValue;

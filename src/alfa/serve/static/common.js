@@ -8,6 +8,12 @@ function tell(text) {
   place.hidden = !text;
 }
 
+// The class that new pictures go to at this moment; another may be picked while they are on
+// their way.
+function target() {
+  return Number(document.body.dataset.picked) || null;
+}
+
 // Brings a file to the server and gives what it is asked for by.
 async function send(content, name, kind) {
   const address = `alfa/files?kind=${kind}&name=${encodeURIComponent(name)}`;
@@ -23,6 +29,7 @@ async function send(content, name, kind) {
 
 // Brings files to the server, one after the other, and says what to do with them.
 async function hand_over(files, what, kind, limit) {
+  const number = target();
   const large = files.filter((file) => file.size > limit);
   const megabytes = Math.floor(limit / (1 << 20));
   tell(large.map((file) => `“${file.name}” is larger than ${megabytes} MB.`).join(" "));
@@ -32,7 +39,7 @@ async function hand_over(files, what, kind, limit) {
     for (const file of files) {
       if (file.size <= limit) tokens.push(await send(file, file.name, kind));
     }
-    if (tokens.length) trigger("act", { do: what, files: tokens });
+    if (tokens.length) trigger("act", { do: what, class: number, files: tokens });
   } catch (error) {
     tell(error.message || "The server does not answer; is it still running?");
   } finally {

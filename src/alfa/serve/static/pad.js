@@ -75,7 +75,7 @@ const actions = {
     if (is_live && strokes.length) trigger("act", { do: "draw", strokes });
   },
   draw() {
-    trigger("act", { do: "draw", strokes });
+    trigger("act", { do: "draw", class: target(), strokes });
     clear();
   },
 };

@@ -43,8 +43,8 @@ INTRO = """\
 
 A run over several processes takes the same steps as one process does: each computes some of the
 tasks of an iteration, and their gradients are summed in the order of the tasks (see
-`alfa.train.distributed`). With `engine.tasks_at_once=1` the weights are the same to the last bit
-for any number of processes; where several tasks are stacked they differ by rounding.
+`alfa.train.distributed`). With `engine.tasks_at_once=1` the weights are the same for any number
+of processes, as a rule to the last bit; where several tasks are stacked they differ by rounding.
 """
 
 

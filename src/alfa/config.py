@@ -358,7 +358,9 @@ def _check_part(
     name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
     faults: list[str] = []
     if key.count(".around") > _DEEPEST:
-        return None, [f"init has an init around another more than {_DEEPEST} times; leave some out."]
+        return None, [
+            f"init has an init around another more than {_DEEPEST} times; leave some out."
+        ]
     if name not in registry:
         return None, [
             f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."

@@ -238,7 +238,7 @@ def test_a_store_that_is_changed_under_a_run_stops_it(pets, tmp_path, change) ->
 def test_files_are_read_again_only_if_somebody_has_touched_them(
     pets, tmp_path, monkeypatch
 ) -> None:
-    file, path, read = pets(), tmp_path / "run", []
+    file, path, read, told = pets(), tmp_path / "run", [], []
     verify = Store.verify_pixels
     monkeypatch.setattr(Store, "verify_pixels", lambda store: read.append(store) or verify(store))
     _interrupted(parse_experiment(PETS), path, 4)
@@ -247,8 +247,15 @@ def test_files_are_read_again_only_if_somebody_has_touched_them(
             os.utime(file, ns=(1, 1))
         with pytest.raises(Stopped):
             # One iteration more, whose state is kept.
-            train(parse_experiment(PETS), path, resume=True, should_stop=lambda: True)
+            train(
+                parse_experiment(PETS),
+                path,
+                resume=True,
+                should_stop=lambda: True,
+                on_progress=lambda progress: told.append(str(progress.message)),
+            )
         assert len(read) == times
+        assert sum("comparing their checksums" in text for text in told) == times
 
 
 def test_a_store_that_is_prepared_anew_leaves_a_run_with_the_old_one(pets, tmp_path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -56,7 +56,12 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def check_files(
-    processes: Processes, tasks: Tasks, *, known: Sequence[str], has_begun: bool
+    processes: Processes,
+    tasks: Tasks,
+    *,
+    known: Sequence[str],
+    has_begun: bool,
+    tell: Callable[[str], None] = lambda message: None,
 ) -> list[str]:
     """Make sure that the files of the tasks still hold what a run has been trained on.
 
@@ -67,6 +72,7 @@ def check_files(
         tasks: of this one.
         known: stamps of files that held it.
         has_begun: something has been trained already.
+        tell: is told why it takes a while.
 
     Returns:
         All stamps that are known now.
@@ -78,6 +84,7 @@ def check_files(
 
     def verify() -> None:
         if has_begun and own not in known:
+            tell("the files of the data are not those of before: comparing their checksums")
             tasks.verify()
 
     processes.together(verify)

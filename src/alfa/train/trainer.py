@@ -202,8 +202,14 @@ class _Trainer:
         if (plan := progress.get("memory")) is not None:
             self.step.memory = MemoryPlan(**plan)
             self.step.memory_budget = progress.get("memory_budget")
-        known, has_begun = progress.get("stamps", []), self.iteration > 0
-        self.stamps = check_files(self.processes, self.tasks, known=known, has_begun=has_begun)
+        total = self.experiment.outer.num_iterations
+        self.stamps = check_files(
+            self.processes,
+            self.tasks,
+            known=progress.get("stamps", []),
+            has_begun=self.iteration > 0,
+            tell=lambda text: self.on_progress(Progress(self.iteration, total, message=text)),
+        )
 
     def load_weights(self) -> None:
         """Begin with the backbone that the experiment names, if it names one."""

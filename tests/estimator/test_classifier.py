@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from alfa import FewShotClassifier
+from alfa.config import parse_experiment
 from alfa.data import Strokes
 from alfa.errors import CheckpointError, ConfigError
+from alfa.estimator._base import Opened
 from alfa.train import Run, reopen
 
 Characters = tuple[np.ndarray, np.ndarray]
@@ -115,6 +118,20 @@ def test_a_linear_head_has_its_own_number_of_classes(linear_run: Path) -> None:
     for head in ("prototype", "zero"):
         many = FewShotClassifier(linear_run, head=head).fit(images, labels)
         assert many.predict_proba(images).shape == (14, 7)
+
+
+def test_a_head_that_cannot_be_changed(linear_run: Path) -> None:
+    text = (linear_run / "config.toml").read_text()
+    changes = {
+        "per_parameter_decay": ("per_parameter_decay = false", "per_parameter_decay = true"),
+        "init is 'learned', but it is 'fixed'": ('name = "learned"', 'name = "fixed"'),
+    }
+    for sentence, (old, new) in changes.items():
+        assert old in text
+        experiment = parse_experiment(tomllib.loads(text.replace(old, new)))
+        opened = Opened(experiment, Run(linear_run).signature(experiment), [])
+        with pytest.raises(ConfigError, match=sentence):
+            opened.with_head("prototype-head")
 
 
 def test_steps_and_ensemble(run: Path, characters: Characters) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from alfa.inner import Learner
 from alfa.models import Model
 from alfa.train import Checkpoint, Run
 from alfa.train.evaluate import check_finite, has_batch_norm, without_dropout
+from alfa.types import Rates
 
 HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
 
@@ -47,7 +49,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             experiment, run.signature(experiment), run.load_for(self.checkpoint, experiment)
         )
 
-    def _fit(self, opened: Opened, x: Tensor, y: Tensor) -> Opened:
+    def _fit(self, opened: Opened, x: Tensor, y: Tensor) -> None:
         """Adapt to one task, and keep what came of it.
 
         Args:
@@ -83,8 +85,6 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         self.model_ = models[0] if len(models) == 1 else Mean(*models)
         self.num_steps_ = steps
         self._by_itself = isinstance(learner.model, Model) or not has_batch_norm(learner.model)
-        self._has_batch_norm = has_batch_norm(learner.model)
-        return opened
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
         """What the adapted model says of examples, on the CPU."""
@@ -130,13 +130,18 @@ class Opened:
     def with_head(self, name: str) -> Opened:
         """The same, with a last layer that every task makes itself."""
         init = self.experiment.init
-        options = {key: value for key, value in init.options.items() if key == "adapt"}
-        changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
-        if init.name not in ("learned", "prototype-head", "zero-head"):
+        if init.name not in ("learned", *HEADS.values()):
             raise ConfigError(
                 f"`head` can be changed where the run's init is 'learned', but it is "
                 f"{init.name!r}; leave `head` out."
             )
+        if self.experiment.rule.options.get("per_parameter_decay"):
+            raise ConfigError(
+                "`head` cannot be changed, as the run has learned a decay for each single weight "
+                "of its last layer (rule.per_parameter_decay); leave `head` out."
+            )
+        options = {key: value for key, value in init.options.items() if key == "adapt"}
+        changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
         return replace(self, experiment=changed)
 
     def learner(self, member: Checkpoint) -> Learner:
@@ -181,11 +186,9 @@ class _normalising:  # noqa: N801 - used as a function
             norm.training = False
 
 
-def _rates(rates: Any, learner: Learner) -> dict[str, Any]:
+def _rates(rates: Sequence[Rates], learner: Learner) -> dict[str, Any]:
+    """Alpha and beta of every step, ``[step, layer]`` each, and the names of the layers."""
     layers = learner.init.layers
-    steps = [step.per_layer(layers, 1) for step in rates]
-    alpha, beta = (
-        np.array([[float(v) for v in step[kind][0]] for step in steps]).reshape(-1, len(layers))
-        for kind in (0, 1)
-    )
+    steps = [torch.cat(step.per_layer(layers, 1)).cpu().double().numpy() for step in rates]
+    alpha, beta = np.array(steps).reshape(-1, 2, len(layers)).transpose(1, 0, 2)
     return {"layers": tuple(layers), "alpha": alpha, "beta": beta}

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import alfa
 from alfa.report import plots
+from alfa.report.html import html_environment
 from alfa.report.load import TrainedRun
 from alfa.report.rates import bands, used_rates
 from alfa.train.files import write_atomic
@@ -75,11 +75,7 @@ def write_demo_page(
             ),
         ),
     ]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("alfa", "report/templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = html_environment()
     html = environment.get_template("demo.html").render(
         runs=runs, published=published, figures=figures, command=command, version=alfa.__version__
     )

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import jinja2
 from markupsafe import Markup
 
 import alfa
+from alfa.report.html import html_environment
 from alfa.report.tables import Grid, Verdict
 
 
@@ -68,13 +68,7 @@ def render(
         problems: a sentence for each folder that could not be read.
         command: that makes this page.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("alfa", "report/templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_environment()
     environment.filters["signs"] = lambda text: text.replace("+-", "\u00b1")
     boxes = [box for grid in grids for box in grid.boxes]
     counts: Counter[Verdict] = Counter(box.verdict for box in boxes)

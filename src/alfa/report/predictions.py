@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 import alfa
 from alfa.data._pictures import plain
+from alfa.report.html import html_environment
 
 # Classes whose probabilities a picture has bars for, and pictures that a page has room for.
 _MOST_BARS, _MOST_SHOWN, _MOST_OF_CLASS = 3, 2_000, 40
@@ -88,13 +87,7 @@ def render(
         notes: sentences about images that were left out or changed.
         command: that makes this page.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("alfa", "report/templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_environment()
     environment.filters |= {"source": _source, "plain": plain}
     classes = list(support)
     cards = [_card(p, classes, number) for number, p in enumerate(predictions[:_MOST_SHOWN])]

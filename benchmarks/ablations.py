@@ -32,6 +32,7 @@ INPUTS = ("weights-only", "gradients-only", "weights+gradients")
 # What is asked of each pair: the first against the second.
 PAIRS = (
     *((f"{row}-per-layer-adaptive", f"{row}-per-layer-fixed") for row in ROWS),
+    *((f"random-beta-per-layer-{k}", f"random-alpha-per-layer-{k}") for k in ("adaptive", "fixed")),
     ("weights+gradients", "weights-only"),
     ("weights+gradients", "gradients-only"),
 )
@@ -39,7 +40,7 @@ PAIRS = (
 INTRO = """\
 # Ablations: what of alpha and beta is worth generating
 
-Cells of the paper's Tables 5 and 6, which are on miniImageNet, here on CIFAR-FS (32 x 32 pixels,
+Eight cells of the paper's Table 6, which is on miniImageNet, here on CIFAR-FS (32 x 32 pixels,
 5-way 5-shot, 4-CONV, seed 0) and for 1,500 iterations instead of 50,000. All were trained on the
 same tasks in the same order; the best of three validations on 300 tasks was tested on the same 600
 tasks of unseen classes. Two cells are compared task by task, with the 95 % interval of the mean

@@ -1,7 +1,8 @@
 """Files that others may hand you, changed at random: each must be used or refused in a sentence.
 
-    python benchmarks/fuzz.py run [COUNT]   all kinds, COUNT inputs each, 2,000 by default
-    python benchmarks/fuzz.py report        writes docs/results/fuzzing.md
+    python benchmarks/fuzz.py run COUNT [KIND...]   COUNT inputs of all kinds, or of those named;
+                                                    figures are kept kind by kind
+    python benchmarks/fuzz.py report                writes docs/results/fuzzing.md
 
 An input fails if a command ends in anything but success or one clear sentence, takes longer than
 20 seconds, takes the process down, or leaves a file outside of the folder it was given.
@@ -25,6 +26,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import torch
@@ -353,9 +355,11 @@ def in_child(work: Callable[[], None]) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def run(count: int = 2000) -> None:
-    found: dict[str, dict[str, object]] = {}
-    for kind in KINDS:
+def run(count: int, *names: str) -> None:
+    known_names = [kind.__name__ for kind in KINDS]
+    if unknown := set(names) - set(known_names):
+        sys.exit(f"{', '.join(sorted(unknown))}: none of {', '.join(known_names)}.")
+    for kind in (kind for kind in KINDS if not names or kind.__name__ in names):
         began, faults = time.perf_counter(), 0
         for first in range(0, count, 250):
             seeds = range(first, min(first + 250, count))
@@ -379,13 +383,17 @@ def run(count: int = 2000) -> None:
                 print(f"{kind.__name__}: its process has died after {len(lines)} of {seeds}")
         seconds = time.perf_counter() - began
         doc = (kind.__doc__ or "").strip().rstrip(".").lower()
-        found[kind.__name__] = {"what": doc, "inputs": count, "faults": faults}
+        found = {**known(), kind.__name__: {"what": doc, "inputs": count, "faults": faults}}
+        write_atomic(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
         print(f"{kind.__name__}: {count} inputs, {faults} faults, {seconds:.0f} s", flush=True)
-    write_atomic(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def known() -> dict[str, dict[str, Any]]:
+    return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
 
 
 def report() -> None:
-    found = json.loads(RESULTS.read_text())
+    found = known()
     rows = [[row["what"], f"{row['inputs']:,}", str(row["faults"])] for row in found.values()]
     total = [sum(row[key] for row in found.values()) for key in ("inputs", "faults")]
     rows.append(["**all**", f"**{total[0]:,}**", f"**{total[1]}**"])
@@ -396,8 +404,8 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["run"]:
-        run(*map(int, sys.argv[2:3]))
+    if sys.argv[1:2] == ["run"] and len(sys.argv) > 2:
+        run(int(sys.argv[2]), *sys.argv[3:])
     elif sys.argv[1:] == ["report"]:
         report()
     else:

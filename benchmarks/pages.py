@@ -1,8 +1,9 @@
 """The pages on the paper's tables, docs/tables/*.md, written from the registry of cells.
 
     python benchmarks/pages.py keep RUN...   keeps the text files of complete runs in docs/results
-    python benchmarks/pages.py cost          measures what every model costs on this machine, and
-                                             keeps it; can be stopped and started again
+    python benchmarks/pages.py cost TABLE... measures what the models of some tables, or of all,
+                                             cost on this machine, and keeps it; can be stopped
+                                             and started again
     python benchmarks/pages.py write         writes the pages
 
 A test holds the pages against what `write` would write.
@@ -25,7 +26,7 @@ from _common import table as table_of
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
 from alfa.ops import usable_cpus
-from alfa.paper import TABLES, Collection, Table, collect, estimate, lay_out, plan_jobs
+from alfa.paper import TABLES, Collection, Job, Table, collect, estimate, lay_out, plan_jobs
 from alfa.paper._methods import SIZES
 from alfa.report.tables import markdown
 from alfa.train.files import write_atomic
@@ -52,18 +53,26 @@ def keep(*runs: str) -> None:
                 shutil.copy(file, to)
 
 
-def cost() -> None:
+def cost(*names: str) -> None:
+    if unknown := set(names) - set(TABLES):
+        sys.exit(f"{', '.join(sorted(unknown))}: none of {', '.join(TABLES)}.")
     SPEEDS.mkdir(parents=True, exist_ok=True)
-    cells = [cell for table in TABLES.values() for cell in table.cells]
+    wanted = {cell.run for name in names or TABLES for cell in TABLES[name].cells}
+    cells = [cell for table in TABLES.values() for cell in table.cells if cell.run in wanted]
     # The folder holds no runs, so that the cost is that of everything.
-    for job in plan_jobs(cells, SPEEDS):
+    jobs = plan_jobs(cells, SPEEDS)
+
+    def before(job: Job) -> None:
         set_up(job.experiment, device="cpu", threads=None)
-        (found,) = estimate([job], SPEEDS).values()
-        known = json.loads(COSTS.read_text()) if COSTS.is_file() else {"models": {}}
-        known["machine"] = f"{usable_cpus()} CPU cores, torch {torch.__version__}"
-        known["models"][job.run] = asdict(found)
-        write_atomic(COSTS, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
-        print(job.run, duration_text(found.seconds), f"{found.memory / 1e9:.1f} GB", flush=True)
+        print(job.run, flush=True)
+
+    found = estimate(jobs, SPEEDS, before=before)
+    known = json.loads(COSTS.read_text())["models"] if COSTS.is_file() else {}
+    content = {
+        "machine": f"{usable_cpus()} CPU cores, torch {torch.__version__}",
+        "models": {**known, **{job.run: asdict(found[job.name]) for job in jobs}},
+    }
+    write_atomic(COSTS, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
 def write() -> None:
@@ -101,11 +110,11 @@ and D have none of their own.
 def page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
     grid = lay_out(table, collection, links_from=PAGES.resolve())
     heading, _, body = markdown(grid).partition("\n")
-    about, _, figures = body.strip().partition("\n\n")
+    # Between them, where something was measured, how to read it.
+    about, *legend, figures = body.strip().split("\n\n")
     parts = [heading.removeprefix("#"), about, *commands(table), *cost_of(table, costs)]
     told = (
-        "Measured figures are bold, with half of the 95 % interval over test tasks, before the "
-        "published ones; the runs are in [docs/results/runs](../results/runs)."
+        " ".join([*legend, "The runs are in [docs/results/runs](../results/runs)."])
         if grid.num_measured
         else "Published figures; none was measured yet."
     )
@@ -153,23 +162,33 @@ def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
         [
             run,
             f"{cells[run].experiment.outer.num_iterations:,}" if found["trains"] else "-",
-            duration_text(found["seconds"]),
+            duration_text(found["seconds"] - found["pretraining"]),
             f"{found['memory'] / 1e9:.1f} GB",
+            found["mode"] or "-",
         ]
         for run, found in known.items()
     ]
+    if pretraining := sum(found["pretraining"] for found in known.values()):
+        rows.append(
+            ["the backbone that they begin with", "-", duration_text(pretraining), "-", "-"]
+        )
     total = duration_text(sum(found["seconds"] for found in known.values()))
+    if len(known) < len(cells):
+        total += f" for {len(known)} of {len(cells)} models; the others were not measured yet"
+    else:
+        total += " in all"
     return [
         "## Cost",
-        "Of training and tests from one seed, estimated from what was measured on "
-        f"{costs['machine']} (`python benchmarks/pages.py cost`); {total} in all. Memory is what "
-        "is needed beyond the program itself.",
-        "\n".join(table_of(["model", "iterations", "time", "memory"], rows)).strip(),
+        "Of training from one seed and of all tests of a model, those for other tables among "
+        f"them; estimated from what was measured on {costs['machine']} (`python "
+        f"benchmarks/pages.py cost`); {total}. Memory is that of the process; where there "
+        "is little, an iteration keeps its weights only and is computed once more (`recompute`).",
+        "\n".join(table_of(["model", "iterations", "time", "memory", "mode"], rows)).strip(),
     ]
 
 
 if __name__ == "__main__":
     chosen = {f.__name__: f for f in (keep, cost, write)}
-    if len(sys.argv) < 2 or sys.argv[1] not in chosen or (sys.argv[1] != "keep" and sys.argv[2:]):
+    if len(sys.argv) < 2 or sys.argv[1] not in chosen or (sys.argv[1] == "write" and sys.argv[2:]):
         sys.exit(__doc__)
     chosen[sys.argv[1]](*sys.argv[2:])

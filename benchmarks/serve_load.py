@@ -132,7 +132,7 @@ class Client:
         """Bring files to the server."""
         tokens = []
         for place, content in enumerate(files):
-            address = f"/alfa/files?kind=picture&name={place}.png"
+            address = f"/alfa/files?kind=picture&name={place}.png&who={self._who}"
             answer = await self._web.post(address, content=content)
             answer.raise_for_status()
             self._figures.num_requests += 1

@@ -14,7 +14,7 @@ from alfa.data._open import store_path
 from alfa.data._store import Index, StoredClass, checksum
 from alfa.inits import INITS, Init, LearnedInit
 from alfa.inner import Learner
-from alfa.models import MLP
+from alfa.models import MLP, MODELS, register_model
 from alfa.ops import _compiled as compiled
 from alfa.ops import mse
 from alfa.rules import RULES, Rule
@@ -180,6 +180,23 @@ def meta_gradients() -> Callable[..., tuple[Tensor, list[Tensor]]]:
         return loss.detach(), list(grads)
 
     return take
+
+
+@pytest.fixture
+def dropping(monkeypatch) -> str:
+    """The name of a model for curves that draws at random what it drops."""
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+
+    @register_model("dropping")
+    class Dropping(nn.Module):
+        def __init__(self, input_shape, num_outputs):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Dropout(), nn.Linear(8, 1))
+
+        def forward(self, x):
+            return self.net(x)
+
+    return "dropping"
 
 
 def _spots(split: str, num_classes: int, num_images: int = 9) -> np.ndarray:

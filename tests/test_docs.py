@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,27 @@ def _commands(page: Path) -> list[list[str]]:
     return found
 
 
+def _examples() -> Iterator[tuple[str, list[str]]]:
+    """The name of every command, and the words of each example in its help."""
+
+    def below(command: Any, name: str) -> Iterator[tuple[str, list[str]]]:
+        for sub, each in getattr(command, "commands", {}).items():
+            yield from below(each, f"{name} {sub}")
+        for line in re.findall(r"^ *(alfa .*)$", command.help or "", flags=re.MULTILINE):
+            yield name, shlex.split(line)[1:]
+
+    yield from below(typer.main.get_command(app), "alfa")
+
+
+def _read(words: list[str]) -> None:
+    """Read a command to its last option, and do not call it."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, f"alfa has no command {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    assert command.make_context(command.name, [w for w in words if w != "..."]) is not None
+
+
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -71,18 +93,18 @@ def test_the_python_of_a_page_runs(
 
 @pytest.mark.parametrize("page", [p for p in PAGES if _commands(p)], ids=_name)
 def test_the_commands_of_a_page_are_understood(page: Path) -> None:
-    """Each is read to its last option, and not called."""
-    group: Any = typer.main.get_command(app)
     for words in _commands(page):
         if any(_STANDS_FOR.search(word) for word in words):
             # Numbers may stand there as well, of which a word is none.
             words = [_STANDS_FOR.sub("1", word) for word in words]
-        command, context = group, None
-        while hasattr(command, "commands"):
-            assert words[0] in command.commands, f"alfa has no command {words[0]!r}"
-            command, words = command.commands[words[0]], words[1:]
-        context = command.make_context(command.name, [w for w in words if w != "..."])
-        assert context is not None
+        _read(words)
+
+
+def test_the_examples_of_the_help_are_understood() -> None:
+    examples = list(_examples())
+    assert {"alfa export", "alfa data prepare", "alfa plot rates"} <= {name for name, _ in examples}
+    for _, words in examples:
+        _read(words)
 
 
 def test_the_reference_is_what_the_documentation_of_the_names_says(
@@ -99,3 +121,9 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{target} is not there"
+
+
+def test_what_is_said_to_hold_the_promises_of_security_is_there() -> None:
+    named = set(re.findall(r"\btest_\w+\.py", (ROOT / "SECURITY.md").read_text()))
+    assert named
+    assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}

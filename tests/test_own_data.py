@@ -12,12 +12,14 @@ import pytest
 from PIL import Image
 
 from alfa.data import Workspace
+from alfa.data._store import Index, StoredClass
 from alfa.data.sources import Item
 from alfa.data.sources._folder import by_ratio
 from alfa.errors import ConfigError, DataError
 from alfa.own_data import (
     OwnData,
     contents,
+    counts_of,
     experiment_for,
     look,
     shared_out,
@@ -141,6 +143,23 @@ def test_a_few_small_classes_are_left_out(classes, look_into) -> None:
     assert data.notes == ["left out, 1 class of fewer than 10 images: class-01"]
 
 
+def test_class_folders_without_images_do_not_change_how_the_others_are_shared_out(
+    classes, look_into
+) -> None:
+    data = look_into(classes("pets", [0, 4, 0, 4, 4, 0, 4, 4, 4, 0]))
+    assert sizes(data) == {"train": 2, "val": 2, "test": 2}
+
+
+def test_folders_inside_class_folders_are_told_of(classes, look_into) -> None:
+    path = classes("pets", [4] * 6)
+    for inner in ("class-00/old", "class-00/new", "class-03/more"):
+        (path / inner).mkdir()
+    assert look_into(path).notes == [
+        "left out, folders inside 2 classes, of which only images right in the class's own folder "
+        "are taken: class-00 (new, old), class-03 (more)"
+    ]
+
+
 def test_small_classes_stay_where_there_are_many(classes, look_into) -> None:
     data = look_into(classes("pets", [30] * 5 + [4] * 5))
     assert sum(sizes(data).values()) == 10
@@ -161,6 +180,34 @@ def test_tasks_are_as_large_as_the_smallest_class_allows(smallest, shot, num_que
     counts = {"train": [700, 800, 900, 750, 1000, 900], "val": [smallest, 900], "test": [600] * 3}
     assert task_sizes(counts) == (2, shot, num_query)
     assert task_sizes({split: [smallest] * 9 for split in counts})[0] == 5
+
+
+# --- what was prepared
+
+
+def index(**classes: int) -> Index:
+    """Of classes called after their split, with as many images as are given."""
+    entries = [StoredClass(name.partition("_")[0], name, 0, n, "") for name, n in classes.items()]
+    return Index("pets", 8, 3, (0.5,) * 3, (0.5,) * 3, tuple(entries))
+
+
+ENOUGH = {"train_a": 4, "train_b": 3, "val_a": 2, "val_b": 2, "test_a": 9, "test_b": 2}
+
+
+def test_the_images_that_are_left_are_counted(tmp_path) -> None:
+    assert counts_of(index(**ENOUGH), tmp_path) == {"train": [4, 3], "val": [2, 2], "test": [9, 2]}
+
+
+def test_classes_of_which_too_little_is_left_are_named(tmp_path) -> None:
+    with pytest.raises(DataError) as caught:
+        counts_of(index(**{**ENOUGH, "val_a": 1, "val_c": 2, "train_c": 1}), tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} has 2 classes of which fewer than 2 images can be used: val/val_a, "
+        "train/train_c; put their images right, or take these folders away."
+    )
+    lost = {name: count for name, count in ENOUGH.items() if name != "val_b"}
+    with pytest.raises(DataError, match="1 class of at least 2 images for val, but each of"):
+        counts_of(index(**lost), tmp_path)
 
 
 # --- images

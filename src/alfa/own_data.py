@@ -22,7 +22,7 @@ from alfa.data._store import Index
 from alfa.data._workers import quiet_pillow
 from alfa.data.sources import Folder, Item, Listing
 from alfa.data.sources._folder import find_classes, merged
-from alfa.data.sources._folders import Found, shortened
+from alfa.data.sources._folders import INNER, Found, shortened
 from alfa.errors import ConfigError, DataError
 
 Counts = Mapping[Split, Sequence[int]]
@@ -254,12 +254,40 @@ def _notes(found: Found, min_images: int, *, by_folders: bool) -> list[str]:
             f"left out, {_classes(len(small))} of fewer than {min_images} images: "
             f"{shortened(small)}"
         )
+    inner = [
+        f"{problem.where} ({problem.what.removeprefix(INNER)})"
+        for problem in found.problems
+        if problem.what.startswith(INNER)
+    ]
+    if inner:
+        notes.append(
+            f"left out, folders inside {_classes(len(inner))}, of which only images right in the "
+            f"class's own folder are taken: {shortened(inner)}"
+        )
     return notes
 
 
-def counts_of(index: Index) -> Counts:
-    """How many images the classes of a prepared dataset have."""
-    return {split: [c.count for c in index.classes if c.split == split] for split in SPLITS}
+def counts_of(index: Index, path: Path) -> Counts:
+    """How many images the classes of a prepared dataset have, if tasks can be made of all.
+
+    Args:
+        index: of the dataset; images that could not be read may have been left out.
+        path: where the images come from.
+
+    Raises:
+        DataError: a class has too few of them, or a split too few classes.
+    """
+    small = [f"{c.split}/{c.name}" for c in index.classes if c.count < _MIN_IMAGES[-1]]
+    if small:
+        raise DataError(
+            f"{path} has {_classes(len(small))} of which fewer than {_MIN_IMAGES[-1]} images can "
+            f"be used: {shortened(small)}; put their images right, or take these folders away."
+        )
+    counts: Counts = {
+        split: [c.count for c in index.classes if c.split == split] for split in SPLITS
+    }
+    check(counts, path)
+    return counts
 
 
 def experiment_for(

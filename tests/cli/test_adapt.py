@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
+import alfa.cli.adapt as alfa_adapt
+import alfa.data._pictures as alfa_pictures
+import alfa.report.predictions as alfa_predictions
 from alfa import FewShotClassifier
+from alfa.config import parse_experiment
 from alfa.data import Strokes
+from alfa.estimator._base import FewShotEstimator
+from alfa.models import MODELS, register_model
 from alfa.testing import small_run
+from alfa.train import train
 
 
 class Page(HTMLParser):
@@ -197,21 +207,127 @@ def test_single_files_and_one_image_of_each_class(
     assert [row["file"] for row in found] == [str(file) for file in files]
 
 
+class Pooled(nn.Module):
+    """A network of a user's own, whose batch norm has a single value of an image."""
+
+    def __init__(
+        self, input_shape: Sequence[int], num_outputs: int, *, twice: bool = False
+    ) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(input_shape[0], 6, 3), nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, num_outputs)
+        self.twice = twice
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.conv(x).relu().mean((2, 3)))
+        return self.head(self.norm(x.relu()) if self.twice else x)
+
+
+@pytest.fixture
+def pooled_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+    register_model("pooled")(Pooled)
+
+    def make(**options: bool) -> Path:
+        content = {
+            "tasks": {"name": "images", "dataset": "strokes", "size": 16, "num_query": 2},
+            "model": {"name": "pooled", **options},
+            "rule": {"name": "sgd"},
+            "outer": {"num_iterations": 1, "num_tasks": 1, "validate_every": 1, "num_val_tasks": 1},
+            "test": {"num_tasks": 1, "ensemble": 1},
+        }
+        train(parse_experiment(content), tmp_path / "pooled")
+        return tmp_path / "pooled"
+
+    return make
+
+
 def test_a_single_image_of_a_known_class_has_an_inductive_accuracy(
-    adapt, folders, monkeypatch: pytest.MonkeyPatch
+    alfa, folders, pooled_run, tmp_path: Path
 ) -> None:
-    from alfa.errors import ConfigError
-
-    def too_few(*_: object) -> None:
-        raise ConfigError("1 image is too few.")
-
-    monkeypatch.setattr(FewShotClassifier, "accuracies", too_few)
-    _, asked = folders
+    support, asked = folders
     for path in [*asked.glob("alef/[12].png"), *asked.glob("[bg]*/*.png")]:
         path.unlink()
-    content = json.loads(adapt("--json").out)
+    words = ("--support", support, "--predict", asked, "--out", tmp_path / "out", "--json")
+    answer = alfa("adapt", pooled_run(), *words)
+    assert (answer.code, answer.err) == (0, "")
+    content = json.loads(answer.out)
     hit = content["predictions"][0]["label"] == "alef"
     assert content["accuracies"] == {"inductive": float(hit)}
+
+
+@pytest.mark.filterwarnings("default::alfa.errors.AlfaWarning")
+def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
+    alfa, folders, pooled_run, tmp_path: Path
+) -> None:
+    support, asked = folders
+    words = ("--support", support, "--predict", asked, "--out", tmp_path / "out", "--json")
+    answer = alfa("adapt", pooled_run(twice=True), *words)
+    assert answer.code == 0
+    assert "depends on the others that are given with it" in answer.err
+    content = json.loads(answer.out)
+    right = sum(of_class["right"] for of_class in content["classes"].values())
+    assert content["accuracies"] == {"transductive": right / 9}
+
+
+def test_of_many_images_only_some_are_normalised_together(
+    adapt, folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that have every class, and no second pass of each image by itself."""
+    monkeypatch.setattr(alfa_adapt, "_TOGETHER", 4)
+    seen: list[tuple[int, bool]] = []
+    outputs, scored = FewShotEstimator._outputs, []
+
+    def spy(self, x, *, transductive=False):
+        seen.append((len(x), transductive))
+        return outputs(self, x, transductive=transductive)
+
+    def score(self, X, y):  # noqa: N803
+        scored.append((list(y), float(np.mean(self.predict(X) == np.array(y)))))
+        return scored[-1][1]
+
+    monkeypatch.setattr(FewShotEstimator, "_outputs", spy)
+    monkeypatch.setattr(FewShotClassifier, "score", score)
+    found = json.loads(adapt("--json").out)["accuracies"]
+    assert sum(count for count, together in seen if not together) == 18
+    assert [count for count, together in seen if together] == [3, 3, 3]
+    assert [labels for labels, _ in scored] == [["alef", "bet", "gimel"]] * 3
+    assert found["transductive"] == pytest.approx(np.mean([part for _, part in scored]))
+
+
+def test_the_accuracy_of_groups_counts_every_image_once(
+    adapt, folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alfa_adapt, "_TOGETHER", 5)
+    parts = iter([(5, 1.0), (4, 0.25)])
+
+    def score(self, X, y):  # noqa: N803
+        count, part = next(parts)
+        assert len(X) == len(y) == count
+        return part
+
+    monkeypatch.setattr(FewShotClassifier, "score", score)
+    assert json.loads(adapt("--json").out)["accuracies"]["transductive"] == pytest.approx(6 / 9)
+
+
+def test_pictures_are_made_of_what_the_page_shows(
+    adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    small = alfa_pictures.thumbnail
+    monkeypatch.setattr(
+        alfa_pictures,
+        "thumbnail",
+        lambda *args, **options: made.append(1) or small(*args, **options),
+    )
+    monkeypatch.setattr(alfa_predictions, "_MOST_SHOWN", 4)
+    monkeypatch.setattr(alfa_predictions, "_MOST_OF_CLASS", 2)
+    assert adapt().code == 0
+    assert len(made) == 4 + 3 * 2
+    pictures = Page(tmp_path / "out" / "predictions.html").all("img")
+    assert len(pictures) == 10
+    assert all(len(str(picture["src"])) > 50 for picture in pictures)
+    assert len(rows(tmp_path / "out" / "predictions.csv")) == 9
 
 
 NAMES = ('a, "b"', "<script>alert(1)<script>", "naïve 猫 [bold]x")
@@ -358,6 +474,22 @@ def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path:
     assert "Did you mean 'skip'" in refused_adapt("--on-problem", "skp")
     assert "--device is 'gpu'" in refused_adapt("--device", "gpu")
     assert "--num-steps" in refused_adapt("--num-steps", "-1")
+
+
+def test_a_single_class_is_refused(refused_adapt, folders, tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    shutil.copytree(folders[0], deep / "letters")
+    told = f"{deep} has the one class letters, but 2 or more are needed; give the folder in which"
+    assert told in refused_adapt(support=deep)
+
+
+def test_a_run_whose_tasks_do_not_say_how_images_are_normalised_is_refused(
+    refused_adapt, characters_run: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(characters_run, tmp_path / "run"))
+    signature = json.loads((run / "signature.json").read_text())
+    (run / "signature.json").write_text(json.dumps({**signature, "mean": [], "std": []}))
+    assert "its tasks do not say how images are normalised" in refused_adapt(run=run)
 
 
 def test_more_classes_than_the_last_layer_has(alfa, refused, tmp_path: Path) -> None:

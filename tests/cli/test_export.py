@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -149,6 +150,10 @@ def test_what_cannot_serve_is_refused(
     Image.new("L", (8, 8)).save(bad / "cat" / "2.png")
     told = f"{bad}/cat/1.png: is an empty file; put it right, or leave it out with"
     assert told in refused_export(support=bad)
+    deep = tmp_path / "deep"
+    shutil.copytree(support, deep / "letters")
+    told = f"{deep} has the one class letters, but 2 or more are needed; give the folder in which"
+    assert told in refused_export(support=deep)
     monkeypatch.setattr("alfa.export._onnx.importlib.util.find_spec", lambda name: None)
     message = refused_export()
     assert "pip install 'alfa[export]'" in message

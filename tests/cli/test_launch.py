@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,12 +18,14 @@ from typing import Any
 import pytest
 import torch
 import typer
+from safetensors.torch import load_file
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from alfa.cli import launch
+from alfa.cli.main import main
 from alfa.cli.train import _has_begun
 from alfa.config import load_experiment
-from alfa.train import Checkpoint, Run
+from alfa.train import Run
 from alfa.train.distributed import Alone
 
 # One task at a time, in doubles: any number of processes then gives the same bits.
@@ -31,14 +34,35 @@ EXACT = [
     *("--set", "outer.num_iterations=60", "--set", "outer.validate_every=20"),
     *("--set", "engine.checkpoint_every=5", "--threads", "1"),
 ]
+# Imported by every process of a run. One of them, no matter which, dies when it has drawn half of
+# the tasks; those that take its place do not.
+_FATAL = """
+import os, signal
+from alfa.data import Sinusoids
+
+draw = Sinusoids.episode
+
+def fatal(self, first, *, split="train", **options):
+    if split == "train" and first >= 120:
+        try:
+            os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return draw(self, first, split=split, **options)
+
+Sinusoids.episode = fatal
+"""
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, shell, settings) -> Path:
+def alone(tmp_path_factory, settings) -> Path:
     path = tmp_path_factory.mktemp("alone") / "run"
-    answer = shell("train", "sinusoid-alfa", "--out", path, *settings, *EXACT, "--json")
-    assert answer.code == 0, answer.err
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, "--json"])
+    assert caught.value.code == 0
     return path
 
 
@@ -47,10 +71,10 @@ def _assert_same(path: Path, other: Path) -> None:
     assert [record["iteration"] for record in own] == [r["iteration"] for r in expected]
     for record, wanted in zip(own, expected, strict=True):
         assert record == pytest.approx(wanted, rel=1e-12)
-    states: list[Checkpoint] = []
-    for run in (Run(path), Run(other)):
-        states.append(run.load_checkpoint("last", run.experiment()))
-    assert all(states[0].tensors[k].equal(v) for k, v in states[1].tensors.items())
+    # As it is: its configuration would bring death into this process as well.
+    states = [load_file(Run(folder).checkpoint("last")) for folder in (path, other)]
+    assert states[0].keys() == states[1].keys()
+    assert all(states[0][name].equal(tensor) for name, tensor in states[1].items())
 
 
 def _workers(path: Path, *parents: int) -> Iterator[int]:
@@ -65,6 +89,15 @@ def _workers(path: Path, *parents: int) -> Iterator[int]:
             yield int(folder.name)
 
 
+@pytest.fixture
+def fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options of a run one process of which is killed on the way."""
+    marker = tmp_path / "was-killed"
+    (tmp_path / "fatal_for_one.py").write_text(_FATAL.format(marker=str(marker)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return ["--set", 'plugins=["fatal_for_one"]']
+
+
 def _wait(done: Any, what: str) -> None:
     deadline = time.monotonic() + 90
     while not done():
@@ -73,23 +106,19 @@ def _wait(done: Any, what: str) -> None:
 
 
 @linux
-def test_a_process_that_is_killed_is_started_anew(alone: Path, tmp_path, settings) -> None:
+def test_a_process_that_is_killed_is_started_anew(
+    shell, alone: Path, fatal: list[str], tmp_path, settings
+) -> None:
     path = tmp_path / "run"
-    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT]
-    words += ["--processes", "2", "--max-restarts", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "alfa", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        _wait(Run(path).checkpoint("last").is_file, "it does not begin")
-        os.kill(max(_workers(path, parent.pid)), signal.SIGKILL)
-        out, told = parent.communicate(timeout=120)
-    assert parent.returncode == 0, told
-    assert "another process of this run has ended" in told
-    assert "Traceback" not in told
-    assert f"written: {path}" in out
+    words = ["train", "sinusoid-alfa", "--out", path, *settings, *EXACT, *fatal]
+    answer = shell(*words, "--processes", "2", "--max-restarts", "1")
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "was-killed").exists()
+    assert re.search(
+        r"^alfa: process [01] was ended by SIGKILL; all are .* 1 of 1", answer.err, re.M
+    )
+    assert "Traceback" not in answer.err
+    assert f"written: {path}" in answer.out
     _assert_same(path, alone)
     result = Run(path).read_result()
     assert result is not None
@@ -159,7 +188,7 @@ def _failures(codes: list[int]) -> ChildFailedError:
     ],
     ids=str,
 )
-def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatch) -> None:
+def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatch, capsys) -> None:
     started = []
 
     def fail(words: list[str], count: int, run_id: str) -> None:
@@ -173,6 +202,8 @@ def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatc
         launch.launch(["train"], count=2, max_restarts=2, hint="go on")
     assert caught.value.exit_code == code
     assert started == [started[0]] * times
+    told = re.findall(r"^alfa: process \d .* \(restart (\d) of 2\)", capsys.readouterr().err, re.M)
+    assert [int(number) for number in told] == list(range(1, times))
 
 
 @pytest.mark.parametrize("restarts", ["0", "1"])
@@ -214,13 +245,14 @@ def test_processes_leave_with_their_parent(tmp_path, settings) -> None:
         assert len(list(_workers(path, parent.pid))) == 2
         parent.kill()
     _wait(lambda: not list(_workers(path, parent.pid)), "processes have outlived their parent")
-    assert not Run(path).is_busy
+    # A thread of theirs may be a moment later.
+    _wait(lambda: not Run(path).is_busy, "the run folder stays locked")
     assert Run(path).load_last(Run(path).experiment()) is not None
 
 
 @linux
 def test_two_machines_give_the_same_numbers_also_if_one_fails(
-    alone: Path, tmp_path, settings
+    alone: Path, fatal: list[str], tmp_path, settings
 ) -> None:
     path = tmp_path / "run"
     with socket.socket() as free:
@@ -231,17 +263,16 @@ def test_two_machines_give_the_same_numbers_also_if_one_fails(
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"),
         *("--local-addr", "127.0.0.1", "--max-restarts", "1", "-m", "alfa"),
     ]
-    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, "--json"]
+    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, *fatal, "--json"]
     machines = [
         subprocess.Popen(
             [*launcher, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for _ in range(2)
     ]
-    _wait(Run(path).checkpoint("last").is_file, "it does not begin")
-    os.kill(max(_workers(path, *(machine.pid for machine in machines))), signal.SIGKILL)
     told = [machine.communicate(timeout=120) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], told
+    assert (tmp_path / "was-killed").exists()
     # One of them speaks for both.
     (out,) = [out for out, _ in told if out]
     assert json.loads(out)["engine"]["processes"] == 2

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import alfa.train as alfa_train
+from alfa.data import Store
 
 CONFIG = """
 [tasks]
@@ -74,7 +78,7 @@ def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
     assert shown.code == 0
     assert "average rank" in shown.out
     assert f"{100 * first['sources']['spots']['accuracy']:.2f}" in shown.out
-    assert "share one" in shown.out
+    assert "within their two intervals together share one" in shown.out
 
 
 def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
@@ -163,3 +167,66 @@ def test_runs_with_other_tasks_are_not_ranked(alfa, refused, runs, config, tmp_p
     assert alfa("train", config, "--out", other, "--set", "tasks.max_way=3", "--json").code == 0
     told = refused("leaderboard", runs[0], other, "--sources", "spots")
     assert "tasks.max_way is 4 and 3" in told
+
+
+# Datasets that are prepared in several sizes
+
+
+@pytest.fixture
+def prepare_larger(spots, tmp_path, monkeypatch):
+    """Prepare the same dataset with a side of 12 as well, with images of any names."""
+    root = tmp_path / "data"
+    shutil.copytree(spots, root)
+    monkeypatch.setenv("ALFA_DATA", str(root))
+    small = Store.open(root / "stores" / "spots-8")
+
+    def prepare(change=lambda split, name: name) -> None:
+        larger = root / "stores" / "spots-12"
+        larger.mkdir(exist_ok=True)
+        np.save(larger / "images.npy", np.zeros((len(small.images), 3, 12, 12), np.uint8))
+        classes = [replace(c, checksum="of other pixels") for c in small.index.classes]
+        index = replace(small.index, size=12, classes=classes)
+        (larger / "index.json").write_text(index.to_json())
+        splits = [c.split for c in small.index.classes for _ in range(c.count)]
+        names = [f"{number}.png" for number in range(len(splits))]
+        (small.path / "items.txt").write_text("".join(f"{name}\n" for name in names))
+        changed = map(change, splits, names)
+        (larger / "items.txt").write_text("".join(f"{name}\n" for name in changed))
+
+    return prepare
+
+
+@pytest.fixture
+def of_two_sizes(alfa, runs, config, tmp_path):
+    """A run that sees images of 8 x 8, and one that sees 12 x 12."""
+    path = tmp_path / "larger"
+    assert alfa("train", config, "--out", path, "--set", "tasks.size=12", "--json").code == 0
+    return runs[0], path
+
+
+@pytest.mark.parametrize(
+    "words", [("leaderboard", "--sources", "strokes,spots"), ("compare",)], ids=lambda w: w[0]
+)
+def test_runs_that_open_other_images_are_refused(
+    alfa, refused, of_two_sizes, prepare_larger, words
+) -> None:
+    command, *options = words
+    options += ["--num-tasks", "2"]
+    # One size is there: both see its images, each in its own size.
+    assert alfa(command, *of_two_sizes, *options).code == 0
+    prepare_larger()
+    assert alfa(command, *of_two_sizes, *options).code == 0
+    # What they were trained on does not matter.
+    prepare_larger(lambda split, name: f"new-{name}" if split == "train" else name)
+    assert alfa(command, *of_two_sizes, *options).code == 0
+    prepare_larger(lambda split, name: f"new-{name}" if split == "test" else name)
+    told = refused(command, *of_two_sizes, *options)
+    assert "would be tested on different images of spots (tasks.size is 8 and 12, and" in told
+    assert "prepare both from the same files" in told
+    assert ("--size" in told) == (command == "leaderboard")
+
+
+def test_one_size_for_all_is_the_same_images_for_all(alfa, of_two_sizes, prepare_larger) -> None:
+    prepare_larger(lambda split, name: f"new-{name}")
+    words = ("--sources", "spots", "--num-tasks", "2", "--size", "8")
+    assert alfa("leaderboard", *of_two_sizes, *words).code == 0

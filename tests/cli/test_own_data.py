@@ -15,6 +15,7 @@ from PIL import Image
 
 import alfa.cli.launch as alfa_launch
 import alfa.train as alfa_train
+from alfa import FewShotClassifier
 from alfa.config import load_experiment
 from alfa.train import Run
 
@@ -128,10 +129,22 @@ def test_a_run_goes_on_to_the_same_numbers(alfa, pets: Path, root: Path, tmp_pat
     assert Run(one).read_result()["test"] == Run(two).read_result()["test"]
 
 
-def test_json_and_nothing_else(alfa, pets: Path, tmp_path: Path) -> None:
+def test_json_and_nothing_else_and_a_classifier_opens_the_run(
+    alfa, pets: Path, root: Path, tmp_path: Path
+) -> None:
     answer = alfa("train", "--data", pets, "--out", tmp_path / "run", *SETTINGS, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert json.loads(answer.out)["num_iterations"] == 2
+    # Without the images that it was trained on, and for more classes than its tasks had.
+    shutil.rmtree(root)
+    files = sorted(pets.rglob("*.png"))
+    labels = [path.parent.name for path in files]
+    clf = FewShotClassifier(tmp_path / "run").fit(files, labels)
+    assert clf.is_inductive
+    assert clf.signature_.input_shape == (3, 32, 32)
+    assert clf.predict_proba(files[:3]).shape == (3, 8)
+    # A bright spot at another place each tells the classes apart, even for these weights.
+    assert clf.support_accuracy_ > 0.5
 
 
 def test_a_run_that_is_there_goes_on_if_so_wished(alfa, pets: Path, tmp_path: Path) -> None:
@@ -225,6 +238,56 @@ def test_images_that_cannot_be_used_stop_it_or_are_left_out(
     assert (options["shot"], options["num_query"]) == (1, 2)
 
 
+def test_what_is_trained_without_the_images_that_were_left_out_is_told(
+    alfa, pets, root, untrained, tmp_path
+) -> None:
+    for name in ("class-3/1.png", "class-3/2.png"):
+        (pets / name).write_text("rubbish")
+    command = ["train", "--data", pets, "--out", tmp_path / "run", "--on-problem", "skip"]
+    for again in range(2):
+        told = alfa(*command).err
+        planned, left = told.index("8 classes of 4 images"), told.index("without what was left out")
+        assert planned < left
+        assert (
+            "my-pets: without what was left out, 8 classes of 2 to 4 images, 30 in all: 4 to train "
+            "on, 2 to validate and 2 to test with\n"
+        ) in told[left - 20 :]
+        assert "each learned from 1 images and judged on 1 others" in told[left:]
+        assert ("prepared already" in told) == bool(again)
+    options = untrained[0]["experiment"].tasks.options
+    assert (options["shot"], options["num_query"]) == (1, 1)
+
+
+def test_what_is_told_is_told_once_where_nothing_was_left_out(
+    alfa, pets, untrained, tmp_path
+) -> None:
+    answer = alfa("train", "--data", pets, "--out", tmp_path / "run", "--on-problem", "skip")
+    assert answer.err.count("judged on 2 others") == 1
+    assert "left out" not in answer.err
+
+
+def test_a_class_of_which_one_image_can_be_used_is_refused_by_name(
+    alfa, pets, untrained, tmp_path
+) -> None:
+    for number in range(3):
+        (pets / "class-3" / f"{number}.png").write_text("rubbish")
+    answer = alfa("train", "--data", pets, "--out", tmp_path / "run", "--on-problem", "skip")
+    assert answer.code == 2
+    last = answer.err.splitlines()[-1]
+    assert "1 class of which fewer than 2 images can be used: " in last
+    assert "/class-3; put their images right" in last
+    assert not untrained
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_inside_class_folders_are_told_of(alfa, pets, untrained, tmp_path) -> None:
+    (pets / "class-2" / "more").mkdir()
+    (pets / "class-2" / "0.png").rename(pets / "class-2" / "more" / "0.png")
+    answer = alfa("train", "--data", pets, "--out", tmp_path / "run")
+    assert "left out, folders inside 1 class" in answer.err
+    assert "class-2 (more)" in answer.err
+
+
 # --- several processes
 
 
@@ -306,7 +369,7 @@ def test_a_folder_that_cannot_serve_is_refused(
         (["--set", "outer.num_tasks=0"], "outer.num_tasks is 0, but must be greater than or"),
         (["--set", "tasks.dataset=cub"], "tasks.dataset is 'cub', but --data says which images"),
         (["--set", "tasks.shots=1"], "Did you mean 'shot'?"),
-        (["--on-problem", "ignore"], "`on_problem` is 'ignore', which is not one of 'stop'"),
+        (["--on-problem", "ignore"], "`--on-problem` is 'ignore', which is not one of 'stop'"),
     ],
 )
 def test_wrong_options_are_refused(refused, pets, root, tmp_path, extra, told) -> None:

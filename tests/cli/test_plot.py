@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from alfa.report import load_run
+from alfa.report.rates import used_rates
 
 # In doubles, which examples are brought to.
 SINE = (
@@ -60,6 +64,35 @@ def test_rates_on_two_datasets_are_one_picture(alfa, images, tmp_path) -> None:
     assert {line.split(",")[3] for line in lines} == {"conv1.weight", "conv1.bias"}
 
 
+def test_rates_are_those_of_the_runs_own_test(alfa, tmp_path) -> None:
+    settings = (*SINE, "inner.num_test_steps=3")
+    run = _trained(alfa, tmp_path / "seeded", "sinusoid-alfa", (*settings, "seed=3"))
+    out = tmp_path / "rates.csv"
+    assert alfa("plot", "rates", run, "--num-tasks", "2", "--out", out).code == 0
+    with out.open() as file:
+        found = [float(row["alpha"]) for row in csv.DictReader(file)]
+    loaded = load_run(run)
+    own, other = (
+        used_rates(loaded.learner, loaded.tasks, title="", num_tasks=2, seed=seed).alpha
+        for seed in (3, 0)
+    )
+    assert own.shape == (3, 2, 4)
+    assert found == pytest.approx(own.swapaxes(0, 1).flatten().tolist(), rel=1e-6)
+    assert found != pytest.approx(other.swapaxes(0, 1).flatten().tolist(), rel=1e-6)
+
+
+def test_a_model_with_dropout_is_drawn_without_it(alfa, tmp_path, dropping) -> None:
+    settings = (*(word for word in SINE if "hidden" not in word), f"model={{name='{dropping}'}}")
+    run = _trained(alfa, tmp_path / "dropping", "sinusoid-alfa", settings)
+    drawn: dict[str, list[bytes]] = {"rates.csv": [], "fit.svg": []}
+    for name, files in drawn.items():
+        for _ in range(2):
+            words = ("--num-tasks", "2", "--out", tmp_path / name)
+            assert alfa("plot", name.partition(".")[0], run, *words).code == 0
+            files.append((tmp_path / name).read_bytes())
+    assert all(first == second for first, second in drawn.values())
+
+
 def test_fits_are_drawn_for_several_runs(alfa, sine, tmp_path) -> None:
     out = tmp_path / "fit.png"
     assert alfa("plot", "fit", sine, sine, "--num-tasks", "2", "--out", out).code == 0
@@ -76,6 +109,18 @@ def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_
     # Frames: at least one of right and wrong.
     assert colors & {(58, 125, 68), (190, 49, 68)}
     assert alfa("plot", "episode", images, "--dataset", "strokes", "--out", out).code == 0
+
+
+def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypatch) -> None:
+    settings = (*PICTURES, "seed=3", "inner.num_test_steps=1")
+    run = _trained(alfa, tmp_path / "seeded", "strokes-alfa", settings)
+    told: dict = {}
+    monkeypatch.setattr(
+        "alfa.report.sheet.contact_sheet", lambda *a, **options: told.update(options)
+    )
+    assert alfa("plot", "episode", run, "--episode", "1", "--out", tmp_path / "a.png").code == 0
+    assert (told["index"], told["split"], told["seed"]) == (1, "test", 3)
+    assert told["note"].endswith("right after 1 steps")
 
 
 @pytest.mark.parametrize(

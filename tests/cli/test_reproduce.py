@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from alfa.paper import TABLES
+from alfa.config import to_dict
+from alfa.paper import TABLES, Cell
 from alfa.train import Run
 
 
@@ -24,8 +25,14 @@ def test_without_a_table_all_are_listed(alfa, out) -> None:
     assert "table1" in answer.out
     assert "48 not run" in answer.out
     assert "40 not run" in answer.out
-    assert "all quoted" in answer.out
+    (repeating, last) = [line for line in answer.out.splitlines() if " repeats " in line]
+    assert repeating.split("repeats ")[1].startswith("Table 1 ")
+    assert last.split("repeats ")[1].startswith("Table 3 ")
     rows = json.loads(alfa("reproduce", "--out", out, "--json").out)
+    assert {row["table"]: row["repeats"] for row in rows if row["repeats"]} == {
+        "tableC": ["table1"],
+        "tableD": ["table3"],
+    }
     assert {row["table"]: row["cells"] for row in rows} == {
         name: len(table.cells) for name, table in TABLES.items()
     }
@@ -111,6 +118,7 @@ def test_costs_are_told_and_nothing_is_run(alfa, out) -> None:
     answer = alfa(*words)
     assert answer.code == 0
     assert "2 models to train, 0 done; about " in answer.out
+    assert "Memory is that of the whole process." in answer.out
     assert [path.name for path in out.iterdir()] == ["speeds.json"]
     costs = json.loads(alfa(*words, "--json").out)
     assert all(cost["seconds"] > 0 and cost["trains"] for cost in costs.values())
@@ -121,7 +129,83 @@ def test_iterations_are_whole_epochs(alfa, out) -> None:
     assert "--iterations 700 is taken as 1000, whole epochs of 500" in alfa(*words).err
 
 
+def test_a_shorter_or_longer_training_is_told_beside_what_the_cell_asks_for(alfa, out) -> None:
+    cell = TABLES["table8"].entries["maml", "5s-2x40"]
+    words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--out", out, "--list")
+
+    def listed(num_iterations: int) -> str:
+        _write_run(cell, out / "runs" / cell.run / "seed-0", num_iterations)
+        answer = alfa(*words, "--iterations", "500")
+        line = next(line for line in answer.out.splitlines() if cell.id in line)
+        assert " done " in line
+        return line
+
+    assert listed(500).rstrip().endswith("  500 of 30,000")
+    assert listed(30_000).rstrip().endswith("  30,000")
+    assert listed(60_000).rstrip().endswith("  60,000 instead of 30,000")
+    (row, _) = json.loads(alfa(*words, "--json").out)
+    assert (row["measured"]["num_iterations"], row["num_iterations_wanted"]) == (60_000, 30_000)
+
+
+def test_what_has_nothing_to_train_lacks_no_iterations(alfa, out) -> None:
+    cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
+    _write_run(cell, out / "runs" / cell.run / "seed-0", 0, num_meta_parameters=0)
+    words = ("--dataset", "miniimagenet", "--shots", "5", "--rows", "random/conv4")
+    answer = alfa("reproduce", "table1", *words, "--list", "--out", out)
+    line = next(line for line in answer.out.splitlines() if cell.id in line)
+    assert line.rstrip().endswith("  0")
+
+
+def _write_run(
+    cell: Cell, path: Path, num_iterations: int, *, num_meta_parameters: int = 100
+) -> None:
+    """A run folder as if a cell had been run."""
+    run = Run(path)
+    run.write_config(cell.experiment)
+    run.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
+    accuracy = {"accuracy": 0.31, "accuracy_interval": 0.01} if cell.metric == "accuracy" else {}
+    test = {"loss": 0.0123, "interval": 0.0045, **accuracy, "num_tasks": 600}
+    run.write_result(
+        {
+            "test": test,
+            "num_iterations": num_iterations,
+            "num_meta_parameters": num_meta_parameters,
+            "seconds": 60.0,
+            "config": to_dict(cell.experiment),
+        }
+    )
+
+
 # --- report
+
+
+def test_the_list_of_runs_has_three_digits_where_there_is_no_accuracy(alfa, tmp_path) -> None:
+    for table, place in (
+        ("table8", ("maml", "5s-2x40")),
+        ("table1", ("maml/conv4", "miniimagenet-5w5s")),
+    ):
+        _write_run(TABLES[table].entries[place], tmp_path / "runs" / table, 500)
+    alfa("report", tmp_path / "runs", "--out", tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    listed = html.split("Runs and what they cost")[1]
+    assert "<td>0.012 \u00b1 0.004</td>" in listed
+    assert "<td>31.00 \u00b1 1.00</td>" in listed
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_a_quick_run_without_its_mark_is_listed_as_quick(alfa, out, tmp_path, content) -> None:
+    words = ("table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
+    alfa("reproduce", *words)
+    path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
+    (path / ".paper.json").unlink()
+    if content is not None:
+        (path / ".paper.json").write_text(content)
+    answer = alfa("report", path, "--out", tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    assert html.split("Runs and what they cost")[1].count("<td>quick, no result</td>") == 1
+    told = f"{path / '.paper.json'} is damaged: it does not say whether the run is quick"
+    assert (f"alfa: cannot be read: {told}" in answer.err) == (content is not None)
+    assert (told in html) == (content is not None)
 
 
 def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:

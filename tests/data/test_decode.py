@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, decode, thumbnail
+from alfa.data._decode import MAX_PIXELS, decode, decode_opened, thumbnail
 from alfa.errors import DataError
 
 
@@ -294,6 +294,51 @@ def test_arrays_that_are_no_images_are_refused(pixels) -> None:
     told = rf"its pixels are {pixels.dtype} \[4.*\], but must be uint8 \[height, width\]"
     with pytest.raises(DataError, match=told):
         rgb(pixels)
+
+
+# --- images that somebody else has opened
+
+
+def pil(image: Image.Image) -> tuple[np.ndarray, list[str]]:
+    return decode_opened(image, size=(5, 7), num_channels=3)
+
+
+def test_an_opened_image_is_treated_as_its_file_is(photo) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    levels = np.linspace(0, 65535, 144).astype(np.uint16).reshape(12, 12)
+    palette = Image.fromarray(photo).quantize(16)
+    files = {
+        "colours": saved(photo),
+        "turned": saved(photo, "JPEG", exif=exif),
+        "damaged EXIF": saved(photo, exif=b"Exif\0\0rubbish"),
+        "16 bits": saved(Image.fromarray(levels)),
+        "16 bits in 32": saved(Image.fromarray(levels.astype(np.int32)), "TIFF"),
+        "a transparent colour": saved(photo, transparency=tuple(map(int, photo[0, 0]))),
+        "a transparent entry": saved(palette, transparency=int(np.asarray(palette)[0, 0])),
+        "CMYK": saved(Image.fromarray(photo).convert("CMYK"), "JPEG"),
+    }
+    for name, content in files.items():
+        expected, told = decode(content, size=(5, 7), num_channels=3)
+        image = Image.open(io.BytesIO(content))
+        before = (image.mode, image.size)
+        pixels, changes = pil(image)
+        assert np.array_equal(pixels, expected), name
+        assert changes == told, name
+        assert (image.mode, image.size) == before, name
+
+
+def test_an_opened_image_that_cannot_be_used_is_refused() -> None:
+    noise = saved(Image.effect_noise((64, 64), 90))
+    with pytest.raises(DataError, match=r"^is damaged or cut off \("):
+        pil(Image.open(io.BytesIO(noise[: len(noise) // 2])))
+    with pytest.raises(DataError, match=r"grey levels from 0 to 3, of which nobody knows"):
+        pil(Image.fromarray(np.linspace(0, 3, 144, dtype=np.float32).reshape(12, 12)))
+    with pytest.raises(DataError, match=r"^has no pixels \(0 x 3\)$"):
+        pil(Image.new("L", (0, 3)))
+    # More than are allowed, and fewer than Pillow warns of, are refused before they are read.
+    with pytest.raises(DataError, match="declares 8000 x 8001 pixels"):
+        pil(Image.open(io.BytesIO(bomb(8000, 8001))))
 
 
 # --- of its own size, and small

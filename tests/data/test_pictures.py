@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alfa.data._pictures import Pictures, judge, pictures_in, plain, read, support_in
+from alfa.data._pictures import (
+    Pictures,
+    contents,
+    judge,
+    pictures_in,
+    plain,
+    read,
+    support_in,
+)
 from alfa.errors import ConfigError, DataError
 
 SHAPE = (1, 6, 5)
@@ -119,6 +127,20 @@ def test_images_are_read_as_a_model_takes_them(folder: Path) -> None:
     assert [Image.open(io.BytesIO(t)).size for t in found.thumbnails] == [(5, 6), (13, 16), (5, 6)]
     assert len(done) == 3
     assert read(support_in(folder), shape=SHAPE).thumbnails == []
+
+
+def test_thumbnails_are_made_of_as_many_as_are_shown(folder: Path) -> None:
+    save(folder / "cat" / "0.png")
+    of_classes = read(support_in(folder), shape=SHAPE, side=16, most=1)
+    assert of_classes.labels == ["cat", "cat", "dog", "dog"]
+    assert [bool(made) for made in of_classes.thumbnails] == [True, False, True, False]
+    of_all = read(pictures_in([folder]), shape=SHAPE, side=16, most=3)
+    assert [bool(made) for made in of_all.thumbnails] == [True, True, True, False]
+
+
+def test_a_name_that_no_system_takes_cannot_be_read() -> None:
+    with pytest.raises(DataError, match=r"cannot be read \(.*null"):
+        contents(Path("a\0.png"))
 
 
 def test_what_is_done_to_many_images_is_told_once(folder: Path) -> None:

@@ -150,6 +150,14 @@ def test_the_name_is_that_of_the_source_by_default(pets: Path, root: Path) -> No
     assert prepare(Pets(), pets, root=root).index.dataset == "Pets"
 
 
+def test_the_name_of_the_source_is_kept_where_the_dataset_has_another(pets: Path, root) -> None:
+    folder = SOURCES.get("folder")()
+    assert prepare(folder, pets, root=root, name="folder", size=6).index.source == ""
+    assert prepare(folder, pets, root=root, name="mine", size=6).index.source == "folder"
+    # A class that is not registered has no name that could be looked up.
+    assert prepare(Pets(), pets, root=root, name="others").index.source == ""
+
+
 def test_the_files_do_not_depend_on_the_number_of_workers(run, tmp_path: Path) -> None:
     one, many = (run(workers=n, root=tmp_path / str(n)) for n in (1, 5))
     assert files(one) == files(many)

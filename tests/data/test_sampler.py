@@ -148,46 +148,72 @@ def test_queries_are_half_of_the_smallest_class_or_10(counts, expected: int) -> 
     assert {drawn.num_query for drawn in draws(sampler, 50)} == {expected}
 
 
-def test_the_size_of_the_support_set_follows_its_definition() -> None:
+def unweighted(num_classes: int, **options) -> Limits:
+    """All classes in every task, and shares by their sizes alone."""
+    # Equal classes then have equally many examples, and nothing of the size drawn is floored away.
+    return Limits(
+        min_way=num_classes, max_way=num_classes, min_log_weight=0, max_log_weight=0, **options
+    )
+
+
+def support_sizes(found) -> np.ndarray:
+    return np.array([int(drawn.num_support.sum()) for drawn in found])
+
+
+@pytest.mark.parametrize(
+    ("count", "most"), [(12, 6), (40, 30), (109, 99), (110, 100), (111, 100), (10_000, 100)]
+)
+def test_the_size_of_the_support_set_follows_its_definition(count: int, most: int) -> None:
     """floor(u min(100, n - q) + 1), summed over classes: with equal ones a scaled uniform."""
-    sampler = Sampler(np.full(5, 40))
-    rng = np.random.default_rng(1)
-    expected = 5 * np.floor(rng.uniform(size=20_000) * 30 + 1)
-    weights_may_cut = [drawn.num_support.sum() for drawn in draws(sampler)]
-    # The rest is floored class by class, and a class has no more than it has: never more.
-    assert max(weights_may_cut) <= expected.max() == 150
-    assert min(weights_may_cut) == 5
-    sizes = sizes_asked_for(sampler)
-    assert set(sizes) == set(expected)
-    assert even([np.sum(sizes == s) for s in sorted(set(expected))])
+    # An eighth of a number is exact.
+    limits = unweighted(8, max_support=1_000)
+    found = draws(Sampler(np.full(8, count), limits=limits))
+    assert all(len(set(drawn.num_support)) == 1 for drawn in found)
+    sizes = support_sizes(found)
+    assert not (sizes % 8).any()
+    assert uniform(sizes // 8, 1, most)
 
 
-def sizes_asked_for(sampler: Sampler, count: int = NUM_DRAWS, seed: int = 0) -> np.ndarray:
-    """The sizes before they are shared out, by the same random numbers."""
-    limits, sizes = sampler.limits, []
-    rng = np.random.default_rng(seed)
-    for _ in range(count):
-        members = sampler._sets[rng.integers(len(sampler._sets))]
-        way = int(rng.integers(limits.min_way, min(limits.max_way, len(members)) + 1))
-        counts = sampler.counts[rng.choice(members, way, replace=False)]
-        left = counts - min(limits.max_query, (counts // 2).min())
-        sizes.append(
-            min(limits.max_support, np.floor(rng.uniform() * np.minimum(100, left) + 1).sum())
-        )
-        rng.uniform(size=way)
-    return np.array(sizes)
+def test_weights_take_from_the_size_that_was_drawn_and_never_add_to_it() -> None:
+    # The rest is floored class by class, and a class has no more than it has.
+    sizes = support_sizes(draws(Sampler(np.full(5, 40))))
+    assert sizes.max() <= 150
+    assert sizes.min() == 5
 
 
 def test_no_class_adds_more_than_100_and_no_support_set_has_more_than_500() -> None:
-    few = sizes_asked_for(Sampler(np.full(5, 10_000), limits=Limits(max_way=5)))
+    few = support_sizes(draws(Sampler(np.full(5, 10_000), limits=unweighted(5))))
     assert few.max() == 500
     assert np.mean(few == 500) == pytest.approx(1 / 100, abs=0.006)
-    many = draws(Sampler(np.full(60, 1_000)), 500)
-    sizes = [int(drawn.num_support.sum()) for drawn in many]
+    # Of the 100 sizes of ten classes, 10 to 1,000, those from 500 on are cut off.
+    cut = support_sizes(draws(Sampler(np.full(10, 10_000), limits=unweighted(10))))
+    assert np.mean(cut == 500) == pytest.approx(51 / 100, abs=0.03)
+    assert uniform(cut[cut < 500] // 10, 1, 49)
+    sizes = support_sizes(draws(Sampler(np.full(60, 1_000)), 500))
     assert max(sizes) <= 500
     assert max(sizes) > 440
     # With 50 classes the limit is reached whenever a class would have more than 10.
     assert np.mean([size > 400 for size in sizes]) > 0.5
+
+
+def test_small_classes_share_by_their_whole_sizes_and_not_by_what_queries_leave() -> None:
+    """Without weights, what a class has is a function of u alone."""
+    counts = np.array([12, 20, 30, 45, 60])
+    left = counts - 6
+
+    def by_definition(u: float) -> tuple[int, ...]:
+        rest = sum(math.floor(u * own + 1) for own in left) - 5
+        shares = [1 + math.floor(count * rest / 167) for count in counts]
+        return tuple(min(share, own) for share, own in zip(shares, left.tolist(), strict=True))
+
+    grid = [by_definition(u) for u in (np.arange(20_000) + 0.5) / 20_000]
+    found = draws(Sampler(counts, limits=unweighted(5)))
+    assert {drawn.num_query for drawn in found} == {6}
+    drawn = np.array([d.num_support[np.argsort(d.classes)] for d in found])
+    assert set(map(tuple, drawn.tolist())) <= set(grid)
+    # Within four standard errors of the mean of every class.
+    expected, spread = np.mean(grid, axis=0), np.std(grid, axis=0)
+    assert np.all(np.abs(drawn.mean(0) - expected) < 4 * spread / math.sqrt(NUM_DRAWS))
 
 
 def test_the_shares_are_sizes_times_a_weight_between_a_half_and_2() -> None:

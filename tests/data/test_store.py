@@ -89,6 +89,49 @@ def test_verify_reads_the_names_too(path: Path) -> None:
     assert Store.open(path).verify() == ["items.txt: cannot be read (No such file or directory)."]
 
 
+def test_images_of_a_split_are_known_by_their_names(path: Path) -> None:
+    store = Store.open(path)
+    before = {split: store.listed(split) for split in ("train", "val", "test")}
+    assert len(set(before.values())) == 3
+    names = store.items()
+    # Another name, another order, or other classes, but of this split only.
+    for changed in (["new.png", *names[1:]], [names[1], names[0], *names[2:]]):
+        (path / "items.txt").write_text("".join(f"{name}\n" for name in changed))
+        assert Store.open(path).listed("train") != before["train"]
+        assert Store.open(path).listed("test") == before["test"]
+    (path / "items.txt").write_text("".join(f"{name}\n" for name in names))
+    classes = json.loads((path / "index.json").read_text())["classes"]
+    edit(path, classes=[{**classes[0], "name": "lion"}, *classes[1:]])
+    assert Store.open(path).listed("train") != before["train"]
+    # Not by their pixels, which another size changes.
+    edit(path, classes=[{**entry, "checksum": ""} for entry in classes])
+    assert Store.open(path).listed("train") == before["train"]
+
+
+def test_names_that_cannot_be_read_are_told(path: Path) -> None:
+    (path / "items.txt").write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"items\.txt cannot be read \(.*; make it anew with"):
+        Store.open(path).listed("train")
+    (path / "items.txt").unlink()
+    with pytest.raises(DataError, match=r"items\.txt cannot be read \(No such file"):
+        Store.open(path).listed("train")
+
+
+def test_what_a_store_was_made_from_is_known_where_its_name_is_another(path: Path) -> None:
+    assert Store.open(path).image_set().source == ""
+    assert '"source"' not in Store.open(path).index.to_json()
+    digest = Store.open(path).index.digest()
+    edit(path, source="md-flower")
+    store = Store.open(path)
+    assert store.image_set().source == "md-flower"
+    assert store.image_set().like((3, 8, 8), (0.5,) * 3, (0.5,) * 3).source == "md-flower"
+    assert Index.from_json(store.index.to_json()) == store.index
+    assert store.index.digest() == digest
+    edit(path, source=["md-flower"])
+    with pytest.raises(DataError, match=r"the source in index\.json is \['md-flower'\]"):
+        Store.open(path)
+
+
 @pytest.mark.parametrize("name", ["index.json", "images.npy"])
 def test_a_missing_file_is_told(path: Path, name: str) -> None:
     (path / name).unlink()

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from alfa.build import build_tasks
 from alfa.config import parse_experiment
 from alfa.data import (
+    SOURCES,
     Composition,
+    FewShot,
     ImageSet,
     Limits,
     MetaDataset,
     Varied,
     by_prefix,
+    class_names,
     grouped,
+    open_images,
+    open_store,
+    prepare,
 )
 from alfa.data import _varied as module
 from alfa.errors import ConfigError, DataError
@@ -189,17 +198,78 @@ def test_the_largest_tasks_are_as_large_as_any(tasks) -> None:
     assert largest.support_y[0].unique().tolist() == list(range(7))
 
 
+@pytest.mark.parametrize(
+    ("num_classes", "count", "expected"),
+    # 43 classes of traffic signs: 11 of each are 473, and some have one more.
+    [(43, 150, 500), (50, 150, 500), (60, 150, 500), (5, 150, 500), (4, 150, 400), (7, 9, 63)],
+)
+def test_the_largest_support_set_has_all_that_there_may_be(num_classes, count, expected) -> None:
+    limits = Limits(min_way=4, min_log_weight=0, max_log_weight=0)
+    tasks = Varied([make_images("signs", {"test": [count] * num_classes})], limits=limits)
+    largest = tasks.largest(1)
+    per_class = largest.support_y[0].bincount()
+    assert largest.support_x.shape[1] == int(per_class.sum()) == expected
+    assert len(per_class) == min(50, num_classes)
+    assert int(per_class.max() - per_class.min()) <= 1
+    drawn = [int(tasks.draw(i, split="test")[1].num_support.sum()) for i in range(200)]
+    assert max(drawn) <= expected
+
+
 # Faults
 
 
 def test_what_is_only_for_testing_is_refused_for_training() -> None:
-    signs = make_images("signs", {"test": [9] * 6})
+    signs = made_from("md-traffic-sign", make_images("signs", {"test": [9] * 6}))
     tasks = Varied([make_images("other", COUNTS), signs])
     tasks.check("test")
-    with pytest.raises(DataError, match="signs is for testing only: it has no train classes"):
+    with pytest.raises(DataError, match="signs is for testing only: it has no train classes") as e:
         tasks.check("train", "val")
+    # More images would not help.
+    assert str(e.value).endswith("it has no val classes; leave out these sources.")
     with pytest.raises(DataError, match="signs is for testing only"):
         tasks.episode(0, num_tasks=1)
+
+
+def made_from(source: str, images: ImageSet) -> ImageSet:
+    return dataclasses.replace(images, source=source)
+
+
+@pytest.mark.parametrize("name", ["md-traffic-sign", "md-mscoco", "traffic-sign", "vgg-flower"])
+def test_datasets_without_published_training_classes_are_for_testing_only(name) -> None:
+    images = make_images(name, {"test": [9] * 6})
+    with pytest.raises(DataError, match=f"{name} is for testing only: it has no train classes"):
+        Varied([images]).check("train")
+
+
+def test_training_classes_that_were_not_there_are_said_to_be_missing() -> None:
+    """A source of which only the test classes were prepared is not one that has no others."""
+    flowers = make_images("md-flower", {"test": [9] * 6})
+    with pytest.raises(DataError) as caught:
+        Varied([flowers]).check("train")
+    assert str(caught.value) == (
+        "there can be no such tasks: md-flower has no train classes: none of the 71 that the "
+        "published split has was found when it was prepared; leave out these sources, or prepare "
+        "them anew with more images."
+    )
+    with pytest.raises(DataError, match="md-mscoco has no val classes: none of the 40"):
+        Varied([make_images("md-mscoco", {"test": [9] * 6})]).check("val")
+    # Nobody knows what was to be found.
+    with pytest.raises(DataError, match="tasks: pets has no train classes; leave out"):
+        Varied([make_images("pets", {"test": [9] * 6})]).check("train")
+    # Its name is that of a source, but it was made from a folder.
+    own = made_from("folder", make_images("md-flower", {"test": [9] * 6}))
+    with pytest.raises(DataError, match="tasks: md-flower has no train classes; leave out"):
+        Varied([own]).check("train")
+
+
+def test_only_what_has_training_classes_is_to_be_prepared_anew() -> None:
+    signs = make_images("md-traffic-sign", {"test": [9] * 6})
+    few = make_images("few", {"train": [9] * 4, "val": [9] * 4})
+    with pytest.raises(DataError) as caught:
+        Varied([signs, few]).check("train", "val")
+    assert str(caught.value).endswith(
+        "leave out these sources, or prepare few anew with more images."
+    )
 
 
 def test_every_fault_is_named_at_once() -> None:
@@ -220,8 +290,11 @@ def test_sources_must_fit_together(images) -> None:
         Varied([])
     with pytest.raises(ConfigError, match=r"`weights` is \[1\], but must be .* each of 2"):
         Varied([images, images], weights=[1])
-    with pytest.raises(ConfigError, match="above 0"):
-        Varied([images, images], weights=[1, 0])
+    for wrong in ([1, 0], [1, -1], [math.nan, 1], [1, math.nan], [math.inf, 1], [1e308, 1e308]):
+        with pytest.raises(ConfigError, match="but must be a finite number above 0 for each of 2"):
+            Varied([images, images], weights=wrong)
+    with pytest.raises(ConfigError, match=r"`weights` is \[nan\]"):
+        Varied([images], weights=[math.nan])
     with pytest.raises(ConfigError, match=r"bring them to one shape with `ImageSet\.like`"):
         Varied([images, make_images("large", COUNTS, side=5)])
     darker = dataclasses.replace(images, std=(0.1,))
@@ -294,6 +367,62 @@ def test_of_several_prepared_sizes_that_of_the_model_is_opened(stores, monkeypat
         ("md-flower", None),
         ("md-flower", 9),
     ]
+
+
+@pytest.fixture
+def alphabets(tmp_path):
+    """Folders of characters of two of Omniglot's alphabets."""
+    names = class_names("md-omniglot", "train")
+    for alphabet in ("Greek", "Latin"):
+        for name in [name for name in names if name.startswith(f"{alphabet}/")][:6]:
+            (tmp_path / "raw" / name).mkdir(parents=True)
+            for number in range(4):
+                picture = Image.fromarray(np.full((8, 8), 9 * number, np.uint8))
+                picture.save(tmp_path / "raw" / name / f"{number}.png")
+    return tmp_path / "raw"
+
+
+def drawn_alphabets(tasks: Varied) -> set[str]:
+    """Those of every task together."""
+    found = set()
+    for index in range(20):
+        source, drawn = tasks.draw(index)
+        names = [source.splits["train"].names[c].partition("/")[0] for c in drawn.classes]
+        found.add("+".join(sorted(set(names))))
+    return found
+
+
+def test_a_source_under_another_name_keeps_its_alphabets(alphabets, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path))
+    options = {"root": tmp_path, "size": 8, "on_problem": "skip", "workers": 1}
+    for name in ("md-omniglot", "letters"):
+        prepare(SOURCES.get("md-omniglot")(), alphabets, name=name, **options)
+    own, renamed = (MetaDataset(dataset=[n], size=8) for n in ("md-omniglot", "letters"))
+    assert drawn_alphabets(own) == drawn_alphabets(renamed) == {"Greek", "Latin"}
+    # Only the other name is kept: everything else is as it always was.
+    indices = [open_store(name).index for name in ("md-omniglot", "letters")]
+    assert [index.source for index in indices] == ["", "md-omniglot"]
+    assert indices[0].digest() == indices[1].digest() == own.signature().data
+    assert renamed.signature().data == f"{own.signature().data}+md-omniglot"
+    assert '"source"' not in (tmp_path / "stores" / "md-omniglot-8" / "index.json").read_text()
+    # Of images of one size for all there is nothing to relate.
+    assert FewShot(open_images("letters"), way=2, shot=1, num_query=1).signature().data == (
+        indices[1].digest()
+    )
+
+
+def test_a_store_of_another_name_that_was_made_before_is_opened_by_that(
+    alphabets, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path))
+    options = {"root": tmp_path, "size": 8, "on_problem": "skip", "workers": 1}
+    store = prepare(SOURCES.get("md-omniglot")(), alphabets, name="letters", **options)
+    content = json.loads((store.path / "index.json").read_text())
+    assert content.pop("source") == "md-omniglot"
+    (store.path / "index.json").write_text(json.dumps(content))
+    tasks = MetaDataset(dataset=["letters"], size=8)
+    assert "Greek+Latin" in drawn_alphabets(tasks)
+    assert tasks.signature().data == store.index.digest()
 
 
 def test_weights_in_a_configuration_are_used(stores) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
@@ -20,8 +25,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from alfa import FewShotClassifier
 from alfa.config import parse_experiment
 from alfa.data import Strokes
-from alfa.errors import CheckpointError, ConfigError
+from alfa.errors import CheckpointError, ConfigError, DivergedError
 from alfa.estimator._base import Opened
+from alfa.estimator._images import Reader
 from alfa.train import Run, reopen
 
 Characters = tuple[np.ndarray, np.ndarray]
@@ -134,6 +140,29 @@ def test_a_head_that_cannot_be_changed(linear_run: Path) -> None:
             opened.with_head("prototype-head")
 
 
+def test_a_head_of_its_own_inside_another_init_serves_for_any_number_of_classes(make_run) -> None:
+    run = make_run(init={"name": "attenuated", "around": {"name": "prototype-head"}})
+    images = Strokes(num_classes=7, num_examples=2, size=16).images().images[:, 0]
+    clf = FewShotClassifier(run).fit(images, np.arange(14) // 2)
+    assert clf.predict_proba(images).shape == (14, 7)
+
+
+def test_advice_on_too_many_classes_can_be_followed(linear_run: Path) -> None:
+    text = (linear_run / "config.toml").read_text()
+    around = 'name = "attenuated"\naround = { name = "learned" }'
+    clf = FewShotClassifier(linear_run)
+    clf.classes_ = np.arange(7)
+    for old, new in (
+        ("per_parameter_decay = false", "per_parameter_decay = true"),
+        ('name = "learned"', around),
+    ):
+        assert old in text
+        experiment = parse_experiment(tomllib.loads(text.replace(old, new)))
+        opened = Opened(experiment, Run(linear_run).signature(experiment), [])
+        with pytest.raises(ConfigError, match=r"for 5; train a run with init\.name=prototype-head"):
+            clf._with_head(opened)
+
+
 def test_steps_and_ensemble(run: Path, characters: Characters) -> None:
     images, labels = characters
     clf = FewShotClassifier(run, num_steps=2, checkpoint="ensemble").fit(images, labels)
@@ -185,21 +214,68 @@ def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -
 def test_it_works_with_the_tools_of_scikit_learn(run: Path, characters: Characters) -> None:
     images, labels = characters
     scores = cross_val_score(FewShotClassifier(run), images, labels, cv=2)
-    assert scores.shape == (2,)
-    assert (scores >= 0).all()
+    folds = StratifiedKFold(2).split(images, labels)
+    expected = [
+        FewShotClassifier(run).fit(images[own], labels[own]).score(images[held], labels[held])
+        for own, held in folds
+    ]
+    assert scores.tolist() == expected
     pipe = make_pipeline(FunctionTransformer(lambda x: 255 - x), FewShotClassifier(run))
     assert pipe.fit(images, labels).predict(images).shape == (18,)
     copied = clone(FewShotClassifier(run, num_steps=3, head="zero"))
     assert copied.get_params()["num_steps"] == 3
 
 
-def test_a_pickle_predicts_the_same_without_the_run(
+_UNPICKLE = """
+import pickle, sys
+import numpy as np
+folder = sys.argv[1]
+with open(f"{folder}/clf.pickle", "rb") as file:
+    clf = pickle.load(file)
+np.save(f"{folder}/found.npy", clf.predict_proba(np.load(f"{folder}/images.npy")))
+"""
+
+
+def test_a_pickle_predicts_the_same_without_the_run_in_another_process(
     run: Path, characters: Characters, tmp_path: Path
 ) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images, labels)
-    again = pickle.loads(pickle.dumps(clf.set_params(run=tmp_path / "gone")))
-    assert (again.predict_proba(images) == clf.predict_proba(images)).all()
+    (tmp_path / "clf.pickle").write_bytes(pickle.dumps(clf.set_params(run=tmp_path / "gone")))
+    np.save(tmp_path / "images.npy", images)
+    # As many threads as here, whose number changes how sums are rounded.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", _UNPICKLE, tmp_path], check=True, env=environment)
+    assert (np.load(tmp_path / "found.npy") == clf.predict_proba(images)).all()
+
+
+def test_a_fit_that_fails_leaves_the_last_one_as_it_was(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    table = images.reshape(18, -1)
+    clf = FewShotClassifier(run).fit(table, labels)
+    before, expected = dict(vars(clf)), clf.predict(table)
+    other = np.where(labels == "bet", "daleth", "he")
+    # Refused after the labels were read, after the number of columns, and by the inner loop.
+    with pytest.raises(ConfigError, match="image 1 is of the type NoneType"):
+        clf.fit([*images[:1], None, *images[2:]], other)
+    with pytest.raises(ConfigError, match="`value_range` is"):
+        clf.set_params(value_range=(1, 1)).fit(table[:, :64], other)
+    clf.set_params(value_range=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reader, "read", lambda *_: torch.full((18, 1, 16, 16), torch.nan))
+        with pytest.raises(DivergedError):
+            clf.fit(images / 255, other)
+    assert vars(clf) == before
+    assert clf.predict(table).tolist() == expected.tolist()
+
+
+def test_accuracies_need_a_label_for_each_image(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images, labels)
+    with pytest.raises(ConfigError, match="18 images, but 1 labels; give each image one label"):
+        clf.accuracies(images, ["alef"])
+    with pytest.raises(ConfigError, match="the target y is None"):
+        clf.accuracies(images, None)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +283,12 @@ def test_a_pickle_predicts_the_same_without_the_run(
     [
         ({"head": "prototypes"}, "Did you mean 'prototype'"),
         ({"checkpoint": "first"}, "`checkpoint` is 'first'"),
-        ({"num_steps": -1}, "`num_steps` is -1, but must be 0 or more"),
+        ({"num_steps": -1}, "`num_steps` is -1, but must be a whole number of 0 or more"),
+        ({"num_steps": "3"}, "`num_steps` is '3', but must be a whole number"),
+        ({"num_steps": 2.5}, "`num_steps` is 2.5, but must be a whole number"),
+        ({"device": "gpu"}, "`device` is 'gpu', which this machine does not have; it has cpu"),
+        ({"device": "cuda:99"}, "`device` is 'cuda:99', which this machine does not have"),
+        ({"device": None}, "`device` is None, which this machine does not have"),
         ({"value_range": (1, 1)}, r"`value_range` is \(1, 1\), but must be two different numbers"),
         ({"value_range": "auto"}, "`value_range` is 'auto'"),
     ],
@@ -227,6 +308,23 @@ def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> Non
         FewShotClassifier(tmp_path / "none").fit(*characters)
     with pytest.raises(ConfigError, match="FewShotRegressor for one of regression"):
         FewShotClassifier(curves).fit(*characters)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"mean": [], "std": []}, r"do not say how images are normalised; give `mean` and `std`"),
+        ({"input_shape": [2, 16, 16]}, r"images of 2 channels, but files have 1 or 3"),
+    ],
+)
+def test_runs_whose_tasks_do_not_say_what_images_are(
+    run: Path, characters: Characters, tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    signature = json.loads((copied / "signature.json").read_text())
+    (copied / "signature.json").write_text(json.dumps({**signature, **changes}))
+    with pytest.raises(ConfigError, match=sentence):
+        FewShotClassifier(copied).fit(*characters)
 
 
 def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None:

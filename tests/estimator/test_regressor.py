@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
 
 from alfa import FewShotRegressor
 from alfa.errors import ConfigError
@@ -56,10 +57,34 @@ def test_it_works_with_the_tools_of_scikit_learn(curves: Path) -> None:
         clone(reg).predict(x)
 
 
+def test_a_fit_that_fails_leaves_the_last_one_as_it_was(curves: Path) -> None:
+    x, y = _points()
+    reg = FewShotRegressor(curves).fit(x, y)
+    before = dict(vars(reg))
+    with pytest.raises(ConfigError, match=r"2 feature\(s\)"):
+        reg.fit(np.hstack([x, x]), y[:, None])
+    assert vars(reg) == before
+    assert reg.predict(x).shape == (10,)
+
+
+def test_checks_of_scikit_learn_fail_by_the_number_of_features_alone(curves: Path) -> None:
+    """They try several numbers, of which a run has one."""
+    results = check_estimator(FewShotRegressor(curves), on_fail=None, on_skip=None)
+    failed = [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"]
+    # Some say it in words of their own, and name ours as the cause.
+    whys = [(name, f"{error} {error.__cause__}") for name, error in failed]
+    assert not [name for name, why in whys if "feature(s), but" not in why]
+    assert sum(r["status"] == "passed" for r in results) > 10
+
+
 def test_wrong_input(curves: Path, run: Path) -> None:
     x, y = _points()
     with pytest.raises(ConfigError, match="needs a run of regression"):
         FewShotRegressor(run).fit(x, y)
+    with pytest.raises(ConfigError, match="`num_steps` is '3', but must be a whole number"):
+        FewShotRegressor(curves, num_steps="3").fit(x, y)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="`device` is 'gpu'"):
+        FewShotRegressor(curves, device="gpu").fit(x, y)
     with pytest.raises(ConfigError, match=r"2 feature\(s\), but .* was trained on 1"):
         FewShotRegressor(curves).fit(np.hstack([x, x]), y)
     with pytest.raises(ConfigError, match=r"2 output\(s\), but .* was trained on 1"):

@@ -15,7 +15,7 @@ import torch
 
 import alfa
 from alfa import FewShotClassifier
-from alfa.errors import AlfaError, ConfigError
+from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.export import Exported, _onnx, export_onnx
 from alfa.models import Bound
 
@@ -124,9 +124,82 @@ def test_a_model_that_says_something_else_is_not_written(
         export_onnx(classifier, path)
     assert str(caught.value) == (
         f"the exported model gives probabilities that differ from torch's by up to {told}, more "
-        f"than the 0.0001 that are allowed, so {path} was not written; another version of torch, "
+        "than the 0.0001 that are allowed, so nothing was written; another version of torch, "
         "onnxscript or onnxruntime may do better."
     )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each call of the exported model was given."""
+    counts: list[int] = []
+
+    class Spy(onnxruntime.InferenceSession):
+        def run(self, names, given):
+            counts.append(len(given["images"]))
+            return super().run(names, given)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Spy)
+    return counts
+
+
+@pytest.mark.usefixtures("quick")
+def test_of_the_images_one_is_in_memory_at_a_time(classifier, characters, tmp_path, runs) -> None:
+    def images():
+        for number in range(3):
+            # All random ones, and those before.
+            assert len(runs) == 6 + number
+            yield characters[0][number][..., None]
+
+    assert export_onnx(classifier, tmp_path / "model.onnx", check_on=images()).num_checked == 27
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (np.zeros((8, 8), np.uint8), r"uint8 \[8, 8\]"),
+        (np.zeros((8, 8, 4), np.uint8), r"uint8 \[8, 8, 4\]"),
+        (np.zeros((8, 8, 1)), r"float64 \[8, 8, 1\]"),
+    ],
+)
+def test_an_image_that_cannot_be_checked_is_named(classifier, tmp_path, image, told) -> None:
+    with pytest.raises(DataError, match=f"an image of `check_on` is {told}, but must be uint8"):
+        export_onnx(classifier, tmp_path / "model.onnx", check_on=[image])
+    assert list(tmp_path.iterdir()) == []
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise RuntimeError("no such thing\nand much more")
+
+
+def test_what_onnx_does_not_allow_is_a_sentence(
+    exported: Exported, classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = r"torch's export of the model is not one that ONNX allows \(.+\); another version of"
+    # It has no input for what comes before it.
+    monkeypatch.setattr(_onnx, "_exported", lambda *_: onnx.load(exported.path))
+    with pytest.raises(AlfaError, match=told):
+        export_onnx(classifier, tmp_path / "model.onnx")
+    monkeypatch.setattr(onnx.compose, "merge_models", lambda _, core, **__: core)
+    monkeypatch.setattr(onnx.checker, "check_model", _fail)
+    with pytest.raises(AlfaError, match=told):
+        export_onnx(classifier, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_cannot_be_run_is_a_sentence(
+    classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs
+) -> None:
+    told = r"onnxruntime cannot run the exported model \(no such thing\); another version of"
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", _fail)
+    with pytest.raises(AlfaError, match=told):
+        export_onnx(classifier, tmp_path / "model.onnx")
+    monkeypatch.setattr(onnxruntime, "InferenceSession", _fail)
+    with pytest.raises(AlfaError, match=told):
+        export_onnx(classifier, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -376,6 +378,35 @@ def test_what_cannot_be_a_head_is_said() -> None:
         learner.adapt(tasks.support_x, absent)
 
 
+@pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
+def test_targets_that_are_no_classes_are_refused_with_a_sentence(head) -> None:
+    model, tasks = make_model("own"), make_tasks("own")
+    init = head(model)
+    learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    for dtype in (torch.int32, torch.int16, torch.uint8, torch.bool):
+        with pytest.raises(ConfigError, match=rf"are {dtype}, but .* torch\.int64.*`\.long\(\)`"):
+            learner.adapt(tasks.support_x, tasks.support_y.to(dtype))
+    for dtype in (torch.float32, torch.complex64):
+        with pytest.raises(ConfigError, match="needs classes, numbered from 0"):
+            learner.adapt(tasks.support_x, tasks.support_y.to(dtype))
+    for empty in (tasks.support_y[:, :0], tasks.support_y[:0]):
+        with pytest.raises(ConfigError, match="the support sets are empty"):
+            learner.adapt(tasks.support_x[: len(empty), : empty.shape[1]], empty)
+
+
+@pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
+def test_tasks_of_unequal_way_are_no_stack(head) -> None:
+    """Those of fewer classes would have outputs for classes that they do not have."""
+    model, tasks = make_model("own"), make_tasks("own", num_tasks=3)
+    init = head(model)
+    learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    for task, told in ((2, "has 4 classes, but task 2 has 3"), (0, "has 3 classes, but task 1")):
+        fewer = tasks.support_y.clone()
+        fewer[task] = fewer[task].clamp(max=2)
+        with pytest.raises(ConfigError, match=told):
+            learner.adapt(tasks.support_x, fewer)
+
+
 def test_a_layer_that_is_given_no_vectors_is_no_head() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -412,3 +443,14 @@ def test_a_model_that_names_its_last_layer_must_embed() -> None:
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
     with pytest.raises(ConfigError, match=r"'linear2' as its last layer.*implement `embedded`"):
         learner(make_tasks("mlp"))
+
+
+@pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
+def test_a_query_of_a_class_that_was_never_shown_is_refused(head) -> None:
+    model, tasks = make_model("own"), make_tasks("own")
+    init = head(model)
+    learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    queries = tasks.query_y.clone()
+    queries[0, 0] = 4
+    with pytest.raises(ConfigError, match="has the class 4, but the support sets have 0 to 3 only"):
+        learner(replace(tasks, query_y=queries))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from alfa import MLP, SGD, Conv4, LearnedInit, PrototypeHead, ResNet12, adapt, cross_entropy, mse
-from alfa.errors import ConfigError
+from alfa.errors import AlfaWarning, ConfigError
 from alfa.inner import Adapted
 from alfa.models import Model, ResNet18
+from alfa.models._frozen import is_by_batch, normalising_together
 
 MODELS = {
     "conv4": lambda: Conv4((3, 16, 16), 4, filters=6),
@@ -90,6 +93,97 @@ def test_any_other_module_is_bound_to_its_adapted_parameters() -> None:
     found = adapted.frozen(x[0])(x[0])
     torch.testing.assert_close(found, adapted.predict(x)[0].detach(), rtol=1e-12, atol=1e-12)
     assert not found.equal(model(x[0]))
+
+
+class Normed(nn.Module):
+    """Batch norm of every kind: with learned statistics, with none, and with dropout behind it."""
+
+    def __init__(self, *, twice: bool = False) -> None:
+        super().__init__()
+        self.conv, self.first = nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3)
+        self.drop = nn.Dropout(0.5)
+        self.body, self.second = nn.Linear(48, 5), nn.BatchNorm1d(5, track_running_stats=False)
+        self.unused = nn.BatchNorm2d(3)
+        self.head = nn.Linear(5, 4)
+        self.twice = twice
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.body(self.drop(self.first(self.conv(x)).relu().flatten(1)))
+        x = self.second(input=x).relu()
+        return self.head(self.second(x) if self.twice else x)
+
+
+def _normed(model: Normed) -> tuple[Adapted, torch.Tensor]:
+    """Two tasks, adapted without dropout, as an estimator does."""
+    model.double().drop.eval()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 8, 1, 6, 6, generator=generator, dtype=torch.float64)
+    y = torch.arange(4).repeat(2, 2)
+    init = LearnedInit(model)
+    rule = SGD(init.layers, learning_rate=0.1)
+    return adapt(model, x, y, init=init, rule=rule, loss=cross_entropy, order="none"), x
+
+
+def test_batch_norm_of_any_module_keeps_the_statistics_of_the_support_set() -> None:
+    model = Normed()
+    adapted, x = _normed(model)
+    expected = adapted.predict(x)
+    before = copy.deepcopy(model.state_dict())
+    # A frozen model drops nothing, whatever the learner does.
+    model.drop.train()
+    for task in range(2):
+        frozen = adapted.frozen(x[task], task=task)
+        torch.testing.assert_close(frozen(x[task]), expected[task], rtol=1e-9, atol=1e-9)
+        alone = torch.cat([frozen(image) for image in x[task].split(1)])
+        torch.testing.assert_close(alone, expected[task], rtol=1e-9, atol=1e-9)
+        assert not any(map(is_by_batch, frozen.modules()))
+    # The model itself is as it was.
+    assert all(map(torch.equal, model.state_dict().values(), before.values()))
+    assert all(module.training for module in model.modules())
+
+
+def test_a_frozen_module_can_still_normalise_examples_together() -> None:
+    adapted, x = _normed(Normed())
+    queries = torch.randn(1, 5, *x.shape[2:], dtype=torch.float64)
+    expected = adapted.predict(queries)[0]
+    frozen = adapted.frozen(x[0])
+    before = frozen(queries[0])
+    with normalising_together(frozen):
+        torch.testing.assert_close(frozen(queries[0]), expected, rtol=1e-9, atol=1e-9)
+    assert frozen(queries[0]).equal(before)
+    assert not torch.allclose(before, expected)
+
+
+def test_statistics_that_a_module_has_learned_are_kept() -> None:
+    model = Normed()
+    model.first.running_mean.uniform_(-1, 1)  # type: ignore[union-attr]
+    model.first.eval()
+    adapted, x = _normed(model)
+    frozen = adapted.frozen(x[0])
+    torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
+    with normalising_together(frozen):
+        # The other layer alone, as in the engine.
+        torch.testing.assert_close(frozen(x[0][:3]), adapted.predict(x[:1, :3])[0])
+
+
+def test_a_layer_that_is_used_twice_goes_on_to_normalise_by_the_batch() -> None:
+    adapted, x = _normed(Normed(twice=True))
+    with pytest.warns(AlfaWarning, match=r"Normed uses its batch norm second more than once"):
+        frozen = adapted.frozen(x[0])
+    assert is_by_batch(frozen.module.second)  # type: ignore[union-attr, arg-type]
+    torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
+
+
+def test_a_bound_module_has_nothing_of_the_learner() -> None:
+    model = Normed()
+    adapted, x = _normed(model)
+    frozen = adapted.frozen(x[0])
+    before = frozen(x[0])
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers(), adapted.params.flat):
+            tensor.add_(1)
+    assert frozen(x[0]).equal(before)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
 def test_what_normalises_by_parts_of_a_batch_is_refused() -> None:

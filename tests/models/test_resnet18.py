@@ -22,10 +22,14 @@ HEADS = {"learned": LearnedInit, "prototypes": PrototypeHead, "zero": ZeroHead}
 
 
 class Plain(nn.Module):
-    """The same network in ordinary operations, with the same names."""
+    """The same network in ordinary operations, with the same names.
 
-    def __init__(self, like: ResNet18) -> None:
+    Its statistics are those of the first examples, where it is said how many, or of all.
+    """
+
+    def __init__(self, like: ResNet18, num_first: int | None = None) -> None:
         super().__init__()
+        self.num_first = num_first
         for name, module in like.named_children():
             self.add_module(name, module)
 
@@ -33,7 +37,11 @@ class Plain(nn.Module):
         def normed(module: nn.Module, part: str, x: Tensor) -> Tensor:
             norm = module.get_submodule(f"norm{part}")
             z = module.get_submodule(f"conv{part}")(x)
-            return F.batch_norm(z, None, None, norm.weight, norm.bias, training=True)
+            if self.num_first is None:
+                return F.batch_norm(z, None, None, norm.weight, norm.bias, training=True)
+            var, mean = torch.var_mean(z[: self.num_first], (0, 2, 3), correction=0, keepdim=True)
+            gamma, beta = (p[:, None, None] for p in (norm.weight, norm.bias))
+            return gamma * (z - mean) / (var + 1e-5).sqrt() + beta
 
         x = F.max_pool2d(F.relu(normed(self, "1", x)), 3, 2, 1)
         for group in range(1, 5):
@@ -65,16 +73,24 @@ def meta_gradients(model: nn.Module, episode: Episode, head: str, **options) -> 
         generator=torch.Generator().manual_seed(1),
     ).double()
     learner = Learner(model, init=init, rule=rule, loss=cross_entropy, num_steps=2, **options)
-    outcome = learner(episode)
-    loss = outcome.query_losses.mean()
+    num_first = getattr(model, "num_first", None)
+    if num_first is None:
+        outputs = learner(episode).outputs
+    else:
+        # The support set comes first wherever its statistics are needed.
+        adapted = learner.adapt(episode.support_x, episode.support_y)
+        together = torch.cat([episode.support_x, episode.query_x], dim=1)
+        outputs = adapted.predict(together)[:, num_first:]
+    loss = cross_entropy(outputs, episode.query_y).mean()
     grads = torch.autograd.grad(loss, list(learner.meta_parameters()), materialize_grads=True)
-    return [loss, outcome.outputs, *grads]
+    return [loss, outputs, *grads]
 
 
 @functools.cache
-def of_plain_torch(head: str, order: str) -> list[Tensor]:
+def of_plain_torch(head: str, order: str, batch_norm: str) -> list[Tensor]:
     model, episode = make()
-    return meta_gradients(Plain(model), episode, head, order=order)
+    num_first = episode.support_x.shape[1] if batch_norm == "inductive" else None
+    return meta_gradients(Plain(model, num_first), episode, head, order=order)
 
 
 @pytest.mark.parametrize("size", [(16, 16), (33, 33), (42, 37)], ids=str)
@@ -87,11 +103,22 @@ def test_outputs_are_those_of_plain_torch(size) -> None:
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("order", ["second", "first"])
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks) -> None:
+@pytest.mark.parametrize("batch_norm", ["transductive", "inductive"])
+def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks, batch_norm) -> None:
     model, episode = make()
-    ours = meta_gradients(model, episode, head, order=order, over_tasks=over_tasks)
-    for left, right in zip(ours, of_plain_torch(head, order), strict=True):
+    ours = meta_gradients(
+        model, episode, head, order=order, over_tasks=over_tasks, batch_norm=batch_norm
+    )
+    for left, right in zip(ours, of_plain_torch(head, order, batch_norm), strict=True):
         torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-9)
+
+
+def test_the_statistics_of_the_support_set_are_others() -> None:
+    """Or one of the two kinds of batch norm would be compared with itself."""
+    by_queries, by_support = (
+        of_plain_torch("zero", "first", kind)[1] for kind in ("transductive", "inductive")
+    )
+    assert not torch.allclose(by_queries, by_support, rtol=1e-3, atol=1e-3)
 
 
 def test_its_size_is_that_of_resnet18() -> None:

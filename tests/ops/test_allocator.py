@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,26 +37,14 @@ class Process(NamedTuple):
     faults: int
 
 
-def run(**switch: str) -> Process:
-    environment = {name: value for name, value in os.environ.items() if name != _allocator.SWITCH}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**environment, **switch},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return Process(*map(int, done.stdout.split()))
+@pytest.fixture(scope="module")
+def usual(printed) -> Process:
+    return Process(*printed(PROGRAM, _allocator.SWITCH))
 
 
 @pytest.fixture(scope="module")
-def usual() -> Process:
-    return run()
-
-
-@pytest.fixture(scope="module")
-def switched_off() -> Process:
-    return run(**{_allocator.SWITCH: "0"})
+def switched_off(printed) -> Process:
+    return Process(*printed(PROGRAM, _allocator.SWITCH, value="0"))
 
 
 @pytest.fixture

@@ -101,6 +101,12 @@ def test_a_shorter_training_is_no_verdict(pretend, box) -> None:
     assert (found.verdict, found.notes) == ("shorter", ("1,500 of 50,000 iterations",))
 
 
+def test_a_longer_training_is_said_so(pretend, box) -> None:
+    pretend(MAML, 0.6748, num_iterations=200_000)
+    found = box(MAML)
+    assert (found.verdict, found.notes) == ("within", ("200,000 instead of 50,000 iterations",))
+
+
 def test_what_has_nothing_to_train_is_not_shorter(pretend, box) -> None:
     cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
     pretend(cell, 0.3109, num_iterations=0, num_meta_parameters=0)
@@ -112,6 +118,48 @@ def test_a_quick_run_shows_no_figure(pretend, box) -> None:
     assert box(MAML) == Box("67.48 +- 0.47", "quick", "quick", link=f"{MAML.run}/seed-0")
     pretend(MAML, 0.6748, at="real")
     assert box(MAML).measured == "67.48 +- 0.50"
+
+
+def test_a_quick_run_that_lost_its_mark_is_quick(pretend, box, tmp_path) -> None:
+    path = pretend(MAML, 0.9, quick=True)
+    (path / ".paper.json").unlink()
+    assert box(MAML) == Box("67.48 +- 0.47", "quick", "quick", link=f"{MAML.run}/seed-0")
+    collection = collect([tmp_path], TABLES.values())
+    assert ([run.is_quick for run in collection.runs], collection.problems) == ([True], [])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"run": "a", "is_quick": "no"}'])
+def test_a_damaged_mark_is_named_and_a_quick_run_stays_quick(
+    pretend, tmp_path, content: str
+) -> None:
+    mark = pretend(MAML, 0.9, quick=True) / ".paper.json"
+    mark.write_text(content)
+    collection = collect([tmp_path], TABLES.values())
+    assert [(run.serves, run.is_quick) for run in collection.runs] == [(MAML.run, True)]
+    (problem,) = collection.problems
+    assert problem.startswith(f"{mark} is damaged: it does not say whether the run is quick; ")
+
+
+@pytest.mark.parametrize("content", [{}, 1, {"run": "a"}])
+def test_a_damaged_mark_in_the_result_is_named(pretend, tmp_path, content) -> None:
+    path = pretend(MAML, 0.9, quick=True)
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps({**result, "paper": content}))
+    collection = collect([tmp_path], TABLES.values())
+    assert [run.is_quick for run in collection.runs] == [True]
+    (problem,) = collection.problems
+    assert problem.startswith(f"{path / 'result.json'} is damaged: ")
+
+
+def test_what_cannot_say_any_more_whether_it_is_quick_counts_as_quick(pretend, tmp_path) -> None:
+    """As with runs from before the result said so; an experiment of the paper is no quick one."""
+    ours, other = pretend(MAML), pretend(ALFA)
+    for path in (ours, other):
+        (path / ".paper.json").write_text("{")
+    text = (other / "config.toml").read_text()
+    (other / "config.toml").write_text(text.replace("num_query = 15", "num_query = 1"))
+    found = {run.path: run.is_quick for run in collect([tmp_path], TABLES.values()).runs}
+    assert found == {ours: False, other: True}
 
 
 def test_other_datasets_are_read_from_the_same_run(pretend, box) -> None:
@@ -177,6 +225,21 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     collection = collect([tmp_path], TABLES.values())
     assert [run.serves for run in curves_of(TABLES["table1"], collection)] == [ALFA.run]
     assert [run.serves for run in curves_of(TABLES["tableE"], collection)] == [ALFA.run]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("table1", "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a"),
+        ("tableC", "In the authors' own rows the paper's plus-minus is no interval of the mean: "),
+        ("table2", "The paper does not say what its plus-minus is here; it is taken to be half"),
+        ("tableD", "The paper does not say what its plus-minus is here; "),
+        ("table8", "The paper's plus-minus is a 95 % confidence interval."),
+    ],
+)
+def test_what_the_plus_minus_of_a_table_is_is_said(tmp_path, name: str, sentence: str) -> None:
+    grid = lay_out(TABLES[name], collect([tmp_path], ()), links_from=tmp_path)
+    assert sentence in grid.plus_minus
 
 
 def test_what_models_begin_with_is_said_once(tmp_path) -> None:

@@ -103,8 +103,9 @@ def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
         lambda experiment, options, device: measured.append(options) or 1_000_000.0,
     )
     jobs = plan_jobs(TABLES["table3"].cells, tmp_path)
-    costs = [estimate(jobs, tmp_path)[job.name].seconds for job in jobs]
-    assert [cost > 1_000_000 for cost in costs] == [True, False, False, False]
+    costs = [estimate(jobs, tmp_path)[job.name] for job in jobs]
+    assert [cost.seconds > 1_000_000 for cost in costs] == [True, False, False, False]
+    assert [cost.pretraining for cost in costs] == [1_000_000, 0, 0, 0]
     # What was measured is kept.
     assert len(measured) == 1
     assert measured[0].num_epochs == 90

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from alfa.paper import TABLES, Cell, State, look, measured, plan_jobs, reproduce
@@ -20,9 +23,15 @@ def kind(cell: Cell) -> tuple[str, str, str]:
 KINDS = {kind(cell): cell for cell in sorted(CELLS, key=lambda c: "5w1s" not in c.id, reverse=True)}
 
 
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all, so that those which begin with the same backbone share it."""
+    return tmp_path_factory.mktemp("paper")
+
+
 @pytest.mark.parametrize("cell", KINDS.values(), ids=lambda cell: "-".join(kind(cell)))
-def test_a_cell_of_each_kind_runs(cell: Cell, tmp_path) -> None:
-    (job,) = plan_jobs([cell], tmp_path, quick=True)
+def test_a_cell_of_each_kind_runs(cell: Cell, out: Path) -> None:
+    (job,) = plan_jobs([cell], out, quick=True)
     outcome = reproduce([job])
     assert (outcome.done, outcome.failed) == ([job.name], {})
     assert look(job, cell) == (State.DONE, "")
@@ -30,6 +39,8 @@ def test_a_cell_of_each_kind_runs(cell: Cell, tmp_path) -> None:
     assert found is not None
     assert found.is_quick
     assert found.trains == (kind(cell)[:2] != ("fixed", "sgd"))
+    # A ResNet has 50 MB and more.
+    shutil.rmtree(job.path)
 
 
 def test_there_are_twenty_kinds() -> None:

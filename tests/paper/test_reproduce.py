@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from alfa.config import Part
-from alfa.errors import ConfigError, DataError
+from alfa.errors import ConfigError, DataError, Stopped
 from alfa.paper import (
     TABLES,
     Cell,
@@ -180,6 +181,9 @@ def test_a_cell_that_was_run_is_done_and_measured(quick) -> None:
     result = Run(job.path).read_result()
     assert result is not None
     assert (found.value, found.num_iterations, found.is_quick) == (result["test"]["loss"], 2, True)
+    # In the result, too, as a hidden file is easily left behind.
+    mark = json.loads((job.path / ".paper.json").read_text())
+    assert result["paper"] == mark == {"run": job.run, "is_quick": True}
     before = (job.path / "result.json").stat().st_mtime_ns
     assert reproduce([job]) == Outcome(skipped=[job.name])
     assert (job.path / "result.json").stat().st_mtime_ns == before
@@ -214,6 +218,29 @@ def test_what_was_stopped_further_than_is_asked_for_now_is_tested_as_it_is(quick
     (job.path / "result.json").unlink()
     assert reproduce([job]).done == [job.name]
     assert measured(job, SINE).num_iterations == 4
+
+
+def test_what_was_stopped_in_the_middle_of_an_epoch_goes_on_to_its_end(quick, tmp_path) -> None:
+    job = quick()
+    outer = job.experiment.outer.model_copy(update={"validate_every": 5, "num_iterations": 5})
+    job = replace(job, experiment=job.experiment.model_copy(update={"outer": outer}))
+
+    def asked() -> bool:
+        # Behind the last validation.
+        return Run(job.path).checkpoint("last").is_file() and next(count) >= 1
+
+    count = itertools.count()
+    with pytest.raises(Stopped):
+        train(longer(job, 20).experiment, job.path, should_stop=asked)
+    last = Run(job.path).load_last(job.experiment)
+    assert last is not None
+    assert last.progress["iteration"] == 6
+    assert Run(job.path).read_metrics()[-1]["iteration"] == 5
+    assert reproduce([job]) == Outcome(done=[job.name])
+    assert measured(job, SINE).num_iterations == 10
+    unbroken = replace(longer(job, 10), path=tmp_path / "unbroken")
+    reproduce([unbroken])
+    assert measured(job, SINE).value == measured(unbroken, SINE).value
 
 
 def test_what_was_stopped_goes_on(quick) -> None:

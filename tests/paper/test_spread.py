@@ -216,9 +216,9 @@ def test_a_job_whose_parent_is_gone_has_not_failed(tmp_path, monkeypatch) -> Non
     own, other = multiprocessing.Pipe()
     own.send(job)
     own.close()
-    monkeypatch.setattr(_spread, "leave_with_parent", lambda: None)
+    monkeypatch.setattr(_spread, "leave_with_parent", lambda parent: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
-    _spread._serve(other, "cpu", 1, _one_thread)
+    _spread._serve(other, "cpu", 1, _one_thread, os.getpid())
     assert Run(job.path).exists
     assert not job.error_file().exists()
 
@@ -286,7 +286,19 @@ def test_jobs_that_no_machine_has_room_for_are_told_of(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", FakeRay([(8, 0)], ValueError()))
     with pytest.warns(AlfaWarning, match="no machine of the cluster has"):
-        RayWorkers(device=device, threads=threads, before=_one_thread, out=tmp_path)
+        workers = RayWorkers(device=device, threads=threads, before=_one_thread, out=tmp_path)
+    workers.stop()
+
+
+def test_what_ray_prints_is_no_part_of_what_is_printed(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay([(8, 0)], ValueError()))
+    workers = RayWorkers(device="cpu", threads=1, before=_one_thread, out=tmp_path)
+    print("(raylet) Raylet is terminated.")
+    workers.stop()
+    print("our figures")
+    told = capsys.readouterr()
+    assert told.out == "our figures\n"
+    assert told.err == "(raylet) Raylet is terminated.\n"
 
 
 def test_jobs_that_are_stopped_go_on(tmp_path) -> None:

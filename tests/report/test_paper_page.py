@@ -12,7 +12,7 @@ import pytest
 
 from alfa.report.curves import Curve, draw
 from alfa.report.paper_page import RunLine, render
-from alfa.report.tables import Box, Grid, Row
+from alfa.report.tables import VERDICTS, Box, Grid, Row
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -40,6 +40,7 @@ def page(*, quick: bool = False) -> str:
             Row("4-CONV", "ALFA", (Box("52.00", "52.10", "within", link="c"), Box("53.00"))),
             Row("ResNet12", "ALFA", (Box("54.00"), Box())),
         ),
+        plus_minus="Theirs: 1.00 +- 2.00.",
     )
     marks = (Box("1.00", "quick", "quick", link="q"), Box("2.00")) if quick else (Box("1.00"),) * 2
     second = Grid("table2", "Table 2", "Birds", "More.", columns, (Row("", "MAML", marks),))
@@ -86,6 +87,17 @@ def test_the_page_is_whole_and_escaped() -> None:
     assert "is &lt;damaged&gt;" in page()
     assert 'href="a%20b/run"' in page()
     assert "51.00 \u00b1 0.60" in page()
+
+
+def test_what_the_papers_plus_minus_is_stands_with_each_table() -> None:
+    first, second = page().split('id="table1"')[1].split('id="table2"')
+    assert "Theirs: 1.00 \u00b1 2.00." in first
+    assert "Theirs" not in second
+
+
+def test_verdicts_are_explained_by_what_the_cell_asks_for() -> None:
+    assert VERDICTS["shorter"] == "trained for less than the cell asks for"
+    assert "1 above: <span>higher than published by more than chance explains" in page()
 
 
 def test_the_page_needs_no_network() -> None:

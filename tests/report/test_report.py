@@ -29,6 +29,15 @@ def test_a_run_is_loaded_with_its_best_model(trained) -> None:
     assert float(losses.double().mean()) == pytest.approx(run.result["test"]["loss"], rel=1e-6)
 
 
+def test_a_run_is_loaded_with_the_steps_of_its_test(trained) -> None:
+    run = trained("inner.num_test_steps=3")
+    assert (run.experiment.inner.num_steps, run.learner.num_steps) == (5, 3)
+    assert run.result["test"]["num_steps"] == 3
+    (axes,) = plots.sinusoid_tasks([run], num_tasks=1).axes
+    # before and after each of three steps, the truth, and the support
+    assert len(axes.lines) == 6
+
+
 def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from alfa.report.tables import Box, Grid, Row, comma_separated, latex, markdown
+from alfa.report.tables import VERDICTS, Box, Grid, Row, comma_separated, latex, markdown
 
 
 @pytest.fixture
@@ -33,7 +33,18 @@ def grid() -> Grid:
             Row("others", "LEO_1", (Box("1.00"), Box("2.00"), Box("9.00", "quick", "quick"))),
         ),
         notes=("A note.",),
+        plus_minus="Theirs: 60.00 +- 0.50.",
     )
+
+
+@pytest.fixture
+def published(grid: Grid) -> Grid:
+    """The same, before anything was run."""
+    alone = [
+        replace(row, boxes=tuple(Box(b.published, is_quoted=b.is_quoted) for b in row.boxes))
+        for row in grid.rows
+    ]
+    return replace(grid, rows=tuple(alone))
 
 
 def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
@@ -42,9 +53,14 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "",
         "What it shows. A note.",
         "",
+        "Bold is ours, before what is published. Our plus-minus is half of the 95 % interval of "
+        "the mean over test tasks. Theirs: 60.00 +- 0.50. The verdict says how ours compares; "
+        "within: as published, but for what chance explains; quick: no result: it only shows that "
+        "everything runs.",
+        "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",
-        "| ALFA, 4-CONV | **51.00 +- 0.60** (seeds 50.50, 51.50) / 50.00 +- 0.50 "
+        "| ALFA, 4-CONV | **51.00 +- 0.60** (within; seeds 50.50, 51.50) / 50.00 +- 0.50 "
         "| 60.00 +- 0.50 (quoted) | - |",
         "| 100 % MAML, 4-CONV | 40.00 | 41.00 | 42.00 |",
         "| LEO_1, others | 1.00 | 2.00 | **quick** / 9.00 |",
@@ -73,16 +89,52 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     assert r"\caption{Cats \& dogs. Below our figures those of the paper.}" in lines
     assert r"& \multicolumn{2}{c}{Pets} & \multicolumn{1}{c}{Wild} \\" in lines
     assert r"\multicolumn{4}{l}{4-CONV} \\" in lines
-    assert r"ALFA & $51.00 \pm 0.60^{a}$ &  &  \\" in lines
-    assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{b}$ & -- \\" in lines
-    assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
+    assert r"ALFA & $51.00 \pm 0.60^{a,b}$ & -- & -- \\" in lines
+    assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{c}$ & -- \\" in lines
     assert lines.count(r"\midrule") == 2
-    assert r"LEO\_1 &  &  & \textit{quick} \\" in lines
-    # Below the table, what there is to know of single figures.
-    assert lines[-3:-1] == [
-        r"\par\footnotesize $^{a}$ seeds 50.50, 51.50",
-        r"\par\footnotesize $^{b}$ quoted by the paper",
+    assert r"LEO\_1 & -- & -- & \textit{quick}$^{d}$ \\" in lines
+    # Below the table, what there is to know of single figures, and of all.
+    assert lines[-6:-1] == [
+        r"\par\footnotesize $^{a}$ within: as published, but for what chance explains",
+        r"\par\footnotesize $^{b}$ seeds 50.50, 51.50",
+        r"\par\footnotesize $^{c}$ quoted by the paper",
+        r"\par\footnotesize $^{d}$ quick: no result: it only shows that everything runs",
+        r"\par\footnotesize Our plus-minus is half of the 95 \% interval of the mean over test "
+        r"tasks. Theirs: 60.00 $\pm$ 0.50.",
     ]
+
+
+def test_latex_has_the_published_figures_nowhere_in_the_place_of_ours(grid: Grid) -> None:
+    lines = [line.strip() for line in latex(grid).splitlines()]
+    place = lines.index(r"100 \% MAML & -- & -- & -- \\")
+    assert lines[place + 1] == r"\quad published & $40.00$ & $41.00$ & $42.00$ \\"
+    assert sum(line.startswith(r"\quad published &") for line in lines) == len(grid.rows)
+
+
+def test_where_nothing_is_ours_the_published_figures_stand_alone(published: Grid) -> None:
+    lines = [line.strip() for line in latex(published).splitlines()]
+    assert r"\caption{Cats \& dogs. Figures of the paper.}" in lines
+    assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
+    assert r"ALFA & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{a}$ & -- \\" in lines
+    assert lines[-2] == r"\par\footnotesize $^{a}$ quoted by the paper"
+    assert "Our plus-minus" not in markdown(published)
+    assert "Bold" not in markdown(published)
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_every_verdict_is_said_and_explained(published: Grid, verdict) -> None:
+    boxes = (Box("1.00", "quick" if verdict == "quick" else "2.00", verdict), Box(), Box())
+    one = replace(published, rows=(*published.rows, Row("", "ours", boxes)))
+    for text in (markdown(one), latex(one)):
+        assert f"{verdict}: {VERDICTS[verdict]}" in text
+        assert sum(f"{other}: {meaning}" in text for other, meaning in VERDICTS.items()) == 1
+
+
+def test_what_is_only_quick_has_no_plus_minus(published: Grid) -> None:
+    quick = Row("", "ours", (Box("1.00", "quick", "quick"), Box(), Box()))
+    one = replace(published, rows=(quick,))
+    assert "Our plus-minus" not in markdown(one) + latex(one)
+    assert "Bold is ours" in markdown(one)
 
 
 def test_what_is_quick_is_not_measured(grid: Grid) -> None:
@@ -101,4 +153,4 @@ def test_signs_of_the_formats_themselves_are_escaped(grid: Grid) -> None:
 def test_a_mark_for_every_note(grid: Grid) -> None:
     boxes = tuple(Box("1.00", "2.00", "", (f"note {n}",)) for n in range(3))
     many = replace(grid, rows=tuple(Row("", str(n), boxes) for n in range(2)))
-    assert latex(many).count(r"\par\footnotesize") == 3
+    assert latex(many).count(r"\par\footnotesize $^{") == 3

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from alfa.data import Strokes
-from alfa.serve import Model, Page, Session, serving
+from alfa.serve import Model, Page, Seen, Session, serving
 from alfa.testing import small_run
 
 NAMES = ("alef", "bet", "gimel")
@@ -52,14 +52,21 @@ def pictures(drawings: np.ndarray) -> list[list[bytes]]:
     return [[_as_file(pixels) for pixels in each] for each in drawings]
 
 
+@pytest.fixture(scope="session")
+def seen(model: Model) -> Callable[..., list[Seen]]:
+    """Files as the model sees them, all of one name."""
+    return lambda *files, name="x.png": [model.see(name, file) for file in files]
+
+
 @pytest.fixture
-def taught(session: Session, pictures: list[list[bytes]]) -> Session:
+def taught(
+    session: Session, pictures: list[list[bytes]], seen: Callable[..., list[Seen]]
+) -> Session:
     """Somebody who has given five pictures of each of three classes."""
     session.add_class()
     for each, name, files in zip(session.classes, NAMES, pictures, strict=True):
         session.rename(each.number, name)
-        added, refused = session.add_files(each.number, [("x.png", file) for file in files[:5]])
-        assert (added, refused) == (5, [])
+        assert session.add_files(each.number, seen(*files[:5])) == (5, [])
     return session
 
 

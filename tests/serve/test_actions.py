@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from alfa.serve import Counter, People, Session
+from alfa import FewShotClassifier
+from alfa.data import Strokes
+from alfa.serve import Counter, File, Model, People, Seen, Session
 from alfa.serve import _html as html
 from alfa.serve._actions import Actions, Outcome
 from alfa.serve._limits import MAX_TRIED
@@ -19,6 +24,12 @@ CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]
 @pytest.fixture
 def actions(make_session: Callable[[], Session]) -> Actions:
     return Actions(People(make_session), Counter())
+
+
+@pytest.fixture
+def put(actions: Actions, model: Model) -> Callable[[str, bytes], str]:
+    """Bring a picture to the counter, as the server does."""
+    return lambda name, content: actions.counter.put(model.see(name, content))
 
 
 def test_somebody_draws_learns_and_tries(actions: Actions) -> None:
@@ -36,8 +47,9 @@ def test_somebody_draws_learns_and_tries(actions: Actions) -> None:
     assert problems == ["nothing has been learnt yet; press Learn first."]
 
 
-def test_files_are_added_and_tried(actions: Actions, pictures: list[list[bytes]]) -> None:
-    put = actions.counter.put
+def test_files_are_added_and_tried(
+    actions: Actions, put: Callable[[str, bytes], str], pictures: list[list[bytes]]
+) -> None:
     tokens = [put("a.png", pictures[0][0]), put("n.txt", b"hello"), put("b.png", pictures[0][1])]
     outcome = actions.teach("me", {"do": "files", "files": tokens})
     assert outcome.done == ["2 pictures added to “Class 1”."]
@@ -59,10 +71,10 @@ def test_files_are_added_and_tried(actions: Actions, pictures: list[list[bytes]]
 
 
 def test_pictures_go_to_the_class_that_they_set_out_for(
-    actions: Actions, pictures: list[list[bytes]]
+    actions: Actions, put: Callable[[str, bytes], str], pictures: list[list[bytes]]
 ) -> None:
     first, second = actions.people.session("me").classes
-    token = actions.counter.put("a.png", pictures[0][0])
+    token = put("a.png", pictures[0][0])
     actions.teach("me", {"do": "pick", "class": second.number})
     outcome = actions.teach("me", {"do": "files", "class": first.number, "files": [token]})
     assert outcome.done == ["1 picture added to “Class 1”."]
@@ -77,14 +89,14 @@ def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> Non
     actions.teach("me", {"do": "draw", "strokes": RING})
     outcome = actions.keep("me", {"do": "save"})
     assert outcome.file is not None
-    parcel = actions.counter.take(outcome.file[0])
-    assert parcel.name == outcome.file[1] == "examples.zip"
-    token = actions.counter.put("mine.zip", parcel.content)
+    file = actions.counter.take(outcome.file[0], File)
+    assert file.name == outcome.file[1] == "examples.zip"
+    token = actions.counter.put(File("mine.zip", file.content))
     assert actions.keep("you", {"do": "load", "files": [token]}).done == [
         "2 classes with 1 picture loaded."
     ]
     assert actions.people.session("you").num_pictures == 1
-    token = actions.counter.put("notes.txt", b"hello")
+    token = actions.counter.put(File("notes.txt", b"hello"))
     before = actions.people.session("you").classes
     assert "is damaged" in actions.keep("you", {"do": "load", "files": [token]}).problems[0]
     assert actions.people.session("you").classes is before
@@ -102,9 +114,67 @@ def test_the_model_is_handed_out_with_its_names(make_session: Callable[[], Sessi
     actions.learn("me")
     outcome = actions.keep("me", {"do": "export"})
     assert outcome.file is not None
-    assert actions.counter.take(outcome.file[0]).content == b"Class 1,Class 2"
+    assert actions.counter.take(outcome.file[0], File).content == b"Class 1,Class 2"
     without = Actions(actions.people, Counter())
     assert "alfa[export]" in without.keep("me", {"do": "export"}).problems[0]
+
+
+def test_who_leaves_takes_along_what_was_on_its_way(actions: Actions) -> None:
+    actions.teach("me", {"do": "draw", "strokes": RING})
+    assert actions.keep("me", {"do": "save"}).file is not None
+    actions.counter.put(Seen("a.png", problem="“a.png” is an empty file."), who="me")
+    actions.counter.put(Seen("a.png", problem="“a.png” is an empty file."), who="you")
+    actions.leave("me")
+    assert len(actions.counter) == 1
+
+
+def test_who_leaves_while_a_file_is_made_leaves_nothing(
+    make_session: Callable[[], Session],
+) -> None:
+    def export(learnt: Any, names: Any) -> bytes:
+        actions.leave("me")
+        return b"content"
+
+    actions = Actions(People(make_session), Counter(), export=export)
+    for each in actions.people.session("me").classes:
+        actions.teach("me", {"do": "draw", "class": each.number, "strokes": RING})
+    actions.learn("me")
+    assert actions.keep("me", {"do": "export"}) == Outcome()
+    assert len(actions.people) == len(actions.counter) == 0
+
+
+def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model, run: Path) -> None:
+    """Eight people, each with characters of their own, in threads of their own."""
+
+    def visit(number: int) -> tuple[list[tuple[str, float]], np.ndarray]:
+        who, way = f"p{number}", 2 + number % 3
+        images = Strokes(num_classes=way, num_examples=4, size=16, seed=number).images().images
+        images = images.reshape(way, 4, 16, 16)
+        session = actions.people.session(who)
+        for place in range(way):
+            if place > 1:
+                actions.teach(who, {"do": "add"})
+            target = session.classes[place].number
+            name = f"{who} {place}"
+            actions.teach(who, {"do": "rename", "class": target, "name": name})
+            seen = [Seen("x.png", image[None]) for image in images[place, :3]]
+            tokens = [actions.counter.put(each, who=who) for each in seen]
+            told = actions.teach(who, {"do": "files", "class": target, "files": tokens})
+            assert told.done == [f"3 pictures added to “{name}”."]
+        assert actions.learn(who) == Outcome()
+        token = actions.counter.put(Seen("new.png", images[0, 3][None]), who=who)
+        [found] = actions.try_out(who, {"do": "files", "files": [token]}).predictions
+        return sorted((name, probability) for _, name, probability in found.classes), images
+
+    with ThreadPoolExecutor(8) as pool:
+        visits = list(pool.map(visit, range(8)))
+    for number, (told, images) in enumerate(visits):
+        way = len(images)
+        support = list(images[:, :3].reshape(-1, 16, 16))
+        clf = FewShotClassifier(run).fit(support, np.repeat(np.arange(way), 3))
+        [expected] = clf.predict_proba([images[0, 3]])
+        assert told == [(f"p{number} {place}", expected[place]) for place in range(way)]
+    assert len(actions.counter) == 0
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"do": 3}, {"do": ["add"]}, {"do": "files"}])

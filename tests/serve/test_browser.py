@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -69,6 +71,17 @@ class Visit:
 
     def give(self, where: str, *files: Path) -> None:
         self.page.locator(f"#{where} input").set_input_files(list(files))
+
+    def drop(self, where: str, *files: Path) -> None:
+        """As from a window of files, folders too."""
+        place = self.page.locator(where).first
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
+        browser = self.page.context.new_cdp_session(self.page)
+        for kind in ("dragEnter", "dragOver", "drop"):
+            browser.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data})
 
     def wait(self, selector: str, text: str) -> None:
         self.page.locator(selector).filter(has_text=text).first.wait_for()
@@ -137,8 +150,10 @@ def test_somebody_teaches_it_with_pictures(
     other = visit(viewport={"width": 800, "height": 600}, color_scheme="dark")
     me.do("add", within="#classes")
     me.page.locator(".alfa-class").nth(2).wait_for()
-    for place, name in enumerate(("alef", "bet", "gimel & <co>")):
-        me.rename(place, name.replace("<co>", "co"))
+    for place, name in enumerate(("alef", "bet", "gimel & co")):
+        me.rename(place, name)
+        # One by one, as a person does it: the answer has the name as what it was made with.
+        me.page.locator(f'.alfa-name[value="{name}"]').wait_for()
     me.wait("#target", "gimel & co")
     me.rename(0, "bet")
     me.wait("#teach-notice", "There is a class “bet” already; choose another name.")
@@ -155,6 +170,7 @@ def test_somebody_teaches_it_with_pictures(
 
     me.page.locator("#learn").click()
     me.wait(".alfa-score", "of 13 examples recognised")
+    me.wait("#answer", "Now show it something new")
     assert me.page.locator(".alfa-bars rect").count() == 6
     me.page.locator("#rates-box button").first.click()
     me.page.locator("#rates polyline").first.wait_for()
@@ -167,6 +183,9 @@ def test_somebody_teaches_it_with_pictures(
     assert sorted(told) == ["alef", "bet", "gimel & co"]
     me.give("try-drop", files / "0-5.png", files / "1-5.png")
     me.page.locator(".alfa-answer").nth(1).wait_for()
+    # Another model has said nothing yet.
+    me.page.locator("#learn").click()
+    me.wait("#answer", "Now show it something new")
 
     with me.page.expect_download() as coming:
         me.do("save", within="#keep")
@@ -192,12 +211,43 @@ def test_somebody_teaches_it_with_pictures(
     assert other.names() == ["Class 1", "Class 2", "Class 3"]
     me.check()
     other.check()
+    # The folder that gradio may use.
+    assert not list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))
     before = len(served.people)
     me.page.close()
     deadline = time.monotonic() + 10
     while len(served.people) >= before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(served.people) == before - 1
+
+
+def test_answers_that_overtake_each_other_show_the_later_state(
+    visit: Callable[..., Visit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alfa.serve import _page
+
+    me = visit(viewport={"width": 1280, "height": 900})
+    me.do("add", within="#classes")
+    me.wait("#target", "Class 3")
+    shown, held = _page._Wiring._shown, threading.Event()
+
+    def late(self: Any, request: Any, **options: Any) -> list[Any]:
+        found = shown(self, request, **options)
+        if not held.is_set():
+            held.set()
+            time.sleep(1)
+        return found
+
+    monkeypatch.setattr(_page._Wiring, "_shown", late)
+    me.rename(0, "alef")
+    assert held.wait(20)
+    me.rename(2, "gimel")
+    me.wait("#target", "gimel")
+    # The first answer comes now.
+    me.page.wait_for_timeout(1500)
+    assert "gimel" in me.page.locator("#target").inner_text()
+    assert me.names() == ["alef", "Class 2", "gimel"]
+    me.check()
 
 
 def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
@@ -221,7 +271,61 @@ def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
     me.do("stop", within="#teach-camera")
     me.page.locator("#learn").click()
     me.wait(".alfa-score", "of 4 examples recognised")
+    playwright.expect(me.page.locator("#try-notice .alfa-notice")).to_have_count(0)
     me.do("clear", within="#try-pad")
     me.draw("try-pad", SLASH)
     me.page.locator(".alfa-odd").nth(1).wait_for()
+    me.check()
+
+
+def test_pictures_are_dropped_where_they_belong_and_beside_it(
+    visit: Callable[..., Visit], served: Page, files: Path, tmp_path: Path
+) -> None:
+    me = visit(viewport={"width": 1280, "height": 900})
+    # The browser would open it, and leave the page.
+    me.drop("h1", files / "0-0.png")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    me.drop(".alfa-class >> nth=1", folder, files / "1-0.png", files / "1-1.png")
+    me.wait("#teach-notice", "2 pictures added to “Class 2”.")
+    me.wait("#classes .alfa-local", "“folder” cannot be read; is it a folder?")
+    me.wait_for_pictures(2)
+    assert me.page.url == f"{served.address}/"
+    me.check()
+
+    me.page.get_by_role("tab", name="Upload").first.click()
+    me.page.route("**/alfa/files*name=0-1*", lambda route: route.abort())
+    me.give("teach-drop", files / "0-1.png", files / "0-2.png")
+    me.wait("#teach-drop .alfa-local", "“0-1.png” cannot be sent; is the server still running?")
+    me.wait_for_pictures(3)
+    me.wait("#teach-notice", "1 picture added to “Class 1”.")
+
+
+_WATCH_CAMERAS = """() => {
+  const media = navigator.mediaDevices;
+  const real = media.getUserMedia.bind(media);
+  window.tracks = [];
+  media.getUserMedia = async (wanted) => {
+    await new Promise((done) => setTimeout(done, 300));
+    const stream = await real(wanted);
+    window.tracks.push(...stream.getTracks());
+    return stream;
+  };
+}"""
+_ALL_OFF = "(count) => tracks.length === count && tracks.every((t) => t.readyState === 'ended')"
+
+
+def test_no_camera_stays_on_unseen(visit: Callable[..., Visit]) -> None:
+    me = visit(viewport={"width": 1280, "height": 900})
+    me.page.evaluate(_WATCH_CAMERAS)
+    me.page.get_by_role("tab", name="Camera").first.click()
+    # Two presses are one.
+    me.page.locator("#teach-camera [data-do=start]").dblclick()
+    me.page.locator("#teach-camera .is-on").wait_for()
+    me.do("stop", within="#teach-camera")
+    me.page.wait_for_function(_ALL_OFF, arg=1)
+    # Somebody looks elsewhere while the browser asks.
+    me.do("start", within="#teach-camera")
+    me.page.get_by_role("tab", name="Upload").first.click()
+    me.page.wait_for_function(_ALL_OFF, arg=2)
     me.check()

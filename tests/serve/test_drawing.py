@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,26 @@ def test_a_model_sees_it_in_its_own_size(model: Model) -> None:
     pixels = model.drawn(CROSS)
     assert pixels.shape == (1, 16, 16)
     assert (pixels[0] == draw(CROSS, size=16, dark=True)).all()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "dark"),
+    [
+        ("strokes-free", True),
+        ("omniglot", True),
+        ("md-omniglot", True),
+        ("md-quickdraw", False),
+    ],
+)
+def test_ink_is_that_of_the_training_characters(model: Model, dataset: str, dark: bool) -> None:
+    other = replace(model, dataset=dataset)
+    assert other.can_draw
+    assert (other.drawn(CROSS)[0] == draw(CROSS, size=16, dark=dark)).all()
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "scans", "omniglot, md-quickdraw"])
+def test_where_nobody_knows_what_ink_is_like_nobody_draws(model: Model, dataset: str) -> None:
+    other = replace(model, dataset=dataset)
+    assert not other.can_draw
+    with pytest.raises(DataError, match=f"the pictures of {dataset} are dark .* upload pictures"):
+        other.drawn(CROSS)

@@ -59,6 +59,18 @@ def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) 
     assert [(name, len(each)) for name, each in loaded] == [("cat", 1), ("dog", 2)]
 
 
+def test_the_white_space_of_a_folder_does_not_count(
+    model: Model, pictures: list[list[bytes]]
+) -> None:
+    files = {f"my  \u00a0cats/{number}.png": pictures[0][number] for number in range(2)}
+    loaded = unpacked(zipped(files | {"dog/1.png": pictures[1][0]}), name="x.zip", model=model)
+    assert [(name, len(each)) for name, each in loaded] == [("my cats", 2), ("dog", 1)]
+    # Two folders cannot be one class.
+    files["my cats/3.png"] = pictures[0][2]
+    with pytest.raises(DataError, match="“my cats”: there is a class “my cats” already"):
+        unpacked(zipped(files), name="x.zip", model=model)
+
+
 @pytest.mark.parametrize(
     ("files", "reason"),
     [

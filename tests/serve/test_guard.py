@@ -55,6 +55,7 @@ def test_what_the_page_needs_is_open(path: str) -> None:
     assert status == 200
     policy = headers[b"content-security-policy"].decode()
     assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
     assert "http" not in policy
 
 
@@ -80,7 +81,15 @@ def test_everything_else_is_closed(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:7860", "", "127.0.0.1.evil.example"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:7860",
+        "",
+        "127.0.0.1.evil.example",
+        "evil.example@127.0.0.1",
+        "[",
+    ],
 )
 def test_a_site_that_calls_itself_this_computer_is_refused(host: str) -> None:
     assert ask(headers={"host": host})[0] == 403

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
+import numpy as np
 import pytest
 
 from alfa.errors import ConfigError
-from alfa.serve import Counter, People, Session
+from alfa.serve import Counter, File, People, Seen, Session
 from alfa.serve._limits import IDLE_SECONDS, MAX_SECONDS
 
 
@@ -29,6 +29,11 @@ def test_everybody_has_a_session_of_their_own(make_session: Callable[[], Session
     assert people.session("you").classes[0].name == "Class 1"
     people.leave("me")
     assert people.session("me").classes[0].name == "Class 1"
+    # Asking whether somebody is there does not bring them.
+    people.leave("me")
+    assert people.known("me") is people.known(None) is None
+    assert people.known("you") is people.session("you")
+    assert len(people) == 1
     people.leave("nobody")
     people.leave(None)
     with pytest.raises(ConfigError, match="in a browser"):
@@ -74,32 +79,45 @@ def test_a_full_page_says_so_and_who_is_gone_makes_room(
 
 def test_a_file_is_taken_once() -> None:
     counter = Counter()
-    token = counter.put("a.png", b"content")
-    assert counter.take(token).content == b"content"
+    token = counter.put(File("a.zip", b"content"))
+    assert counter.take(token, File).content == b"content"
     assert len(counter) == 0
-    for wrong in (token, "nonsense", None, 3, ["x"]):
+    picture = counter.put(Seen("a.png", problem="“a.png” is an empty file."))
+    for wrong in (token, "nonsense", None, 3, ["x"], picture):
         with pytest.raises(ConfigError, match="not there any more"):
-            counter.take(wrong)
+            counter.take(wrong, File)
 
 
 def test_files_are_neither_too_many_nor_kept_for_long() -> None:
     clock = Clock()
-    counter = Counter(max_bytes=10, clock=clock)
-    token = counter.put("a", b"12345678")
-    with pytest.raises(ConfigError, match="too many files"):
-        counter.put("b", b"123")
+    counter = Counter(max_bytes=10_000, clock=clock)
+    token = counter.put(File("a", bytes(8_000)))
+    for more in (File("b", bytes(3_000)), Seen("b", np.zeros((3, 32, 32), np.uint8))):
+        with pytest.raises(ConfigError, match="too many files"):
+            counter.put(more)
     clock.now += MAX_SECONDS + 1
-    counter.put("b", b"123")
+    counter.put(File("b", b"123"))
     with pytest.raises(ConfigError, match="not there any more"):
-        counter.take(token)
+        counter.take(token, File)
     clock.now += MAX_SECONDS + 1
     counter.expire()
     assert len(counter) == 0
 
 
-def test_nothing_of_a_session_is_on_disk(
-    taught: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    taught.learn()
-    assert not list(tmp_path.iterdir())
+def test_even_what_is_nothing_takes_room() -> None:
+    counter = Counter(max_bytes=5_000)
+    empty = Seen("x.png", problem="“x.png” is an empty file.")
+    for _ in range(4):
+        counter.put(empty)
+    with pytest.raises(ConfigError, match="too many files"):
+        counter.put(empty)
+
+
+def test_what_somebody_had_on_its_way_goes_with_them() -> None:
+    counter = Counter()
+    for who in ("me", "you", None):
+        counter.put(File("a.zip", b"content"), who=who)
+    counter.drop(None)
+    assert len(counter) == 3
+    counter.drop("me")
+    assert len(counter) == 2

@@ -13,15 +13,14 @@ import pytest
 
 from alfa.errors import ConfigError
 from alfa.serve import serving
-from alfa.serve._limits import MAX_FILE
 from alfa.serve._server import HOST, bind
 
 
-def _status(address: str, *, data: bytes | None = None) -> int:
+def _status(address: str) -> int:
     try:
         # Not by way of a proxy that the tester may have.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(address, data=data), timeout=10) as answer:
+        with opener.open(address, timeout=10) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -42,17 +41,13 @@ def test_the_page_is_there_and_asks_nobody_else(address: str, connections: list[
     assert hosts == {HOST}
 
 
-def test_files_come_within_limits_and_go_once(address: str) -> None:
-    files = f"{address}/alfa/files"
-    request = urllib.request.Request(f"{files}?name=a.png&kind=picture", data=b"content")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        token = json.load(answer)["token"]
-    with urllib.request.urlopen(f"{files}/{token}", timeout=10) as answer:
-        assert answer.read() == b"content"
-        assert answer.headers["Content-Disposition"] == 'attachment; filename="a.png"'
-    assert _status(f"{files}/{token}") == 404
-    assert _status(f"{files}?name=a.png&kind=picture", data=bytes(MAX_FILE + 1)) == 413
-    assert _status(f"{files}?name=a.zip&kind=examples", data=bytes(MAX_FILE + 1)) == 200
+def test_a_port_is_taken_before_anything_listens_on_it() -> None:
+    with bind(0) as first:
+        # Of this computer alone.
+        host, port = first.getsockname()
+        assert host == HOST == "127.0.0.1"
+        with pytest.raises(ConfigError, match="cannot be used"):
+            bind(port)
 
 
 def test_a_port_in_use_is_named(run: Path) -> None:

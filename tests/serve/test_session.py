@@ -11,7 +11,7 @@ import pytest
 
 from alfa import FewShotClassifier
 from alfa.errors import CheckpointError, ConfigError, DataError
-from alfa.serve import Model, Session
+from alfa.serve import Model, Seen, Session
 from alfa.serve._limits import MAX_CLASSES, MAX_NAME, MAX_PER_CLASS, MAX_PICTURES, MAX_TRIED
 from alfa.testing import small_run
 
@@ -76,24 +76,24 @@ def test_a_name_that_cannot_be_one_is_refused(session: Session, name: object, re
 def test_what_is_no_picture_is_refused_and_the_others_are_taken(
     session: Session, pictures: list[list[bytes]]
 ) -> None:
-    cut = pictures[0][0][:60]
-    files = [("a.png", pictures[0][0]), ("notes.txt", b"hello"), ("b.png", cut), ("c.png", b"")]
-    added, refused = session.add_files(session.picked, [*files, ("d.png", pictures[0][1])])
+    good, other = pictures[0][:2]
+    files = {"a.png": good, "notes.txt": b"hello", "b.png": good[:60], "c.png": b"", "d.png": other}
+    seen = [session.model.see(name, content) for name, content in files.items()]
+    added, refused = session.add_files(session.picked, seen)
     assert added == session.num_pictures == 2
     assert refused[0] == "“notes.txt” is not an image, or of a format that is not read."
     assert refused[1].startswith("“b.png” is damaged or cut off")
     assert refused[2] == "“c.png” is an empty file."
 
 
-def test_an_image_bomb_is_refused(session: Session) -> None:
-    header = b"P5 100000 100000 255\n"
-    added, [refused] = session.add_files(session.picked, [("bomb.pgm", header)])
-    assert not added
-    assert "declares more than the 64,000,000 pixels that are allowed" in refused
+def test_an_image_bomb_is_refused(model: Model) -> None:
+    bomb = model.see("bomb.pgm", b"P5 100000 100000 255\n")
+    assert bomb.pixels is None
+    assert "“bomb.pgm” declares more than the 64,000,000 pixels that are allowed" in bomb.problem
 
 
-def test_the_number_of_pictures_has_limits(session: Session, pictures: list[list[bytes]]) -> None:
-    files = [("x.png", pictures[0][0])] * (MAX_PER_CLASS + 2)
+def test_the_number_of_pictures_has_limits(session: Session) -> None:
+    files = [Seen("x.png", np.zeros((1, 16, 16), np.uint8))] * (MAX_PER_CLASS + 2)
     added, refused = session.add_files(session.picked, files)
     assert added == MAX_PER_CLASS
     assert refused == [
@@ -172,11 +172,13 @@ def test_so_many_are_tried_at_once(taught: Session) -> None:
 
 
 def test_people_do_not_mix(
-    make_session: Callable[[], Session], pictures: list[list[bytes]]
+    make_session: Callable[[], Session],
+    seen: Callable[..., list[Seen]],
+    pictures: list[list[bytes]],
 ) -> None:
     one, other = make_session(), make_session()
     one.rename(one.classes[0].number, "mine")
-    one.add_files(one.picked, [("x.png", pictures[0][0])])
+    one.add_files(one.picked, seen(pictures[0][0]))
     assert names(other) == ["Class 1", "Class 2"]
     assert other.num_pictures == 0
 

@@ -1,4 +1,4 @@
-"""Differences between models, taken task by task."""
+"""Differences between models, taken task by task or by their intervals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from alfa.errors import ConfigError
 from alfa.train import Evaluation, difference
+from alfa.train.compare import unpaired_difference
 
 
 def found(figures: list[float], **options: Any) -> Evaluation:
@@ -60,6 +61,22 @@ def test_figures_of_single_tasks_are_needed() -> None:
         ConfigError, match="there are figures of 0 single tasks, but it takes all 2"
     ):
         difference(found([0.5, 0.5]), found([0.5, 0.5], per_task=()))
+
+
+def test_without_pairs_the_interval_is_that_of_two_means() -> None:
+    ours, theirs = [0.9, 0.5, 0.7, 0.4] * 10, [0.8, 0.5, 0.5, 0.3] * 10
+    spreads = [statistics.stdev(figures) for figures in (ours, theirs)]
+    one, two = (
+        found(figures, accuracy_interval=1.96 * spread / math.sqrt(40), per_task=())
+        for figures, spread in zip((ours, theirs), spreads, strict=True)
+    )
+    over = unpaired_difference(one, two)
+    assert over.mean == pytest.approx(0.1)
+    assert over.interval == pytest.approx(1.96 * math.sqrt(sum(s**2 / 40 for s in spreads)))
+    assert over.num_tasks == 40
+    assert over.is_decided
+    assert difference(found(ours), found(theirs)).interval < over.interval
+    assert unpaired_difference(one, found(theirs)).interval is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_tasks", 3), ("split", "val"), ("seed", 1)])

@@ -13,7 +13,7 @@ from alfa.build import build_learner, build_tasks
 from alfa.config import parse_experiment
 from alfa.data import FewShot, ImageSet
 from alfa.errors import ConfigError, DataError
-from alfa.train import Progress, Run, evaluate, judged_tasks, train
+from alfa.train import Progress, Run, evaluate, judge, judged_tasks, train
 from alfa.train.best import Best, Epoch
 from alfa.train.evaluate import Evaluation
 
@@ -222,3 +222,16 @@ def test_fewer_classes_than_outputs_will_do_but_more_will_not(run, experiment) -
     assert judged_tasks(few, own.signature()).num_outputs == 2
     with pytest.raises(ConfigError, match=r"3 outputs, but these tasks have .* with 4"):
         judged_tasks(FewShot(images((3, 8, 8)), way=4, shot=1, num_query=2), own.signature())
+
+
+def test_a_head_of_any_size_is_judged_on_more_classes_than_it_was_trained_on(
+    experiment, tmp_path
+) -> None:
+    content = experiment(num_iterations=2).model_dump() | {"init": {"name": "prototype-head"}}
+    content["inner"]["batch_norm"] = "inductive"
+    train(parse_experiment(content), tmp_path / "run")
+    few, _ = judge(Run(tmp_path / "run"), num_tasks=20)
+    many, _ = judge(Run(tmp_path / "run"), changes=["tasks.way=4"], num_tasks=20)
+    # Chance is a third, and a quarter; the spots tell the classes apart at once.
+    assert few.accuracy > 0.5
+    assert many.accuracy > 0.5

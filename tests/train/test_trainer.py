@@ -21,7 +21,6 @@ from alfa.build import build_learner, build_tasks
 from alfa.config import to_dict
 from alfa.data import Sinusoids
 from alfa.errors import CheckpointError, ConfigError, DivergedError
-from alfa.models import MODELS, register_model
 from alfa.rules import SGD, register_rule
 from alfa.train import Checkpoint, Progress, Run, evaluate, train
 from alfa.types import Rates
@@ -474,21 +473,8 @@ def test_no_finite_validation_at_all_is_said(tiny, tmp_path, monkeypatch):
         train(tiny("outer.max_skipped=9"), tmp_path / "run")
 
 
-def test_a_model_with_dropout_repeats_and_is_tested_without_it(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
-
-    @register_model("dropping")
-    class Dropping(torch.nn.Module):
-        def __init__(self, input_shape, num_outputs):
-            super().__init__()
-            self.net = torch.nn.Sequential(
-                torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Dropout(), torch.nn.Linear(8, 1)
-            )
-
-        def forward(self, x):
-            return self.net(x)
-
-    experiment = tiny("model={name='dropping'}", "outer.num_iterations=6")
+def test_a_model_with_dropout_repeats_and_is_tested_without_it(tiny, tmp_path, dropping):
+    experiment = tiny(f"model={{name='{dropping}'}}", "outer.num_iterations=6")
     for name in ("first", "second"):
         train(experiment, tmp_path / name)
     with pytest.raises(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -186,6 +187,7 @@ def test_what_is_only_for_testing_is_refused_before_a_folder_is_made(
 ) -> None:
     images = np.zeros((5, 3, 8, 8), np.uint8)
     signs = ImageSet.of_arrays("signs", {"test": {f"c{n}": images for n in range(6)}})
+    signs = replace(signs, source="md-traffic-sign")
     monkeypatch.setattr("alfa.data._varied.open_images", lambda name, size=None: signs)
     with pytest.raises(DataError, match="signs is for testing only"):
         train(experiment(), tmp_path / "run")

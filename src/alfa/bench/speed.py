@@ -30,8 +30,9 @@ from alfa.train.evaluate import check_finite, stack_size, without_dropout
 from alfa.train.outer import shortened
 from alfa.train.peak import PeakMemory
 
-# An iteration that takes longer is not measured itself, but from smaller ones.
-_LONG = 6.0
+# What takes longer is timed once; an iteration that takes even longer not at all, but from smaller
+# ones, where a small error of each becomes a large one.
+_LONG, _LONGEST = 6.0, 300.0
 # A run meets the machine's bad moments as well as its good ones: at least so many rounds, for at
 # least so many seconds.
 _ROUNDS, _WHILE = 3, 1.5
@@ -44,6 +45,8 @@ _NUM_DRAWN, _IMAGES_OF_A_CLASS = 500, 1_300
 _BATCH = 8
 # Of smaller tasks, support and query images of a class.
 _SMALL = ((1, 1), (2, 1), (1, 3))
+# Images of a class, support and query each, in tasks that tell what an image takes of memory.
+_FEW = (1, 3)
 # Where their number differs: classes of them, and how many times these images they have at most.
 _SMALL_WAY, _MOST_TIMES = 5, 16
 
@@ -57,11 +60,14 @@ class Speed:
         task: seconds of adapting to a task of a validation or test.
         memory: bytes that the process needs for an iteration or a test, the program itself
             among them.
+        mode: how an iteration keeps what its outer gradient needs, which is chosen by the memory
+            that is free; nothing where there is nothing to train.
     """
 
     iteration: float
     task: float
     memory: int
+    mode: str = ""
 
 
 def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu") -> Speed:
@@ -90,30 +96,34 @@ def measure_speed(experiment: Experiment, *, device: torch.device | str = "cpu")
     # As small a rate as this leaves the learner as it is.
     optimizer = torch.optim.Adam(parameters, lr=1e-12, fused=True)
 
+    # Tasks that come one by one take the same time each.
+    num_tasks = 1 if plan.tasks_at_once == 1 else outer.num_tasks
+
     def iterate(tasks: Tasks) -> float:
         began = time.perf_counter()
-        episode = tasks.episode(0, num_tasks=outer.num_tasks).to(device, learner.dtype)
+        episode = tasks.episode(0, num_tasks=num_tasks).to(device, learner.dtype)
         optimizer.zero_grad()
-        for first in range(0, outer.num_tasks, plan.tasks_at_once):
+        for first in range(0, num_tasks, plan.tasks_at_once):
             outcome = learner(episode[first : first + plan.tasks_at_once])
             losses = outcome.adapted.support_losses, outcome.query_losses
             # On random images nothing need go well.
             with contextlib.suppress(DivergedError):
                 check_finite(*losses, rule=experiment.rule.name, where="")
             outcome.query_losses.mean().backward()
+        _wait(device)
+        adapted = time.perf_counter()
         # With small models, what a training looks at counts, too.
         shortened(parameters, outer.max_gradient_norm)
         optimizer.step()
         _wait(device)
-        return time.perf_counter() - began
+        stepped = time.perf_counter()
+        return (adapted - began) * outer.num_tasks / num_tasks + stepped - adapted
 
     needed = plan.needed or 0
     if _sizes(experiment) is not None:
-        with PeakMemory() as peak:
-            iterate(tasks)
-        needed = _of_largest(experiment, tasks, peak.bytes)
+        needed = _of_largest(experiment, iterate)
     memory = _PROGRAM + max(needed, test_memory)
-    return Speed(_extrapolated(experiment, tasks, iterate), task, memory)
+    return Speed(_extrapolated(experiment, tasks, iterate), task, memory, plan.mode)
 
 
 def pretraining_seconds(
@@ -143,22 +153,22 @@ def pretraining_seconds(
 
 
 def _extrapolated(experiment: Experiment, tasks: Tasks, timed: Callable[[Tasks], float]) -> float:
-    """Seconds of a work; a long one's from smaller tasks, as time grows with the images."""
+    """Seconds of a work; a very long one's from smaller tasks, as time grows with the images."""
     if not isinstance(tasks, FewShot):
         timed(tasks)
         return _typical(lambda: timed(tasks))
     sizes = _sizes(experiment)
+    # What is made only once is made here.
+    timed(_tasks(experiment, way=1, shot=1, num_query=1))
     times = 1
     while True:
         small = [_tasks(experiment, shot=times * s, num_query=times * q) for s, q in _SMALL]
-        timed(small[0])
         first = _typical(partial(timed, small[0]))
         # The differences between such tasks must be larger than the noise.
         if sizes is None or first > _LONG / 20 or times >= _MOST_TIMES:
             break
         times *= 4
-    if sizes is None and first * max(tasks.shot, tasks.num_query / 3) <= _LONG:
-        timed(tasks)
+    if sizes is None and first * max(tasks.shot, tasks.num_query / 3) <= _LONGEST:
         return _typical(lambda: timed(tasks))
     second, third = (_typical(partial(timed, some)) for some in small[1:])
     per_shot, per_query = max(second - first, 0) / times, max(third - first, 0) / (2 * times)
@@ -185,16 +195,17 @@ def _cost_of_task(
         return time.perf_counter() - began
 
     # The first makes what is made only once.
-    run(1)
+    run(1, _tasks(experiment, way=1, shot=1, num_query=1) if isinstance(tasks, FewShot) else tasks)
     with PeakMemory() as peak:
         alone = run(1)
     if _sizes(experiment) is not None:
         # Tasks of different sizes come one by one.
         seconds = _extrapolated(experiment, tasks, lambda some: run(1, some))
-        return seconds, _of_largest(experiment, tasks, peak.bytes)
+        return seconds, _of_largest(experiment, lambda some: run(1, some))
     at_once = stack_size(peak.bytes)
     num_tasks = min(at_once, max(1, int(_LONG / alone)))
-    return _typical(lambda: run(num_tasks)) / num_tasks, peak.bytes * at_once
+    seconds = alone if alone >= _LONG else _typical(lambda: run(num_tasks)) / num_tasks
+    return seconds, peak.bytes * at_once
 
 
 def _sizes(experiment: Experiment) -> tuple[float, float] | None:
@@ -220,12 +231,18 @@ def _sampler(experiment: Experiment) -> Sampler:
     )
 
 
-def _of_largest(experiment: Experiment, tasks: Tasks, measured: int) -> int:
-    """Bytes of the largest tasks, from those of small ones, as memory grows with the images."""
+def _of_largest(experiment: Experiment, work: Callable[[Tasks], object]) -> int:
+    """Bytes of the largest tasks, from small ones: those of the weights, and of every image."""
     options = experiment.tasks.options
     most = options["max_support"] + options["max_way"] * options["max_query"]
-    episode = tasks.episode(0, num_tasks=1)
-    return int(measured * most / (episode.support_x.shape[1] + episode.query_x.shape[1]))
+    found = []
+    for number in _FEW:
+        tasks = _tasks(experiment, shot=number, num_query=number)
+        with PeakMemory() as peak:
+            work(tasks)
+        found.append((2 * number * _SMALL_WAY, peak.bytes))
+    (few, least), (many, more) = found
+    return int(least + max(more - least, 0) / (many - few) * (most - few))
 
 
 def _typical(work: Callable[[], float]) -> float:
@@ -237,13 +254,17 @@ def _typical(work: Callable[[], float]) -> float:
 
 
 def _tasks(
-    experiment: Experiment, *, shot: int | None = None, num_query: int | None = None
+    experiment: Experiment,
+    *,
+    way: int | None = None,
+    shot: int | None = None,
+    num_query: int | None = None,
 ) -> Tasks:
     """The experiment's tasks, on random images where they would be images."""
     options = experiment.tasks.options
     if experiment.tasks.name not in ("images", "meta-dataset"):
         return build_tasks(experiment)
-    way = options.get("way", _SMALL_WAY)
+    way = way or options.get("way", _SMALL_WAY)
     shot, num_query = shot or options.get("shot", 1), num_query or options.get("num_query", 1)
     side = options.get("seen_size") or options["size"]
     rng = np.random.default_rng(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import shlex
 from pathlib import Path
@@ -36,6 +38,9 @@ OnProblem = Annotated[str, typer.Option(help="stop, or skip the images that cann
 
 # The longest side of pictures on the page, and how many images are predicted between two news.
 _SIDE, _AT_ONCE = 128, 32
+# Images that are normalised together to tell what that gives; all of many would need too much
+# memory.
+_TOGETHER = 250
 # Notes on images that the terminal shows.
 _SHOWN = 5
 
@@ -68,8 +73,8 @@ def adapt(
 
     Writes `predictions.csv`, with the probability of every class, and `predictions.html`, with the
     pictures. Images to classify that lie in folders called as classes are taken to be of these,
-    and the accuracy on them is told: inductive, each image by itself, and transductive, all
-    normalised together.
+    and the accuracy on them is told: inductive, each image by itself, and transductive, normalised
+    together, 250 at a time.
 
     In the CSV a file whose name begins like a formula has `./` before it; a label is never changed.
 
@@ -81,7 +86,7 @@ def adapt(
     """
     from alfa.cli.progress import meter
     from alfa.cli.start import set_up
-    from alfa.data._pictures import judge
+    from alfa.data._pictures import check_classes, judge
     from alfa.estimator import FewShotClassifier
     from alfa.train import Run
 
@@ -100,6 +105,7 @@ def adapt(
     with meter(run.name, quiet=as_json) as shown:
         learned, asked = _read_both(run, support, predict, shown.update)
         judge(learned, asked, on_problem=on_problem)
+        check_classes(learned, support)
         classifier.fit(learned.pixels, learned.labels)
         predictions = _predictions(classifier, asked, shown.update)
     summary = _summary(classifier, learned, asked, predictions)
@@ -156,12 +162,14 @@ def input_shape(run: Path) -> tuple[int, ...]:
         ConfigError: it takes no images.
     """
     from alfa.errors import ConfigError
+    from alfa.estimator._images import check_normalised
     from alfa.train import Run
 
-    shape = Run(run).signature(Run(run).experiment()).input_shape
-    if len(shape) != 3:
+    signature = Run(run).signature(Run(run).experiment())
+    if len(signature.input_shape) != 3:
         raise ConfigError(f"{run} was not trained on images; give a run that was.")
-    return shape
+    check_normalised(signature, run)
+    return signature.input_shape
 
 
 def _read_both(
@@ -169,6 +177,7 @@ def _read_both(
 ) -> tuple[Pictures, Pictures]:
     """The support set, and what is to be classified."""
     from alfa.data._pictures import pictures_in, read, support_in
+    from alfa.report.predictions import num_shown
 
     shape = input_shape(run)
     both = support_in(support), pictures_in(predict)
@@ -180,7 +189,11 @@ def _read_both(
         done += 1
         update("reading", done, total, unit="images", passing=True)
 
-    learned, asked = (read(listed, shape=shape, side=_SIDE, on_read=on_read) for listed in both)
+    most, most_of_class = num_shown()
+    learned, asked = (
+        read(listed, shape=shape, side=_SIDE, most=count, on_read=on_read)
+        for listed, count in zip(both, (most_of_class, most), strict=True)
+    )
     return learned, asked
 
 
@@ -262,17 +275,41 @@ def _accuracies(
     predictions: Sequence[Prediction],
     known: Sequence[int],
 ) -> dict[str, float] | None:
-    """Of the images whose class is known."""
+    """Of the images whose class is known: as they were predicted, and the other way."""
     from alfa.errors import ConfigError
 
     if not known:
         return None
-    true = [predictions[number].true for number in known]
-    try:
-        return classifier.accuracies(asked.pixels[known], true)
-    except ConfigError:
+    right = sum(not predictions[number].is_wrong for number in known)
+    found = {_way(classifier): right / len(known)}
+    other = copy.copy(classifier).set_params(transductive=not classifier.transductive)
+    # Some models can only do one of them.
+    if _way(other) not in found:
         # A single image can be too few to be normalised by itself.
-        return {"inductive": float(not predictions[known[0]].is_wrong)}
+        with contextlib.suppress(ConfigError):
+            found[_way(other)] = _accuracy(other, asked, predictions, known)
+    return dict(sorted(found.items()))
+
+
+def _way(classifier: FewShotClassifier) -> str:
+    return "inductive" if classifier.is_inductive else "transductive"
+
+
+def _accuracy(
+    classifier: FewShotClassifier,
+    asked: Pictures,
+    predictions: Sequence[Prediction],
+    known: Sequence[int],
+) -> float:
+    """What comes of predicting them once more, some at a time."""
+    count = -(-len(known) // _TOGETHER)
+    right = 0.0
+    for first in range(count):
+        # Every so many-th, because they lie class by class, and a group should have all classes.
+        group = known[first::count]
+        true = [predictions[number].true for number in group]
+        right += len(group) * classifier.score(asked.pixels[group], true)
+    return right / len(known)
 
 
 def _write(
@@ -294,7 +331,7 @@ def _write(
     facts = {
         "run": str(run),
         "learned from": f"{len(learned.files):,} images of {len(support):,} classes",
-        "accuracy on these": f"{100 * summary['support_accuracy']:.1f} %",
+        "of these it recognises": f"{100 * summary['support_accuracy']:.1f} %",
     }
     for name, accuracy in (summary["accuracies"] or {}).items():
         facts[f"{name} accuracy"] = f"{100 * accuracy:.1f} % of {summary['num_known']:,} images"

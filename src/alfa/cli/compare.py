@@ -15,6 +15,7 @@ from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
+    from alfa.data import Tasks
     from alfa.train import Difference, Evaluation
 
 
@@ -96,8 +97,16 @@ def compare(
     _print(runs, evaluations, differences)
 
 
-def check_same_tasks(runs: list[Path], changes: list[list[str]], split: str) -> None:
+def check_same_tasks(
+    runs: list[Path], changes: list[list[str]], split: str, *, hint: str = ""
+) -> None:
     """Refuse runs whose tasks, with these changes, are not the same.
+
+    Args:
+        runs: run folders.
+        changes: to the tasks of each.
+        split: that the tasks come from.
+        hint: what else helps where images of one size are not those of another.
 
     Raises:
         ConfigError: says in what they differ.
@@ -106,17 +115,55 @@ def check_same_tasks(runs: list[Path], changes: list[list[str]], split: str) -> 
     from alfa.errors import ConfigError
     from alfa.train import Run
 
-    tasks = [
-        _deciding(load_experiment(Run(path).config, own), split)
-        for path, own in zip(runs, changes, strict=True)
+    experiments = [
+        load_experiment(Run(path).config, own) for path, own in zip(runs, changes, strict=True)
     ]
+    tasks = [_deciding(experiment, split) for experiment in experiments]
     for path, other in zip(runs, tasks, strict=True):
         if other != tasks[0]:
             raise ConfigError(_unequal(runs[0], path, tasks[0], other))
+    _check_same_images(runs, experiments, split, hint)
 
 
+# What says in which size images were prepared; those of another one need not be the same.
+_OPENING = ("size", "stored_size")
 # What changes how a model sees its images, or how it is trained, but not which tasks there are.
-_INDIFFERENT = ("augment", "size", "seen_size", "stored_size")
+_INDIFFERENT = ("augment", "seen_size", *_OPENING)
+
+
+def _check_same_images(
+    runs: list[Path], experiments: list[Experiment], split: str, hint: str
+) -> None:
+    from alfa.build import build_tasks
+    from alfa.errors import ConfigError
+
+    contents = [experiment.tasks.model_dump() for experiment in experiments]
+    sizes = [{name: own.get(name) for name in _OPENING} for own in contents]
+    # Runs that ask for the same size open the same store.
+    if all(own == sizes[0] for own in sizes):
+        return
+    first, *others = (build_tasks(experiment) for experiment in experiments)
+    for path, own, other in zip(runs[1:], sizes[1:], others, strict=True):
+        if not _have_same_images(first, other, split):
+            dataset = contents[0].get("dataset")
+            names = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
+            told = [
+                f"tasks.{n} is {sizes[0][n]} and {own[n]}" for n in own if own[n] != sizes[0][n]
+            ]
+            raise ConfigError(
+                f"{runs[0]} and {path} would be tested on different images of {names} "
+                f"({', '.join(told)}, and the two sizes were not prepared from the same images), "
+                "but only figures on the same tasks can be compared; prepare both from the same "
+                f"files{hint}."
+            )
+
+
+def _have_same_images(tasks: Tasks, other: Tasks, split: str) -> bool:
+    # Of the same store nobody need read the names, which may be many.
+    if tasks.signature().data == other.signature().data:
+        return True
+    listed, others = (each.listed(split) for each in (tasks, other))  # type: ignore[arg-type]
+    return listed == others
 
 
 def _deciding(experiment: Experiment, split: str) -> dict[str, Any]:

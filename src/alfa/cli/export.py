@@ -42,7 +42,7 @@ def export(
 
         alfa export runs/strokes-demo --support letters --to letters.onnx
 
-        alfa export runs/cifar --support pets --head prototype --checkpoint ensemble
+        alfa export runs/cifar --support pets --to pets.onnx --head prototype --checkpoint ensemble
 
     In Python, with nothing but numpy, Pillow and onnxruntime:
 
@@ -55,7 +55,7 @@ def export(
     from alfa.cli.adapt import check_options, input_shape
     from alfa.cli.progress import meter
     from alfa.cli.start import set_up
-    from alfa.data._pictures import judge, read, support_in
+    from alfa.data._pictures import check_classes, judge, read, support_in
     from alfa.errors import ConfigError
     from alfa.estimator import FewShotClassifier
     from alfa.export import check_installed, export_onnx
@@ -68,6 +68,7 @@ def export(
     set_up(Run(run).experiment(), device="cpu", threads=threads)
     learned = read(support_in(support), shape=input_shape(run))
     judge(learned, on_problem=on_problem)
+    check_classes(learned, support)
     classifier = FewShotClassifier(run, head=head, num_steps=num_steps, checkpoint=checkpoint)
     classifier.fit(learned.pixels, learned.labels)
     with meter(run.name, quiet=as_json) as shown:

@@ -28,6 +28,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from alfa.cli.stopping import LOST
 from alfa.ops import usable_cpus
+from alfa.parent import name_parent
 
 # Seconds that processes have to keep everything after they are asked to stop.
 _TO_STOP = 600
@@ -109,16 +110,23 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
     for transport in ("GLOO", "NCCL"):
         os.environ.setdefault(f"{transport}_SOCKET_IFNAME", loopback)
     rendezvous_handler_registry.register(_NAME, _this_machine)
+    name_parent()
     # They know by this name that they take the place of others.
     run_id = uuid.uuid4().hex
     with _passing_on():
-        for left in reversed(range(max_restarts + 1)):
+        for restarts in range(max_restarts + 1):
             try:
                 _launch_once(words, count, run_id)
             except ChildFailedError as error:
                 codes = {number: failure.exitcode for number, failure in error.failures.items()}
-                if left == 0 or not _may_get_better(list(codes.values())):
+                if restarts == max_restarts or not _may_get_better(list(codes.values())):
                     _leave(codes, hint)
+                # A process that was killed could not, and those that it left may be too late.
+                typer.echo(
+                    f"alfa: {_end_of(*_to_blame(codes))}; all are started anew (restart "
+                    f"{restarts + 1} of {max_restarts}) and go on from the last checkpoint.",
+                    err=True,
+                )
             except SignalException as stopped:
                 raise typer.Exit(128 + stopped.sigval) from None
             else:
@@ -176,15 +184,25 @@ def _leave(codes: Mapping[int, int], hint: str) -> NoReturn:
         codes: what processes have ended with, by their numbers.
         hint: how to go on.
     """
+    number, code = _to_blame(codes)
+    if code >= 0:
+        # It has said itself what was wrong.
+        raise typer.Exit(code)
+    typer.echo(f"alfa: {_end_of(number, code)}; {hint}.", err=True)
+    raise typer.Exit(128 - code)
+
+
+def _to_blame(codes: Mapping[int, int]) -> tuple[int, int]:
+    """The process that the others have ended for, and its code."""
 
     def blame(item: tuple[int, int]) -> tuple[bool, bool, int]:
         # One that was killed could say nothing; the others tell what that has done to them.
         return item[1] == _REFUSED, item[1] != -signal.SIGTERM, -item[1]
 
-    number, code = max(codes.items(), key=blame)
-    if code >= 0:
-        # It has said itself what was wrong.
-        raise typer.Exit(code)
-    name = signal.Signals(-code).name
-    typer.echo(f"alfa: process {number} was ended by {name}; {hint}.", err=True)
-    raise typer.Exit(128 - code)
+    return max(codes.items(), key=blame)
+
+
+def _end_of(number: int, code: int) -> str:
+    if code < 0:
+        return f"process {number} was ended by {signal.Signals(-code).name}"
+    return f"process {number} has ended with code {code}"

@@ -32,8 +32,10 @@ def leaderboard(
 ) -> None:
     """Test runs on several sources, and give each its rank among the others.
 
-    All meet the same tasks. Where a difference, taken task by task, is no more than chance, runs
-    share a rank. What was tested before is not tested again.
+    All meet the same tasks. As on Meta-Dataset's leaderboard, runs share a rank where the
+    difference of their figures lies within the 95 % interval that the two have together; `alfa
+    compare` takes differences task by task, and tells smaller ones. What was tested before is not
+    tested again.
 
     Example:
 
@@ -52,8 +54,9 @@ def leaderboard(
         raise ConfigError(f"--sources is {sources!r}, but must name datasets, each once.")
     experiments = [Run(path).experiment() for path in runs]
     # The sources are the same for all; in what else decides the tasks they must agree.
-    elsewhere = [on_dataset(names[0], size=size, tasks=e.tasks.name) for e in experiments]
-    check_same_tasks(runs, elsewhere, "test")
+    for name in names:
+        elsewhere = [on_dataset(name, size=size, tasks=e.tasks.name) for e in experiments]
+        check_same_tasks(runs, elsewhere, "test", hint=", or choose one of them with --size")
     table: dict[str, list[Evaluation]] = {}
     for name in names:
         table[name] = []
@@ -118,7 +121,7 @@ def _print(
     count = next(iter(table.values()))[0].num_tasks
     console.print(
         f"\nOver {count} tasks of each source, with 95 % intervals, and ranks in brackets; runs "
-        "that no more than chance tells apart share one.",
+        "whose difference lies within their two intervals together share one.",
         highlight=False,
         soft_wrap=True,
     )

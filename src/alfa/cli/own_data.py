@@ -14,7 +14,6 @@ from alfa.data import Workspace, data_folder, open_store, store_path
 from alfa.data._prepare import Progress
 from alfa.own_data import (
     OwnData,
-    check,
     contents,
     counts_of,
     experiment_for,
@@ -68,9 +67,15 @@ def own_experiment(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     # Images that could not be read may have been left out.
-    counts = counts_of(store.index)
-    check(counts, path)
-    return experiment_for(data.dataset, counts, size=size, overrides=overrides)
+    counts = counts_of(store.index, path)
+    experiment = experiment_for(data.dataset, counts, size=size, overrides=overrides)
+    if counts != data.counts:
+        with meter(title_of(path), quiet=quiet) as shown:
+            shown.tell(f"without what was left out, {contents(counts)}")
+            if worth(counts) != worth(data.counts):
+                shown.tell(worth(counts))
+            _tell_tasks(data, experiment, size, shown)
+    return experiment
 
 
 def _surveyed(path: Path, work: Path, shown: Meter) -> OwnData:
@@ -88,6 +93,10 @@ def _tell(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> Non
         shown.tell(note)
     shown.tell(contents(data.counts))
     shown.tell(worth(data.counts))
+    _tell_tasks(data, experiment, size, shown)
+
+
+def _tell_tasks(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> None:
     options = experiment.tasks.options
     if {"way", "shot", "num_query"} <= options.keys():
         channels = data.source.num_channels

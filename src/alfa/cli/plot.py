@@ -59,10 +59,10 @@ def rates(
     found = []
     names: list[str | None] = list(dataset or ())
     for name in names or [None]:
-        learner, tasks, title = _reopened(run, name)
+        learner, tasks, title, seed = _reopened(run, name)
         if zoom > learner.num_steps:
             raise ConfigError(f"--zoom is {zoom}, but the steps are 1 to {learner.num_steps}.")
-        used = used_rates(learner, tasks, title=title, num_tasks=num_tasks)
+        used = used_rates(learner, tasks, title=title, num_tasks=num_tasks, seed=seed)
         found.append(used.only(layer) if layer else used)
     for path in outputs:
         if path.suffix == ".csv":
@@ -123,10 +123,10 @@ def episode(
 
     _check([out], (".png",))
     check_choice("--split", split, SPLITS)
-    learner, tasks, _ = _reopened(run, dataset)
+    learner, tasks, _, seed = _reopened(run, dataset)
     if not isinstance(tasks, FewShot | Varied):
         raise ConfigError(f"{run} was not trained on images; use `alfa plot fit` for curves.")
-    where = {"split": split, "seed": 0}
+    where = {"split": split, "seed": seed}
     drawn = tasks.episode(number, num_tasks=1, **where)  # type: ignore[arg-type]
     with torch.no_grad():
         outcome = learner(drawn.to("cpu", learner.dtype), order="none")
@@ -143,24 +143,19 @@ def episode(
     typer.echo(f"written: {out}")
 
 
-def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str]:
-    """The best model of a run, tasks for it, and what they are called."""
+def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str, int]:
+    """The best model of a run, tasks for it, what they are called, and the seed of its test."""
     from alfa.cli.start import set_up
-    from alfa.train import Run, on_dataset, reopen
+    from alfa.report.load import load_best
+    from alfa.train import Run
 
     run = Run(path)
     trained = run.experiment()
     set_up(trained, device="cpu", threads=None)
     own = trained.tasks.options.get("dataset")
     own = ", ".join(own) if isinstance(own, list) else own
-    changes = []
-    if dataset is not None and dataset != own:
-        changes = on_dataset(dataset, tasks=trained.tasks.name)
-    learner, tasks, _ = reopen(run, changes)
-    run.load_checkpoint("best", trained).restore(learner)
-    # As in its test.
-    learner.num_steps = trained.inner.num_test_steps or learner.num_steps
-    return learner, tasks, dataset or own or trained.tasks.name
+    learner, tasks = load_best(run, trained, dataset=None if dataset == own else dataset)
+    return learner, tasks, dataset or own or trained.tasks.name, trained.seed
 
 
 def _check(outputs: list[Path], suffixes: tuple[str, ...]) -> None:

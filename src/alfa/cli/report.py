@@ -149,9 +149,10 @@ def _line(run: FoundRun, link: str) -> RunLine:
     if run.is_quick:
         figure, note = "-", "quick, no result"
     elif test.get("accuracy") is not None:
-        figure, note = _figure(100 * test["accuracy"], test["accuracy_interval"], 100), ""
+        figure, note = _figure(test["accuracy"], test["accuracy_interval"], scale=100), ""
     else:
-        figure, note = _figure(test["loss"], test["interval"], 1), ""
+        # As in the tables.
+        figure, note = _figure(test["loss"], test["interval"], digits=3), ""
     return RunLine(
         title,
         link,
@@ -164,5 +165,6 @@ def _line(run: FoundRun, link: str) -> RunLine:
     )
 
 
-def _figure(value: float, interval: float | None, scale: float) -> str:
-    return f"{value:.2f}" if interval is None else f"{value:.2f} +- {scale * interval:.2f}"
+def _figure(value: float, interval: float | None, *, scale: float = 1.0, digits: int = 2) -> str:
+    spread = "" if interval is None else f" +- {scale * interval:.{digits}f}"
+    return f"{scale * value:.{digits}f}{spread}"

@@ -271,8 +271,8 @@ def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_
     for name, table in TABLES.items():
         jobs = plan_jobs(table.cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
         states = dict(Counter(row["state"] for row in _rows(table.cells, jobs)))
-        count = len(table.cells)
-        found.append({"table": name, "title": table.title, "cells": count, "states": states})
+        row: dict[str, Any] = {"table": name, "title": table.title, "cells": len(table.cells)}
+        found.append({**row, "states": states, "repeats": list(table.repeats)})
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -281,8 +281,9 @@ def _overview(out: Path, *, seeds: int, iterations: int | None, quick: bool, as_
         shown.add_column(header, no_wrap=header != "what it compares")
     for row in found:
         told = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+        repeated = ", ".join(TABLES[name].label for name in row["repeats"])
         cells = str(row["cells"]) if row["cells"] else "-"
-        shown.add_row(row["table"], cells, told or "all quoted", row["title"])
+        shown.add_row(row["table"], cells, told or f"repeats {repeated}", row["title"])
     wide_console().print(shown)
     typer.echo(f"\nkept in {out}; `alfa reproduce table1 --list` shows the cells of one.")
 
@@ -302,6 +303,7 @@ def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
                 "state": str(state),
                 "note": note,
                 "published": cell.published.text,
+                "num_iterations_wanted": cell.experiment.outer.num_iterations,
                 "measured": _as_dict(measured(job, cell)),
                 "digits": 2 if cell.metric == "accuracy" else 3,
             }
@@ -338,7 +340,7 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
             row["state"],
             row["published"],
             "-" if found is None else _figure(found, row["digits"]),
-            "-" if found is None else f"{found['num_iterations']:,}",
+            "-" if found is None else _iterations(found, row["num_iterations_wanted"]),
         )
     wide_console().print(table)
     if quick:
@@ -384,9 +386,17 @@ def _print_costs(jobs: Sequence[Job], costs: dict[str, Cost], *, as_json: bool) 
     done = len(jobs) - len(costs)
     typer.echo(
         f"\n{len(costs)} models to train, {done} done; about {duration_text(total)} in all, from "
-        "what was measured on this machine. Memory comes on top of the program's own, which is "
-        "about half a gigabyte. Nothing was run."
+        "what was measured on this machine. Memory is that of the whole process. Nothing was run."
     )
+
+
+def _iterations(found: dict[str, Any], wanted: int) -> str:
+    """Those done, and those that the cell asks for if they are others."""
+    done = found["num_iterations"]
+    # Where there is nothing to train, none are missing.
+    if done == wanted or not found["trains"]:
+        return f"{done:,}"
+    return f"{done:,} {'of' if done < wanted else 'instead of'} {wanted:,}"
 
 
 def _figure(found: dict[str, Any], digits: int) -> str:

@@ -39,7 +39,7 @@ def train(
     ] = None,
     on_problem: Annotated[
         str | None,
-        typer.Option(help="With --data, skip images and classes that cannot be used, or stop."),
+        typer.Option(help="With --data: `skip` what cannot be used, or `stop`, the default."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run folder; by default `runs/` and the name.")
@@ -147,7 +147,7 @@ def _named(
         ConfigError: what is given does not fit together, or there is no such preset.
     """
     from alfa.config import check_builtin
-    from alfa.errors import ConfigError
+    from alfa.errors import ConfigError, check_choice
 
     ways = {"EXPERIMENT": experiment, "--preset": preset, "--data": data}
     given = [way for way, value in ways.items() if value is not None]
@@ -161,6 +161,8 @@ def _named(
             f"{' and '.join(given)} each say what to train; give one of them, and change settings "
             "of it by --set."
         )
+    if on_problem is not None:
+        check_choice("--on-problem", on_problem, ("stop", "skip"))
     if on_problem is not None and data is None:
         raise ConfigError("--on-problem is about the images of --data; leave it away.")
     if preset is not None:

@@ -129,6 +129,14 @@ class Tasks(abc.ABC):
         """Another one whenever somebody has written into the files that tasks come from."""
         return ""
 
+    def listed(self, split: Split) -> str:
+        """Another one where the examples that tasks of a split are drawn from have other names.
+
+        Raises:
+            DataError: the names cannot be read.
+        """
+        return ""
+
     def verify(self) -> None:  # noqa: B027 - most tasks come from no files
         """Compare the files that tasks come from with their checksums, which reads all of them.
 

@@ -43,12 +43,37 @@ def decode(
     if not isinstance(content, bytes) and _is_right(content, wanted, num_channels):
         channels_first = content.reshape(*content.shape[:2], num_channels).transpose(2, 0, 1)
         return np.ascontiguousarray(channels_first), []
-    with _told():
+    with told():
         image = opened(content) if isinstance(content, bytes) else _from_pixels(content)
-        image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
-        height, width = wanted or (image.height, image.width)
-        if image.size != (width, height):
-            image = image.resize((width, height), Image.Resampling.LANCZOS)
+        return _fitted(image, wanted, num_channels)
+
+
+def decode_opened(
+    image: Image.Image, *, size: tuple[int, int], num_channels: int
+) -> tuple[np.ndarray, list[str]]:
+    """The same of an image that somebody else has opened, or made, which stays as it is.
+
+    Args:
+        image: of any mode; of several frames, the one that it shows.
+        size: height and width that are wanted.
+        num_channels: 3, or 1 for grey.
+
+    Raises:
+        DataError: it cannot be decoded; the text says why, without the name of the image.
+    """
+    with told():
+        _check_size(image.size)
+        image.load()
+        return _fitted(image, size, num_channels)
+
+
+def _fitted(
+    image: Image.Image, size: tuple[int, int] | None, num_channels: int
+) -> tuple[np.ndarray, list[str]]:
+    image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
+    height, width = size or (image.height, image.width)
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.LANCZOS)
     pixels = np.asarray(image).reshape(height, width, num_channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
 
@@ -66,7 +91,7 @@ def thumbnail(content: bytes, *, side: int) -> bytes:
     Raises:
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
-    with _told():
+    with told():
         image = unread(content)
         fits = max(image.size) <= side
         # Of a large photo only every eighth pixel or so need be decoded.
@@ -81,8 +106,12 @@ def thumbnail(content: bytes, *, side: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Whatever an image makes Pillow raise, as one error that says what is wrong with it."""
+def told() -> Iterator[None]:
+    """Whatever an image makes Pillow raise, as one error that says what is wrong with it.
+
+    Raises:
+        DataError: the text says why, without the name of the image.
+    """
     try:
         yield
     except (DataError, MemoryError):

@@ -12,7 +12,7 @@ from torch import Tensor
 from alfa.data._base import SPLITS, Signature, Split, Tasks, register_tasks, task_rng
 from alfa.data._image_set import ImageSet
 from alfa.data._open import open_images
-from alfa.data._store import stamp_of, verify_pixels
+from alfa.data._store import listed_in, stamp_of, verify_pixels
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode
 
@@ -85,6 +85,9 @@ class FewShot(Tasks):
 
     def stamp(self) -> str:
         return stamp_of([self.images])
+
+    def listed(self, split: Split) -> str:
+        return listed_in([self.images], split)
 
     def verify(self) -> None:
         verify_pixels([self.images])

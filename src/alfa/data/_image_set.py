@@ -62,6 +62,7 @@ class ImageSet:
             they are.
         digest: of images that were prepared, tells them from others; otherwise nothing.
         check_file: raises if the file that images are mapped from is no longer as it was opened.
+        source: the dataset that they were prepared from, where `name` is another one.
 
     Raises:
         DataError: these are not images, or the values to normalise by do not fit them.
@@ -83,6 +84,7 @@ class ImageSet:
     seen_as: Shape | None = None
     digest: str = ""
     check_file: Callable[[], None] = _no_file
+    source: str = ""
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

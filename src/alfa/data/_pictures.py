@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,8 @@ class Pictures:
     Attributes:
         files: where they come from.
         pixels: as a model takes them, uint8 ``[image, height, width, channel]``.
-        thumbnails: small PNG or JPEG files, one for each, where they were asked for.
+        thumbnails: small PNG or JPEG files, one for each, where they were asked for; nothing in
+            place of those that were not.
         problems: with these images, and with others that are not among them.
     """
 
@@ -146,6 +148,7 @@ def read(
     *,
     shape: Sequence[int],
     side: int | None = None,
+    most: int | None = None,
     on_read: Callable[[], None] = lambda: None,
 ) -> Pictures:
     """Read images; those that cannot be used are problems.
@@ -154,6 +157,8 @@ def read(
         listed: the image files.
         shape: of a model's input, channel, height and width.
         side: of thumbnails; None for none.
+        most: thumbnails to make, from the first image on, of each class where there are classes;
+            None for all.
         on_read: is called after each.
     """
     num_channels, height, width = shape
@@ -162,13 +167,17 @@ def read(
     thumbnails: list[bytes] = []
     problems = list(listed.problems)
     changed: dict[str, list[str]] = {}
+    made: Counter[str | None] = Counter()
     with quiet_pillow():
         for picture in listed.pictures:
+            of = picture.label if listed.has_classes else None
             try:
                 content = contents(picture.path)
                 found, changes = decode(content, size=(height, width), num_channels=num_channels)
                 if side is not None:
-                    thumbnails.append(thumbnail(content, side=side))
+                    wanted = most is None or made[of] < most
+                    thumbnails.append(thumbnail(content, side=side) if wanted else b"")
+                    made[of] += 1
             except DataError as error:
                 problems.append(Problem(picture.name, plain(str(error))))
             else:
@@ -202,8 +211,10 @@ def contents(path: Path) -> bytes:
     """
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})") from None
+    # A name with a character that no system takes is a ValueError.
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot be read ({reason})") from None
 
 
 def judge(*groups: Pictures, on_problem: str) -> None:
@@ -231,6 +242,24 @@ def judge(*groups: Pictures, on_problem: str) -> None:
         raise DataError(f"{fatal[0]}; {advice}.")
     listed = "".join(f"\n  - {line}" for line in fatal)
     raise DataError(f"nothing was written, there are {len(fatal)} problems; {advice}:{listed}")
+
+
+def check_classes(learned: Pictures, support: Path) -> None:
+    """Make sure that there is something to tell apart.
+
+    Args:
+        learned: a support set.
+        support: the folder that it was read from.
+
+    Raises:
+        DataError: there is one class only, often because the folders lie one level deeper.
+    """
+    classes = sorted(set(learned.labels))
+    if len(classes) < 2:
+        raise DataError(
+            f"{plain(str(support))} has the one class {plain(classes[0])}, but 2 or more are "
+            "needed; give the folder in which the folders of all classes lie."
+        )
 
 
 def _below(folder: Path, label: str | None, above: Sequence[tuple[int, int]] = ()) -> Listed:

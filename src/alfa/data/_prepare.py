@@ -290,7 +290,13 @@ class _Job:
             left_out=[_plain(str(problem)) for problem in problems if problem.fatal],
             changed=changed,
             listing=listed,
+            source=self._source_name(),
         )
+
+    def _source_name(self) -> str:
+        """What the dataset is known as, where it is called something else from now on."""
+        known = SOURCES.name_of(self.source)
+        return known if known in SOURCES and known != self.name else ""
 
 
 def _planned(listing: Listing) -> tuple[list[_Class], list[Problem]]:

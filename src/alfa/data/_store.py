@@ -60,6 +60,7 @@ class Index:
         changed: images that were not of the dataset's kind, and what was done, by name.
         items: SHA-256 of the list of images.
         listing: SHA-256 of the names of all images that were found, those left out as well.
+        source: the dataset that it was made from, where its own name is another one.
     """
 
     dataset: str
@@ -73,9 +74,14 @@ class Index:
     items: str = ""
     listing: str = ""
     format: int = FORMAT
+    source: str = ""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        content = asdict(self)
+        # Without it, older versions of alfa can read the store.
+        if not self.source:
+            del content["source"]
+        return json.dumps(content, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Index:
@@ -100,6 +106,8 @@ class Index:
         return index
 
     def _check(self) -> None:
+        if not isinstance(self.source, str):
+            raise ValueError(f"the source in {INDEX} is {self.source!r}, and no name")
         first = 0
         for entry in self.classes:
             if entry.split not in SPLITS or entry.first != first or entry.count < 1:
@@ -192,6 +200,7 @@ class Store:
             index.std,
             digest=index.digest(),
             check_file=self.check_file,
+            source=index.source,
         )
 
     def check_file(self) -> None:
@@ -221,6 +230,24 @@ class Store:
     def items(self) -> list[str]:
         """The name of every image, in their order."""
         return (self.path / ITEMS).read_text(encoding="utf-8").split("\n")[:-1]
+
+    def listed(self, split: Split) -> str:
+        """The same for stores with images of the same names in a split, whatever their size.
+
+        Raises:
+            DataError: the names cannot be read.
+        """
+        try:
+            names = self.items()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DataError(f"{self.path / ITEMS} cannot be read ({reason}); {_ADVICE}.") from None
+        classes = [
+            [entry.name, entry.count, *names[entry.first : entry.first + entry.count]]
+            for entry in self.index.classes
+            if entry.split == split
+        ]
+        return hashlib.sha256(json.dumps(classes).encode()).hexdigest()[:16]
 
     def verify(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
         """Compare every checksum, and the number of names.
@@ -257,6 +284,12 @@ class Store:
 def stamp_of(sets: Iterable[ImageSet]) -> str:
     """The stamps of the stores that sets of images are mapped from; nothing if there are none."""
     return " ".join(store.stamp for store in map(_store_of, sets) if store is not None)
+
+
+def listed_in(sets: Iterable[ImageSet], split: Split) -> str:
+    """What the stores that sets of images are mapped from list for a split, by its names."""
+    stores = (store for store in map(_store_of, sets) if store is not None)
+    return " ".join(store.listed(split) for store in stores)
 
 
 def verify_pixels(sets: Iterable[ImageSet]) -> None:

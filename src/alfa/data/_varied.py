@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -21,8 +22,8 @@ from alfa.data._base import (
 from alfa.data._image_set import Classes, ImageSet
 from alfa.data._open import open_images, prepared
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
-from alfa.data._store import stamp_of, verify_pixels
-from alfa.data.sources import read_split
+from alfa.data._store import listed_in, stamp_of, verify_pixels
+from alfa.data.sources import SOURCES, read_split
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode, PositiveFloat
 
@@ -67,9 +68,14 @@ class Varied(Tasks):
     ) -> None:
         if not sources:
             raise ConfigError("there is no source of tasks; name at least one.")
-        if weights is not None and (len(weights) != len(sources) or min(weights) <= 0):
+        # Nothing is above a number that is none, and a sum of finite ones may be infinite.
+        if weights is not None and not (
+            len(weights) == len(sources)
+            and all(weight > 0 for weight in weights)
+            and math.isfinite(sum(weights))
+        ):
             raise ConfigError(
-                f"`weights` is {list(weights)}, but must be a number above 0 for each of "
+                f"`weights` is {list(weights)}, but must be a finite number above 0 for each of "
                 f"{len(sources)} sources."
             )
         self.sources, self.limits = tuple(sources), limits
@@ -96,11 +102,22 @@ class Varied(Tasks):
             tuple(first.mean),
             tuple(first.std),
             varies=True,
-            data=" ".join(source.digest for source in self.sources).strip(),
+            data=" ".join(map(self._told_by, self.sources)).strip(),
         )
+
+    def _told_by(self, source: ImageSet) -> str:
+        """The digest of a source, and where its classes are related by what it was made from, that.
+
+        Before stores kept it, one of another name had no related classes, and so other tasks.
+        """
+        is_related = any(name == source.name for name, _ in self.related)
+        return f"{source.digest}+{source.source}" if source.source and is_related else source.digest
 
     def stamp(self) -> str:
         return stamp_of(self.sources)
+
+    def listed(self, split: Split) -> str:
+        return listed_in(self.sources, split)
 
     def verify(self) -> None:
         verify_pixels(self.sources)
@@ -117,22 +134,22 @@ class Varied(Tasks):
                 has too few images.
         """
         faults = [
-            f"{source.name} {fault}"
+            (source, split, fault)
             for source in self.sources
             for split in splits
             if (fault := self._fault(source, split))
         ]
         if faults:
-            raise DataError(
-                f"there can be no such tasks: {'; '.join(faults)}; leave out these sources, or "
-                "prepare them anew with more images."
-            )
+            told = "; ".join(f"{source.name} {fault}" for source, _, fault in faults)
+            # Of what is for testing only, no images are missing.
+            lacking = [s.name for s, split, _ in faults if not _is_for_testing_only(s, split)]
+            them = "them" if len(lacking) == len(faults) else ", ".join(dict.fromkeys(lacking))
+            advice = f", or prepare {them} anew with more images" if lacking else ""
+            raise DataError(f"there can be no such tasks: {told}; leave out these sources{advice}.")
 
     def _fault(self, source: ImageSet, split: Split) -> str:
         if split not in source.splits:
-            if "train" not in source.splits:
-                return f"is for testing only: it has no {split} classes"
-            return f"has no {split} classes"
+            return _why_absent(source, split)
         classes = source.splits[split]
         few = [name for name, count in zip(classes.names, classes.count, strict=True) if count < 2]
         if few:
@@ -221,11 +238,12 @@ class Varied(Tasks):
         ]
         way, count = max(way for way, _ in most), max(count for _, count in most)
         num_query = max(1, min(limits.max_query, count // 2))
-        shot = max(1, min(limits.max_support // way, limits.max_support_per_class, count))
-        support_y, query_y = (
-            torch.arange(way).repeat_interleave(number).repeat(num_tasks, 1)
-            for number in (shot, num_query)
-        )
+        size = min(limits.max_support, way * min(limits.max_support_per_class, count))
+        labels = torch.arange(way)
+        # The first classes have one more than the others, until there are as many as there may be.
+        num_support = size // way + (labels < size % way).long()
+        support_y = labels.repeat_interleave(num_support).repeat(num_tasks, 1)
+        query_y = labels.repeat_interleave(num_query).repeat(num_tasks, 1)
         support_x, query_x = (
             torch.zeros(1, y.shape[1], *self.input_shape).expand(num_tasks, *[-1] * 4)
             for y in (support_y, query_y)
@@ -285,10 +303,39 @@ def _kind(images: ImageSet) -> str:
     return f"{list(images.shape)}, normalised by {list(images.mean)} and {list(images.std)}"
 
 
+def _source_of(images: ImageSet) -> str:
+    """What images were prepared from, whatever they are called."""
+    return images.source or images.name
+
+
+def _published(images: ImageSet) -> Mapping[Split, tuple[int, int | None]]:
+    """Classes and images of the published splits of a source; nothing where none are known."""
+    name = _source_of(images)
+    return SOURCES.get(name).published if name in SOURCES else {}
+
+
+def _is_for_testing_only(images: ImageSet, split: Split) -> bool:
+    published = _published(images)
+    return bool(published) and not {"train", split} & set(published)
+
+
+def _why_absent(images: ImageSet, split: Split) -> str:
+    """What is to be said of a source without classes of a split."""
+    if _is_for_testing_only(images, split):
+        return f"is for testing only: it has no {split} classes"
+    published = _published(images)
+    if split not in published:
+        return f"has no {split} classes"
+    return (
+        f"has no {split} classes: none of the {published[split][0]} that the published split has "
+        "was found when it was prepared"
+    )
+
+
 def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:
     """Which classes of one of Meta-Dataset's sources go together, by its name and split."""
     found = {
-        (images.name, split): related_classes(images.name, split, classes.names)
+        (images.name, split): related_classes(_source_of(images), split, classes.names)
         for split, classes in images.splits.items()
     }
     return {place: related for place, related in found.items() if related is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import warnings
 import zipfile
@@ -19,6 +20,7 @@ from PIL import Image
 from alfa.data._decode import decode
 from alfa.data.sources._base import Item
 from alfa.errors import DataError
+from alfa.parent import leave_with_parent
 
 # Images that a worker decodes in one go: enough that handing them over costs nothing.
 AT_ONCE = 32
@@ -115,8 +117,10 @@ def _in_processes(
     # Unlike the standard library's processes, loky's do not run the user's script once more.
     from loky import BrokenProcessPool, ProcessPoolExecutor
 
-    # Workers that hear nothing for so long end themselves, as when this process was killed.
-    pool = ProcessPoolExecutor(workers, timeout=60)
+    # Left to themselves, they would outlive this process by a minute if it was killed.
+    pool = ProcessPoolExecutor(
+        workers, timeout=60, initializer=leave_with_parent, initargs=(os.getpid(),)
+    )
     try:
         yield from _in_order(pool, partial(_quietly, work), chunks, workers)
         pool.shutdown()

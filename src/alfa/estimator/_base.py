@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from alfa.config import Experiment, Part
 from alfa.data import Signature
 from alfa.errors import ConfigError, check_choice
 from alfa.inner import Learner
-from alfa.models import Model
+from alfa.models import is_by_batch, normalising_together
+from alfa.ops import check_device
 from alfa.train import Checkpoint, Run
-from alfa.train.evaluate import check_finite, has_batch_norm, without_dropout
+from alfa.train.evaluate import check_finite, without_dropout
 from alfa.types import Rates
 
 HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
@@ -41,13 +44,29 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 "such as the one that `alfa train --preset strokes-demo` makes in minutes."
             )
         check_choice("checkpoint", self.checkpoint, ("best", "last", "ensemble"))
-        if self.num_steps is not None and self.num_steps < 0:
-            raise ConfigError(f"`num_steps` is {self.num_steps}, but must be 0 or more.")
+        check_device(self.device, name="`device`")
+        steps = 0 if self.num_steps is None else self.num_steps
+        if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
+            raise ConfigError(
+                f"`num_steps` is {steps!r}, but must be a whole number of 0 or more, or None for "
+                "as many as the run's own test took."
+            )
         run = Run(Path(self.run))
         experiment = run.experiment()
         return Opened(
             experiment, run.signature(experiment), run.load_for(self.checkpoint, experiment)
         )
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A fit that fails leaves everything as it was, and no mixture of two."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _fit(self, opened: Opened, x: Tensor, y: Tensor) -> None:
         """Adapt to one task, and keep what came of it.
@@ -84,7 +103,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             models.append(adapted.frozen(support_x))
         self.model_ = models[0] if len(models) == 1 else Mean(*models)
         self.num_steps_ = steps
-        self._by_itself = isinstance(learner.model, Model) or not has_batch_norm(learner.model)
+        self._by_itself = not any(map(is_by_batch, self.model_.modules()))
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
         """What the adapted model says of examples, on the CPU."""
@@ -93,7 +112,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         assert example is not None
         x = x.to(example.device, example.dtype)
         together = transductive or not self._by_itself
-        with torch.no_grad(), _normalising(model, transductive), without_dropout(model):
+        normalising = normalising_together(model) if transductive else contextlib.nullcontext()
+        with torch.no_grad(), normalising, without_dropout(model):
             # One by one: the rounding of a convolution depends on how many examples it is given,
             # and what is said of one must not.
             parts = [x] if together else x.split(1)
@@ -103,9 +123,10 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 # Torch's own word where a channel has a single value.
                 if "more than 1 value per channel" not in str(error):
                     raise
+                advice = ", or leave `transductive` out" if self._by_itself else ""
                 raise ConfigError(
-                    f"`transductive` is true, but {len(x)} image is too few to be normalised by "
-                    "its own statistics; predict more at once, or leave `transductive` out."
+                    f"{len(x)} image is too few to be normalised by its own statistics; predict "
+                    f"more at once{advice}."
                 ) from None
         return outputs.cpu()
 
@@ -130,19 +151,32 @@ class Opened:
     def with_head(self, name: str) -> Opened:
         """The same, with a last layer that every task makes itself."""
         init = self.experiment.init
-        if init.name not in ("learned", *HEADS.values()):
-            raise ConfigError(
-                f"`head` can be changed where the run's init is 'learned', but it is "
-                f"{init.name!r}; leave `head` out."
-            )
-        if self.experiment.rule.options.get("per_parameter_decay"):
-            raise ConfigError(
-                "`head` cannot be changed, as the run has learned a decay for each single weight "
-                "of its last layer (rule.per_parameter_decay); leave `head` out."
-            )
+        if self.why_fixed:
+            raise ConfigError(f"{self.why_fixed}; leave `head` out.")
         options = {key: value for key, value in init.options.items() if key == "adapt"}
         changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
         return replace(self, experiment=changed)
+
+    @property
+    def why_fixed(self) -> str:
+        """Why its last layer cannot be changed; nothing where it can."""
+        init = self.experiment.init
+        if init.name not in ("learned", *HEADS.values()):
+            return (
+                f"`head` can be changed where the run's init is 'learned', but it is {init.name!r}"
+            )
+        if self.experiment.rule.options.get("per_parameter_decay"):
+            return (
+                "`head` cannot be changed, as the run has learned a decay for each single weight "
+                "of its last layer (rule.per_parameter_decay)"
+            )
+        return ""
+
+    @property
+    def any_way(self) -> bool:
+        """Whether every task makes the last layer itself, for any number of classes."""
+        # What an init that wraps another can do is up to that one.
+        return build_learner(self.experiment, self.signature).init.any_way
 
     def learner(self, member: Checkpoint) -> Learner:
         """The learner with the weights of one of its models."""
@@ -166,24 +200,6 @@ class Mean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([model(x) for model in self.models]).mean(0)
-
-
-class _normalising:  # noqa: N801 - used as a function
-    """Batch norm by the statistics of the examples at hand, if wanted, for a while."""
-
-    def __init__(self, model: nn.Module, by_batch: bool) -> None:
-        self._norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-        self._by_batch = by_batch
-
-    def __enter__(self) -> None:
-        for norm in self._norms:
-            norm.training = self._by_batch
-            # What was taken of the support set stays.
-            norm.momentum = 0.0
-
-    def __exit__(self, *_: object) -> None:
-        for norm in self._norms:
-            norm.training = False
 
 
 def _rates(rates: Sequence[Rates], learner: Learner) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -14,7 +17,13 @@ from torch import Tensor
 
 from alfa.errors import ConfigError, check_choice
 from alfa.estimator._base import HEADS, FewShotEstimator, Opened
-from alfa.estimator._images import Reader, ValueRange, is_rows, value_range
+from alfa.estimator._images import (
+    Reader,
+    ValueRange,
+    check_normalised,
+    is_rows,
+    value_range,
+)
 
 
 class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc]
@@ -22,12 +31,14 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     Images may be files, PIL images or arrays, of any size: ``[height, width]`` or ``[height,
     width, channel]``, one array of all of them, or a table with a row of pixels for each, as
-    scikit-learn has it (square images where the number of columns allows, otherwise one line).
+    scikit-learn has it (square images where the number of columns allows, otherwise one line). A
+    single image is a list of one.
 
     By default what is said of one image does not depend on the others that are predicted with it:
     batch norm uses the statistics of the support set. The paper's protocol is transductive,
     where queries are normalised together; `transductive` switches to it, and `accuracies` gives
-    both.
+    both. A network of your own that uses a layer of batch norm more than once is always
+    transductive, which a warning says.
 
     Args:
         run: a run folder that `alfa train` made.
@@ -38,6 +49,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         transductive: whether images that are predicted together are normalised together.
         value_range: the values of black and white in arrays that are not bytes; by default from
             0 to 1 if all of the support set lies there, and its least and greatest otherwise.
+            After a support set of bytes or files alone, arrays of floating-point numbers are
+            refused.
         device: where to compute.
 
     Attributes:
@@ -48,7 +61,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates that
             the rule used, ``[step, layer]``.
         num_steps_: inner steps taken.
-        value_range_: black and white in arrays that are not bytes.
+        value_range_: black and white in arrays that are not bytes; None if there were none.
         signature_: what the model is given: the shape of images, and what they are normalised by.
 
     Example:
@@ -95,27 +108,26 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
                 run's last layer has.
         """
         check_choice("head", self.head, ("trained", *HEADS))
-        if y is None:
-            raise ConfigError(
-                "FewShotClassifier requires y to be passed, but the target y is None; give a label "
-                "for each image."
-            )
+        _check_labels(y)
         opened = self._opened()
         if opened.signature.loss != "cross_entropy" or len(opened.signature.input_shape) != 3:
             raise ConfigError(
                 f"{self.run} was not trained on images of classes, which FewShotClassifier needs; "
                 "use another run, or FewShotRegressor for one of regression."
             )
-        X, y = self._checked(X, y, reset=True)  # noqa: N806
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        opened = self._with_head(opened)
-        self.value_range_ = value_range(X) if self.value_range is None else self.value_range
-        _check_range(self.value_range_)
-        self._reader = Reader(opened.signature, self.value_range_)
-        self.signature_ = opened.signature
-        x = self._reader.read(X)
-        self._fit(opened, x, torch.from_numpy(labels))
-        self.support_accuracy_ = float(np.mean(self._logits(x).argmax(1).numpy() == labels))
+        check_normalised(opened.signature, self.run)
+        with self._all_or_nothing():
+            X, y = self._checked(X, y, reset=True)  # noqa: N806
+            self.classes_, labels = np.unique(y, return_inverse=True)
+            opened = self._with_head(opened)
+            self.value_range_ = value_range(X) if self.value_range is None else self.value_range
+            if self.value_range_ is not None:
+                _check_range(self.value_range_)
+            self._reader = Reader(opened.signature, self.value_range_)
+            self.signature_ = opened.signature
+            x = self._reader.read(X)
+            self._fit(opened, x, torch.from_numpy(labels))
+            self.support_accuracy_ = float(np.mean(self._logits(x).argmax(1).numpy() == labels))
         return self
 
     @property
@@ -130,7 +142,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         Args:
             X: images, in any of the forms that `fit` takes.
         """
-        logits = self._logits(self._read(X))
+        logits = self._logits(self._read(X)[0])
         return np.asarray(self.classes_[logits.argmax(1).numpy()])
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -139,11 +151,11 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         Args:
             X: images, in any of the forms that `fit` takes.
         """
-        return np.asarray(self._logits(self._read(X)).double().softmax(1).numpy())
+        return np.asarray(self._logits(self._read(X)[0]).double().softmax(1).numpy())
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """The logarithm of the probability of each class, ``[image, class]``."""
-        return np.asarray(self._logits(self._read(X)).double().log_softmax(1).numpy())
+        return np.asarray(self._logits(self._read(X)[0]).double().log_softmax(1).numpy())
 
     def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
         """The part of images that is classified right, one by one and all together.
@@ -153,20 +165,25 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             y: their labels.
 
         Returns:
-            ``inductive``, each by itself, and ``transductive``, normalised together.
+            ``inductive``, each by itself, and ``transductive``, normalised together, which needs
+            as much memory as all of them take at once; the latter alone where images depend on
+            each other anyhow.
         """
-        x = self._read(X)
-        y = column_or_1d(y)
+        _check_labels(y)
+        x, y = self._read(X, y)
+        ways = {"inductive": False, "transductive": True}
+        if not self._by_itself:
+            del ways["inductive"]
         found = {}
-        for name, together in (("inductive", False), ("transductive", True)):
+        for name, together in ways.items():
             logits = self._logits(x, transductive=together)
             found[name] = float(np.mean(self.classes_[logits.argmax(1).numpy()] == y))
         return found
 
-    def _read(self, X: Any) -> Tensor:  # noqa: N803
+    def _read(self, X: Any, y: Any = None) -> tuple[Tensor, Any]:  # noqa: N803
         check_is_fitted(self)
-        X, _ = self._checked(X, None, reset=False)  # noqa: N806
-        return self._reader.read(X)
+        X, y = self._checked(X, y, reset=False)  # noqa: N806
+        return self._reader.read(X), y
 
     def _logits(self, x: Tensor, *, transductive: bool | None = None) -> Tensor:
         """Only of classes that there are: a linear layer may have more outputs."""
@@ -175,20 +192,24 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
         """Images and labels, with scikit-learn's own checks where it has any."""
-        if isinstance(X, (str, bytes, PathLike)):
-            raise ConfigError(
-                f"X is {X!r}, but must be images, one for each label; give a list, also of a "
-                "single file."
-            )
+        X = _listed(X)  # noqa: N806
         if is_rows(X):
+            if not reset and not hasattr(self, "n_features_in_") and np.ndim(X) == 2:
+                raise ConfigError(
+                    f"X is a table of shape {list(np.shape(X))}, but the classifier was fitted on "
+                    "images; give a list of images, also of a single one."
+                )
             if y is None:
                 return validate_data(self, X, reset=reset), None
             X, y = validate_data(self, X, y, reset=reset)  # noqa: N806
         else:
             # What torch or another library calls an array is one of ours, too.
-            X = np.asarray(X) if hasattr(X, "__array__") else list(X)  # noqa: N806
-            if not len(X):
-                raise ConfigError("there are no images; at least one is needed.")
+            X = np.asarray(X) if hasattr(X, "__array__") else X  # noqa: N806
+            _check_many(X)
+            if reset:
+                # A table that was fitted before is no longer what images are held against.
+                for name in ("n_features_in_", "feature_names_in_"):
+                    self.__dict__.pop(name, None)
         if y is None:
             return X, None
         y = column_or_1d(y, warn=True)
@@ -203,12 +224,16 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         """The run with the last layer that is wanted, if it can have as many classes."""
         if self.head != "trained":
             return opened.with_head(HEADS[self.head])
-        has_own = opened.experiment.init.name in HEADS.values()
         num_outputs, way = opened.signature.num_outputs, len(self.classes_)
-        if way > num_outputs and not has_own:
+        if way > num_outputs and not opened.any_way:
+            advice = (
+                "train a run with init.name=prototype-head"
+                if opened.why_fixed
+                else "use head='prototype'"
+            )
             raise ConfigError(
                 f"there are {way} classes, but the last layer of {self.run} was trained for "
-                f"{num_outputs}; use head='prototype', which is made anew for any number."
+                f"{num_outputs}; {advice}, as that one is made anew for any number."
             )
         return opened
 
@@ -219,6 +244,45 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         # stand for something else it finds little.
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _check_labels(y: Any) -> None:
+    if y is None:
+        raise ConfigError(
+            "FewShotClassifier requires y to be passed, but the target y is None; give a label "
+            "for each image."
+        )
+
+
+def _listed(X: Any) -> Any:  # noqa: N803
+    """What is read once, such as the files that a pattern matches, as a list.
+
+    Raises:
+        ConfigError: it is a single image.
+    """
+    if isinstance(X, (str, bytes, PathLike, Image.Image)):
+        raise ConfigError(
+            f"X is {X!r}, but must be images, one for each label; give a list, also of a single "
+            "one."
+        )
+    known = isinstance(X, Sequence) or hasattr(X, "shape") or hasattr(X, "__array__")
+    return list(X) if isinstance(X, Iterable) and not known else X
+
+
+def _check_many(X: Any) -> None:  # noqa: N803
+    """Refuse no images, and one that would be taken for as many as it has lines."""
+    if not len(X):
+        raise ConfigError("there are no images; at least one is needed.")
+    shape: list[int] = []
+    # Lists within lists may be of different lengths.
+    with contextlib.suppress(ValueError):
+        if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
+            shape = list(np.shape(X))
+    if len(shape) == 3 and shape[2] in (1, 3, 4):
+        raise ConfigError(
+            f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
+            "of images, also of a single one."
+        )
 
 
 def _check_range(values: Any) -> None:

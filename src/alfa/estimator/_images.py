@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
@@ -16,21 +15,63 @@ from PIL import Image
 from torch import Tensor
 
 from alfa.data import Signature, decode, scale_and_shift
+from alfa.data._decode import decode_opened
+from alfa.data._pictures import contents
 from alfa.errors import ConfigError, DataError
 
 ValueRange = tuple[float, float]
 """The values of black and of white."""
 
 _BYTES: ValueRange = (0.0, 255.0)
+_BITS: ValueRange = (0.0, 1.0)
+
+
+def check_normalised(signature: Signature, run: Any) -> None:
+    """Make sure that images of a user's can be brought to what a run was trained on.
+
+    Args:
+        signature: of its tasks, on images.
+        run: what it is called.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    num_channels = signature.input_shape[0]
+    if num_channels not in (1, 3):
+        raise ConfigError(
+            f"{run} was trained on images of {num_channels} channels, but files have 1 or 3, grey "
+            "or coloured; use another run."
+        )
+    if not len(signature.mean) == len(signature.std) == num_channels:
+        raise ConfigError(
+            f"{run} cannot be given other images: its tasks do not say how images are normalised; "
+            f"give `mean` and `std` of {num_channels} channel(s) in their `signature`, and remove "
+            "signature.json from the run."
+        )
 
 
 def is_rows(X: Any) -> bool:  # noqa: N803 - scikit-learn's name
-    """Whether this is a table, a row for each example, and no images with a shape."""
-    if isinstance(X, Sequence):
-        if not len(X) or isinstance(X[0], (str, bytes, PathLike, Image.Image)):
-            return False
-        return np.ndim(X[0]) < 2
-    return len(getattr(X, "shape", ())) <= 2
+    """Whether this is for scikit-learn: a table, a row for each example, or what is neither.
+
+    Images are a list of them, or an array with a shape for each; names of files, and images of
+    different shapes, may be in an array of objects.
+    """
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        return not isinstance(X, Sequence) or (len(X) > 0 and not _is_image(X[0]))
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    return len(shape) <= 2 and not (len(shape) == 1 and kind in ("O", "U", "T"))
+
+
+def _is_image(first: Any) -> bool:
+    """Whether what a list begins with is an image, or at least no row of a table."""
+    if first is None or isinstance(first, (str, bytes, PathLike, Image.Image)):
+        return True
+    try:
+        return np.ndim(first) >= 2
+    except ValueError:
+        # Rows of different lengths.
+        return True
 
 
 @dataclass(frozen=True)
@@ -39,11 +80,11 @@ class Reader:
 
     Attributes:
         signature: of the tasks that the model was trained on.
-        values: of black and white in arrays that are not bytes.
+        values: of black and white in arrays that are not bytes; None where nobody knows.
     """
 
     signature: Signature
-    values: ValueRange = (0.0, 1.0)
+    values: ValueRange | None = None
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
         """Normalised images, ``[example, channel, height, width]``.
@@ -69,16 +110,15 @@ class Reader:
     def _levels(self, image: Any) -> np.ndarray:
         """From 0 for black to 255 for white, ``[channel, height, width]``."""
         num_channels, height, width = self.signature.input_shape
+        if isinstance(image, Image.Image):
+            return decode_opened(image, size=(height, width), num_channels=num_channels)[0]
         if isinstance(image, (str, PathLike)):
-            image = _content(Path(image))
-        elif isinstance(image, Image.Image):
-            image = _pixels(image)
+            content: bytes | np.ndarray = contents(Path(image))
         else:
-            image = np.asarray(image)
-            if image.dtype != np.uint8:
-                return self._stretched(image)
-        pixels, _ = decode(image, size=(height, width), num_channels=num_channels)
-        return pixels
+            content = _numbers(image)
+            if content.dtype != np.uint8:
+                return self._stretched(content)
+        return decode(content, size=(height, width), num_channels=num_channels)[0]
 
     def _stretched(self, values: np.ndarray) -> np.ndarray:
         """Any numbers, brought to the model's size and channels."""
@@ -92,7 +132,7 @@ class Reader:
             )
         if not np.isfinite(values).all():
             raise DataError("has a value that is NaN or infinity")
-        low, high = self.values
+        low, high = self._range(values)
         levels = (255 * (values.astype(np.float64) - low) / (high - low)).astype(np.float32)
         if levels.shape[2] == 3 and num_channels == 1:
             # The luma of ITU-R 601, as Pillow has it.
@@ -108,28 +148,58 @@ class Reader:
         stack = np.stack(planes)
         return np.repeat(stack, num_channels, axis=0) if len(stack) < num_channels else stack
 
+    def _range(self, values: np.ndarray) -> ValueRange:
+        if self.values is not None:
+            return self.values
+        if values.dtype.kind == "f":
+            raise DataError(
+                f"is an array of {values.dtype}, but the support set had bytes or files only, so "
+                "nobody knows its black and white; give uint8, or set `value_range` and fit again"
+            )
+        return _BITS if values.dtype.kind == "b" else _BYTES
 
-def value_range(X: Any) -> ValueRange:  # noqa: N803
+
+def value_range(X: Any) -> ValueRange | None:  # noqa: N803
     """Black and white of numbers whose scale nobody says.
 
-    From 0 to 1 where all lie there, and from the least to the greatest otherwise; images that are
-    bytes have a scale of their own.
+    From 0 to 1 where all lie there, and from the least to the greatest otherwise; None where there
+    are none, as images that are files or bytes have a scale of their own.
     """
-    arrays = [
-        values
-        for values in _single(X)
-        if not isinstance(values, (str, PathLike, Image.Image))
-        and np.asarray(values).dtype != np.uint8
-    ]
-    if not arrays:
-        return _BYTES
-    low = min(float(np.min(values)) for values in arrays)
-    high = max(float(np.max(values)) for values in arrays)
+    ends = [(float(values.min()), float(values.max())) for values in _unscaled(X)]
+    if not ends:
+        return None
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if low >= 0 and high <= 1:
-        return (0.0, 1.0)
-    if not (np.isfinite(low) and np.isfinite(high)) or high == low:
-        return (low, low + 1)
-    return (low, high)
+        return _BITS
+    return (low, high) if low < high else (low, low + 1)
+
+
+def _unscaled(X: Any) -> Iterator[np.ndarray]:  # noqa: N803
+    """Arrays of numbers that are not bytes; what is wrong with an image is told when it is read."""
+    for image in _single(X):
+        if isinstance(image, (str, PathLike, Image.Image)):
+            continue
+        try:
+            values = _numbers(image)
+        except DataError:
+            continue
+        if values.dtype != np.uint8 and values.size and np.isfinite(values).all():
+            yield values
+
+
+def _numbers(image: Any) -> np.ndarray:
+    try:
+        values = np.asarray(image)
+    # Rows of different lengths, and tensors that are elsewhere or are being differentiated.
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"cannot be made an array ({error})") from None
+    if values.dtype.kind not in "biuf":
+        what = type(image).__name__
+        what += f" of {image.dtype}" if isinstance(image, np.ndarray) else ""
+        raise DataError(
+            f"is of the type {what}, but must be a file name, a PIL image or an array of numbers"
+        )
+    return values
 
 
 def _single(X: Any) -> Iterator[Any]:  # noqa: N803
@@ -152,21 +222,3 @@ def _from_row(row: np.ndarray) -> np.ndarray:
         if side > 1 and side * side * num_channels == len(row):
             return row.reshape(side, side, num_channels)
     return row.reshape(1, -1, 1)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})") from None
-
-
-def _pixels(image: Image.Image) -> bytes | np.ndarray:
-    """What `decode` takes, of an image that was opened already."""
-    if image.mode in ("L", "RGB") and not image.getexif():
-        return np.asarray(image)
-    # By way of a file, so that transparency, orientation and depth are treated as in one.
-    buffer = io.BytesIO()
-    copy = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else None
-    (copy or image.convert("RGB")).save(buffer, "PNG", exif=image.getexif())
-    return buffer.getvalue()

@@ -10,11 +10,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from alfa.errors import ConfigError
-from alfa.estimator._base import FewShotEstimator
+from alfa.estimator._base import FewShotEstimator, Opened
 
 
 class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
     """Fits a function to a few points; `fit` is the inner loop of a run.
+
+    It takes as many features and outputs as the run was trained on, and no others. Scikit-learn's
+    `check_estimator` tries several numbers of features, so that no run can pass all of it; what
+    does not depend on that number does.
 
     Args:
         run: a run folder that `alfa train` made, of regression.
@@ -68,6 +72,11 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
                 f"{self.run} was trained on classification, but FewShotRegressor needs a run of "
                 "regression; use FewShotClassifier, or another run."
             )
+        with self._all_or_nothing():
+            self._fit_to(opened, X, y)
+        return self
+
+    def _fit_to(self, opened: Opened, X: Any, y: Any) -> None:  # noqa: N803
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)  # noqa: N806
         shape = opened.signature.input_shape
         num_features = int(np.prod(shape))
@@ -85,7 +94,6 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         self._shape, self._flat_targets = tuple(shape), np.ndim(y) == 1
         x = torch.from_numpy(np.asarray(X, np.float32)).reshape(len(X), *shape)
         self._fit(opened, x, torch.from_numpy(targets))
-        return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The value at each input, in the shape of the targets that were fitted.

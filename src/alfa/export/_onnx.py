@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
+import itertools
 import json
 import logging
 import warnings
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 import alfa
 from alfa.data import Signature, scale_and_shift
-from alfa.errors import AlfaError, ConfigError
+from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
 from alfa.export._images import images_graph
 from alfa.train.files import write_atomic
@@ -32,6 +33,8 @@ OPSET = 18
 # How far probabilities may be from torch's, which rounds otherwise.
 TOLERANCE = 1e-4
 _NEEDED = ("onnx", "onnxruntime", "onnxscript")
+# What there is to be done about their faults.
+_OTHERS = "another version of torch, onnxscript or onnxruntime may do better"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,25 @@ class Exported:
     max_difference: float
 
 
+@dataclass(frozen=True)
+class Made:
+    """A model as a file that is not written.
+
+    Attributes:
+        content: the bytes.
+        classes: as of `Exported`, like the others.
+        input_shape: of images.
+        num_checked: images.
+        max_difference: of probabilities.
+    """
+
+    content: bytes
+    classes: tuple[Any, ...]
+    input_shape: tuple[int, int, int]
+    num_checked: int
+    max_difference: float
+
+
 def export_onnx(
     classifier: FewShotClassifier, path: Path | str, *, check_on: Iterable[np.ndarray] = ()
 ) -> Exported:
@@ -73,7 +95,8 @@ def export_onnx(
         classifier: after `fit`.
         path: the file, replaced if it is there.
         check_on: images that are given to both models and compared, besides random ones:
-            uint8 ``[height, width, channel]``, of any sizes.
+            uint8 ``[height, width, channel]``, of any sizes. They are drawn one by one, and none is
+            kept.
 
     Raises:
         ConfigError: the extra is not installed, or the classifier cannot be exported.
@@ -93,12 +116,27 @@ def export_onnx(
         >>> exported.classes, exported.opset, exported.max_difference < 1e-4
         (('alef', 'bet'), 18, True)
     """
+    made = make_onnx(classifier, check_on=check_on)
+    write_atomic(Path(path), made.content)
+    return Exported(
+        Path(path),
+        OPSET,
+        made.classes,
+        made.input_shape,
+        len(made.content),
+        made.num_checked,
+        made.max_difference,
+    )
+
+
+def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[np.ndarray] = ()) -> Made:
+    """As `export_onnx`, without writing anything."""
     check_installed()
     if not classifier.is_inductive:
         raise ConfigError(
             "the classifier normalises images by others that are predicted with them, which an "
-            "exported model cannot do; fit one with transductive=False, of a run whose model is "
-            "one of alfa's or has no batch norm."
+            "exported model cannot do; fit one with transductive=False, of a run whose model uses "
+            "each layer of batch norm once."
         )
     classes = _plain(classifier.classes_)
     shape = _shape(classifier.signature_)
@@ -108,11 +146,10 @@ def export_onnx(
     if not difference <= TOLERANCE:
         raise AlfaError(
             f"the exported model gives probabilities that differ from torch's by up to "
-            f"{difference:.2g}, more than the {TOLERANCE:g} that are allowed, so {path} was not "
-            "written; another version of torch, onnxscript or onnxruntime may do better."
+            f"{difference:.2g}, more than the {TOLERANCE:g} that are allowed, so nothing was "
+            f"written; {_OTHERS}."
         )
-    write_atomic(Path(path), content)
-    return Exported(Path(path), OPSET, classes, shape, len(content), num_checked, difference)
+    return Made(content, classes, shape, num_checked, difference)
 
 
 def check_installed() -> None:
@@ -180,7 +217,9 @@ def _model(
     core = _exported(network.eval(), shape)
     text = images_graph(shape, opset=OPSET, ir_version=core.ir_version)
     before = onnx.parser.parse_model(text)
-    model = onnx.compose.merge_models(before, core, io_map=[("levels", "levels")])
+    fault = "torch's export of the model is not one that ONNX allows"
+    with _told(fault, advice=_OTHERS):
+        model = onnx.compose.merge_models(before, core, io_map=[("levels", "levels")])
     # Named by both parts, and needed once.
     del model.opset_import[1:]
     model.producer_name, model.producer_version = "alfa", alfa.__version__
@@ -193,7 +232,8 @@ def _model(
             "input_shape": json.dumps(shape),
         },
     )
-    onnx.checker.check_model(model, full_check=True)
+    with _told(fault, advice=_OTHERS):
+        onnx.checker.check_model(model, full_check=True)
     return model
 
 
@@ -201,24 +241,18 @@ def _exported(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
     """The network by torch's own exporter, without its notes on where the code lies."""
     # Of a single image the exporter would conclude that there is always one.
     example = torch.zeros(2, *shape)
-    try:
-        with _quietly():
-            program = torch.onnx.export(
-                network,
-                (example,),
-                input_names=["levels"],
-                output_names=["probabilities"],
-                dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
-                opset_version=OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-    # What a module of the user's makes it raise can be anything.
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise AlfaError(
-            f"torch cannot export the model to ONNX ({reason}); a model of this package can be."
-        ) from error
+    advice = "a model of this package can be"
+    with _told("torch cannot export the model to ONNX", advice=advice), _quietly():
+        program = torch.onnx.export(
+            network,
+            (example,),
+            input_names=["levels"],
+            output_names=["probabilities"],
+            dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     model: ModelProto = program.model_proto
     graph = model.graph
@@ -231,6 +265,18 @@ def _exported(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
         del tensor.metadata_props[:]
     del graph.value_info[:]
     return model
+
+
+@contextlib.contextmanager
+def _told(what: str, *, advice: str) -> Iterator[None]:
+    """Whatever a module of the user's makes torch or ONNX raise, as one sentence."""
+    try:
+        yield
+    except (AlfaError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise AlfaError(f"{what} ({reason}); {advice}.") from error
 
 
 @contextlib.contextmanager
@@ -254,15 +300,29 @@ def _compare(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    fault = "onnxruntime cannot run the exported model"
+    with _told(fault, advice=_OTHERS):
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     count, worst = 0, 0.0
-    for batch in (*_random(_shape(classifier.signature_)), *(image[None] for image in images)):
-        (found,) = session.run(["probabilities"], {"images": batch})
+    # One after the other: photos in their own sizes would fill memory.
+    for batch in itertools.chain(_random(_shape(classifier.signature_)), map(_alone, images)):
+        with _told(fault, advice=_OTHERS):
+            (found,) = session.run(["probabilities"], {"images": batch})
         difference = np.abs(found - classifier.predict_proba(list(batch)))
         count += len(batch)
         # `max` would pass over what is no number.
         worst = float(np.maximum(worst, difference.max()))
     return count, worst
+
+
+def _alone(image: np.ndarray) -> np.ndarray:
+    """One image as a batch."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise DataError(
+            f"an image of `check_on` is {image.dtype} {list(image.shape)}, but must be uint8 "
+            "[height, width, channel] with 1 or 3 channels."
+        )
+    return image[None]
 
 
 def _random(shape: tuple[int, int, int]) -> Iterator[np.ndarray]:

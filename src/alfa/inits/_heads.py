@@ -162,12 +162,43 @@ def _head_of(model: nn.Module) -> str:
 
 
 def _num_classes(y: Tensor) -> int:
-    if y.is_floating_point() or y.ndim != 2 or int(y.min()) < 0:
+    """Classes of each of a stack of tasks, by the targets of their support sets.
+
+    Raises:
+        ConfigError: these are no classes, or not equally many in each task.
+    """
+    if y.is_floating_point() or y.is_complex() or y.ndim != 2:
+        raise _no_classes(y)
+    if not y.numel():
         raise ConfigError(
-            "a last layer of each task's own needs classes, numbered from 0, as targets "
-            f"[task, example], but they are {y.dtype} {list(y.shape)}; use it for classification."
+            f"the support sets are empty, with targets of shape {list(y.shape)}, but a last layer "
+            "of each task's own needs at least one example of every class."
         )
-    return int(y.max()) + 1
+    if y.dtype != torch.int64:
+        # Torch's losses do not take them either.
+        raise ConfigError(
+            f"the targets are {y.dtype}, but the numbers of classes must be torch.int64; convert "
+            "those of support and query sets with `.long()`."
+        )
+    low, high = y.aminmax(dim=1)
+    if int(low.min()) < 0:
+        raise _no_classes(y)
+    ways = (high + 1).tolist()
+    if min(ways) != max(ways):
+        other = next(task for task, way in enumerate(ways) if way != ways[0])
+        raise ConfigError(
+            f"the first task of a stack has {ways[0]} classes, but task {other} has {ways[other]}, "
+            "and their last layers cannot be stacked; adapt to tasks of one size at a time, as "
+            "`alfa.data.grouped` puts them together."
+        )
+    return int(ways[0])
+
+
+def _no_classes(y: Tensor) -> ConfigError:
+    return ConfigError(
+        "a last layer of each task's own needs classes, numbered from 0, as targets "
+        f"[task, example], but they are {y.dtype} {list(y.shape)}; use it for classification."
+    )
 
 
 def _none(theta: Params) -> Params:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from alfa.errors import ConfigError
 from alfa.inits import Init
 from alfa.inner.loop import Adapted, adapt, check_batch_norm
 from alfa.inner.memory import MemoryMode
@@ -113,6 +114,8 @@ class Learner(nn.Module):
         """Adapt to the support sets, and judge the adapted models on the query sets."""
         adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
         outputs = adapted.predict(episode.query_x)
+        if self.init.any_way:
+            _check_queries(episode.query_y, way=outputs.shape[-1])
         return Outcome(self.loss(outputs, episode.query_y), outputs, adapted)
 
     @property
@@ -124,3 +127,13 @@ class Learner(nn.Module):
         """What the outer loop trains: the init's meta-parameters, then the rule's."""
         yield from self.init.meta_parameters()
         yield from self.rule.parameters()
+
+
+def _check_queries(y: Tensor, *, way: int) -> None:
+    """Raise where a query set has a class that no example of the support set shows."""
+    most = int(y.max()) if y.numel() else 0
+    if most >= way:
+        raise ConfigError(
+            f"a query set has the class {most}, but the support sets have 0 to {way - 1} only; "
+            "every class of a task needs an example to learn from."
+        )

@@ -15,7 +15,15 @@ from torch.utils.checkpoint import checkpoint
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init, Support
 from alfa.inner.memory import MemoryMode, SupportAt, recomputed
-from alfa.models import BatchNorm, Bound, How, Model, OverTasks, embed_stacked, run_stacked
+from alfa.models import (
+    BatchNorm,
+    How,
+    Model,
+    OverTasks,
+    embed_stacked,
+    frozen_module,
+    run_stacked,
+)
 from alfa.ops import Loss, apply_rates, check_losses
 from alfa.rules import Rule
 from alfa.types import Memory, Order, Params, Rates
@@ -58,7 +66,8 @@ class Adapted:
 
         Args:
             x: the task's support set, ``[support, ...]``, by whose statistics batch norm, where
-                there is any, normalises.
+                there is any, normalises; a module that uses a layer of it more than once goes on
+                to normalise examples by each other, which a warning says.
             task: which of the tasks.
 
         Raises:
@@ -78,7 +87,7 @@ class Adapted:
         params = {**{name: p.detach() for name, p in self.shared.items()}, **own}
         if isinstance(self.model, Model):
             return self.model.frozen(params, x)
-        return Bound(self.model, params)
+        return frozen_module(self.model, params, x)
 
     def _predict(self, x: Tensor, tasks: slice) -> Tensor:
         params, x = self.params.like(self.params.flat[tasks]), x[tasks]

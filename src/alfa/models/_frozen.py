@@ -7,13 +7,19 @@ set. Then what it says of one example does not depend on the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
-from alfa.errors import ConfigError
+from alfa.errors import AlfaWarning, ConfigError
 from alfa.ops.stages import (
     Chain,
     Conv,
@@ -26,6 +32,9 @@ from alfa.ops.stages import (
     Stage,
     Sum,
 )
+
+# Marks a layer whose statistics are those of a support set; copies and pickles keep it.
+_MARK = "_by_support"
 
 
 def frozen_stages(stage: Stage, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
@@ -53,11 +62,99 @@ def frozen_stages(stage: Stage, params: Mapping[str, Tensor], x: Tensor) -> nn.M
 
 def _settle(norm: nn.BatchNorm2d, inputs: tuple[Tensor, ...]) -> None:
     """Take the statistics of what a layer is given, as those that it keeps."""
-    (z,) = inputs
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    norm.running_mean.copy_(z.mean((0, 2, 3)))
-    norm.running_var.copy_(z.var((0, 2, 3), correction=0))
+    _keep(norm, *_statistics(inputs[0]))
+
+
+def _statistics(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every channel."""
+    dims = [dim for dim in range(z.ndim) if dim != 1]
+    return z.mean(dims), z.var(dims, correction=0)
+
+
+def _keep(norm: _BatchNorm, mean: Tensor, var: Tensor) -> None:
+    norm.running_mean, norm.running_var = mean, var
+    norm.eval()
+    setattr(norm, _MARK, True)
+
+
+def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
+    """Any module with parameters of its own, normalised by the statistics of some examples.
+
+    It is a copy, with dropout off. Layers of batch norm that have learned statistics, and use
+    them, keep them. Where one is given more than one batch in a pass, no statistics fit; then all
+    go on as they are, and a warning says that examples depend on each other.
+
+    Args:
+        module: any module.
+        params: that are used instead, by their names, without a task dimension.
+        x: the examples, ``[example, ...]``.
+    """
+    bound = Bound(copy.deepcopy(module).requires_grad_(False), params)
+    switch_off_dropout(bound)
+    found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {
+        part: [] for part in bound.modules() if is_by_batch(part)
+    }
+
+    def look(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> None:
+        found[norm].append(_statistics(inputs[0] if inputs else named["input"]))
+
+    handles = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in found]
+    try:
+        with torch.no_grad():
+            if found:
+                bound(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    often = [name for name, part in bound.module.named_modules() if len(found.get(part, ())) > 1]
+    if often:
+        warnings.warn(
+            f"{type(module).__name__} uses its batch norm {', '.join(often)} more than once, so "
+            "that it cannot keep the statistics of the support set; what is said of an example "
+            "depends on the others that are given with it.",
+            AlfaWarning,
+            stacklevel=3,
+        )
+        return bound
+    for norm, statistics in found.items():
+        assert isinstance(norm, _BatchNorm)
+        norm.eval()
+        # A layer that is not used has none.
+        for mean, var in statistics:
+            _keep(norm, mean, var)
+    return bound
+
+
+def switch_off_dropout(model: nn.Module) -> list[nn.Module]:
+    """Dropout off, and all else as it is; returns the modules in which it was on."""
+    active: list[nn.Module] = [
+        m for m in model.modules() if isinstance(m, _DropoutNd) and m.training
+    ]
+    for module in active:
+        module.eval()
+    return active
+
+
+def is_by_batch(module: nn.Module) -> bool:
+    """Whether a module normalises an example by the others of its batch."""
+    return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+
+
+@contextlib.contextmanager
+def normalising_together(model: nn.Module) -> Iterator[None]:
+    """A frozen model's batch norm by the statistics of the examples at hand, for a while."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and hasattr(m, _MARK)]
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.train()
+        # What was taken of the support set stays.
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, before, strict=True):
+            norm.eval()
+            norm.momentum = momentum
 
 
 def _module(stage: Stage, params: Mapping[str, Tensor]) -> nn.Module:

@@ -1,6 +1,8 @@
 """Operations with fast first and second derivatives, and the losses."""
 
 from alfa.ops._allocator import keep_memory
+from alfa.ops._denormals import flush_denormals
+from alfa.ops._device import check_device
 from alfa.ops._losses import (
     LOSSES,
     Loss,
@@ -20,8 +22,10 @@ __all__ = [
     "Loss",
     "Plan",
     "apply_rates",
+    "check_device",
     "check_losses",
     "cross_entropy",
+    "flush_denormals",
     "get_loss",
     "keep_memory",
     "layer_means",
@@ -37,5 +41,6 @@ __all__ = [
     "usable_cpus",
 ]
 
-# Before the first large tensor, so that users get it without knowing.
+# Before the first large tensor and the first thread, so that users get both without knowing.
 keep_memory()
+flush_denormals()

@@ -139,6 +139,12 @@ class Table:
         return f"Table {self.name.removeprefix('table').upper()}"
 
     @cached_property
+    def repeats(self) -> tuple[str, ...]:
+        """The names of other tables whose cells it holds."""
+        tables = [entry.table for entry in self.entries.values() if isinstance(entry, Cell)]
+        return tuple(name for name in dict.fromkeys(tables) if name != self.name)
+
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Its own cells, row by row; those that it repeats from another table are that one's."""
         places = [(row.key, column.key) for row in self.rows for column in self.columns]

@@ -12,7 +12,7 @@ from typing import Any
 from alfa.config import Experiment
 from alfa.errors import AlfaError
 from alfa.paper._base import Cell, Table
-from alfa.paper._job import MARK, on_strokes
+from alfa.paper._job import MARK, MARK_IN_RESULT, on_strokes
 from alfa.train import Run
 from alfa.train.files import read_json
 
@@ -73,7 +73,7 @@ def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
     collection = Collection()
     for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
         try:
-            collection.runs.append(_read(path, names))
+            collection.runs.append(_read(path, names, collection))
         except (AlfaError, OSError) as error:
             collection.problems.append(f"{path}: {' '.join(str(error).split())}")
     return collection
@@ -88,19 +88,53 @@ def _run_folders(folder: Path) -> Iterator[Path]:
             yield Path(path)
 
 
-def _read(path: Path, names: _Names) -> FoundRun:
+def _read(path: Path, names: _Names, collection: Collection) -> FoundRun:
     run = Run(path)
-    experiment = run.experiment()
-    mark = read_json(path / MARK) or {}
-    is_quick = bool(mark.get("is_quick"))
+    experiment, result = run.experiment(), run.read_result()
+    serves, marks = names.of(experiment), _marks(run, result, collection)
+    quick = [mark for mark in marks if mark and mark["is_quick"]]
+    if quick:
+        serves = quick[0]["run"]
+    # Where all are damaged it cannot be told, and what may be quick is not shown as a result; an
+    # experiment of the paper is no quick one.
+    is_lost = bool(marks) and not any(marks) and serves is None
     return FoundRun(
         path=path,
         experiment=experiment,
         metrics=run.read_metrics(),
-        result=run.read_result(),
-        serves=mark.get("run") if is_quick else names.of(experiment),
-        is_quick=is_quick,
+        result=result,
+        serves=serves,
+        is_quick=bool(quick) or is_lost,
     )
+
+
+def _marks(
+    run: Run, result: dict[str, Any] | None, collection: Collection
+) -> list[dict[str, Any] | None]:
+    """What `alfa reproduce` has said of a run, in two places; None for what is damaged."""
+    found = {
+        run.path / MARK: read_json(run.path / MARK),
+        # Older ones do not have it.
+        run.result: (result or {}).get(MARK_IN_RESULT),
+    }
+    marks: list[dict[str, Any] | None] = []
+    for file, mark in found.items():
+        if mark is None:
+            continue
+        is_whole = _is_mark(mark)
+        marks.append(mark if is_whole else None)
+        if not is_whole:
+            collection.note(
+                f"{file} is damaged: it does not say whether the run is quick; copy the folder "
+                "anew, or run the cell again."
+            )
+    return marks
+
+
+def _is_mark(content: Any) -> bool:
+    if not isinstance(content, dict):
+        return False
+    return isinstance(content.get("run"), str) and isinstance(content.get("is_quick"), bool)
 
 
 class _Names:

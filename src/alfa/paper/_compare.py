@@ -13,9 +13,10 @@ from alfa.paper._collect import Collection, FoundRun
 from alfa.paper._state import Measured, measure, test_of
 from alfa.report.tables import Box, Grid, Row, Verdict
 
-# Whose plus-minus is, or may be, an interval of the mean: Tables 3 and 8 say so, and those of
-# Table 2 are too small for what it is elsewhere, the spread of a single answer.
+# Whose plus-minus is, or may be, an interval of the mean: Table 8 says so, and in Tables 2 and 3
+# it is not what it is elsewhere, the spread of a single answer.
 _WITH_INTERVALS = ("table2", "table3", "table8")
+_SAYS_SO = ("table8",)
 
 
 def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
@@ -42,6 +43,7 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
             for row in table.rows
         ),
         notes=_notes(table),
+        plus_minus=_plus_minus(table),
     )
 
 
@@ -50,6 +52,27 @@ def _notes(table: Table) -> tuple[str, ...]:
     if any(cell.pretrained for cell in cells):
         return ("All begin with one backbone, pretrained as a classifier of the training classes.",)
     return ()
+
+
+def _plus_minus(table: Table) -> str:
+    """What the plus-minus of the authors' own figures is, as far as they have one."""
+    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
+    # A table that repeats another one's cells repeats what their plus-minus is.
+    tables = {c.table for c in cells if c.published.spread is not None and not c.quoted}
+    if not tables:
+        return ""
+    if not tables <= {*_WITH_INTERVALS}:
+        return (
+            "In the authors' own rows the paper's plus-minus is no interval of the mean: 70.00 +- "
+            "0.46 in Table 1 is the accuracy with the standard deviation of a single answer, the "
+            "square root of p (1 - p), as a fraction."
+        )
+    if tables <= {*_SAYS_SO}:
+        return "The paper's plus-minus is a 95 % confidence interval."
+    return (
+        "The paper does not say what its plus-minus is here; it is taken to be half of the 95 % "
+        "interval of the mean."
+    )
 
 
 def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
@@ -78,6 +101,8 @@ def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     if counted[0].trains and longest < wanted:
         notes.append(f"{longest:,} of {wanted:,} iterations")
         verdict = "shorter"
+    if counted[0].trains and longest > wanted:
+        notes.append(f"{longest:,} instead of {wanted:,} iterations")
     spread = "" if interval is None else f" +- {interval:.{digits}f}"
     text = f"{value:.{digits}f}{spread}"
     return Box(published, text, verdict, tuple(notes), entry.quoted, first)

@@ -30,11 +30,16 @@ class Cost:
         seconds: of training, validation and tests.
         memory: bytes that its process needs.
         trains: there is something to train.
+        mode: what of an iteration it keeps in memory, as `alfa.bench.speed.Speed` has it.
+        pretraining: of the seconds, those of a backbone that other jobs begin with as well; it
+            counts for the first of them.
     """
 
     seconds: float
     memory: int
     trains: bool
+    mode: str = ""
+    pretraining: float = 0.0
 
 
 def estimate(
@@ -76,8 +81,8 @@ def estimate(
                 seconds = pretraining_seconds(job.experiment, options, device=device)
                 speeds[key] = Speed(seconds, 0.0, 0)
                 write_json(out / FILE, {k: asdict(speed) for k, speed in speeds.items()})
-            cost = costs[job.name]
-            costs[job.name] = replace(cost, seconds=cost.seconds + speeds[key].iteration)
+            cost, seconds = costs[job.name], speeds[key].iteration
+            costs[job.name] = replace(cost, seconds=cost.seconds + seconds, pretraining=seconds)
     on_measured(len(left), len(left))
     return costs
 
@@ -99,7 +104,7 @@ def cost_of(job: Job, speed: Speed) -> Cost:
         num_left = num_epochs - done // outer.validate_every
         seconds += max(num_left, 0) * outer.num_val_tasks * speed.task
     seconds += num_tests * test.num_tasks * speed.task
-    return Cost(seconds, speed.memory, trains=speed.iteration > 0)
+    return Cost(seconds, speed.memory, trains=speed.iteration > 0, mode=speed.mode)
 
 
 def _progress(job: Job) -> tuple[int, bool]:

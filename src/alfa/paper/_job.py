@@ -17,8 +17,9 @@ from alfa.train import Run
 from alfa.train.pretrain import WEIGHTS, Pretraining
 
 # In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
-# folder with nothing else counts as empty.
-MARK = ".paper.json"
+# folder with nothing else counts as empty. What is hidden is easily left behind, so the result
+# says the same under a name of its own.
+MARK, MARK_IN_RESULT = ".paper.json", "paper"
 # The published backbone is a classifier of all training classes; how it was trained is not said.
 PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
 QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
@@ -61,6 +62,11 @@ class Job:
         ):
             return None
         return Path(weights).parent
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """What a run folder says of the model that it is."""
+        return {"run": self.run, "is_quick": self.is_quick}
 
     def judged_on(self, cell: Cell) -> tuple[str, int | None]:
         """The other dataset whose tasks test the model for a cell, and its size."""

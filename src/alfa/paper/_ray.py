@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -56,7 +59,12 @@ class RayWorkers(Workers):
         # What decides where data is must be the same for all.
         told = {key: value for key, value in os.environ.items() if key.startswith("ALFA_")}
         try:
-            ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": told})
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                runtime_env={"env_vars": told},
+            )
         except ConnectionError:
             raise ConfigError(
                 "--on ray found no cluster; start one with `ray start --head`, or name its "
@@ -76,6 +84,9 @@ class RayWorkers(Workers):
         self._token = out / f".ray-{os.getpid()}-{time.time_ns()}"
         out.mkdir(parents=True, exist_ok=True)
         self._token.touch()
+        # Ray prints the last words of a machine that dies, among what others may want to read.
+        self._aside = contextlib.ExitStack()
+        self._aside.enter_context(contextlib.redirect_stdout(sys.stderr))
 
     def has_room(self) -> bool:
         # Ray keeps those that wait.
@@ -112,6 +123,7 @@ class RayWorkers(Workers):
         self._names.clear()
         self._token.unlink(missing_ok=True)
         self._ray.shutdown()
+        self._aside.close()
 
 
 class _Board:

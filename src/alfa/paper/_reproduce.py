@@ -14,7 +14,7 @@ import torch
 
 from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError, Stopped
-from alfa.paper._job import MARK, PRETRAINING, QUICK_PRETRAINING, Job
+from alfa.paper._job import MARK, MARK_IN_RESULT, PRETRAINING, QUICK_PRETRAINING, Job
 from alfa.paper._state import State, has_trained, look, look_at_training, read_test
 from alfa.train import (
     Epoch,
@@ -163,7 +163,7 @@ def _trained(how: _How, run: Run) -> tuple[dict[str, Any], bool]:
     if result is not None and has_trained(result, job.experiment.outer.num_iterations):
         return result, False
     job.error_file().unlink(missing_ok=True)
-    write_json(job.path / MARK, {"run": job.run, "is_quick": job.is_quick})
+    write_json(job.path / MARK, job.mark)
     try:
         _pretrained(how)
         result = train(
@@ -173,6 +173,7 @@ def _trained(how: _How, run: Run) -> tuple[dict[str, Any], bool]:
             device=how.device,
             lock=False,
             num_sharing=how.num_sharing,
+            extra={MARK_IN_RESULT: job.mark},
             should_stop=how.should_stop,
             on_progress=how.on_progress,
         )
@@ -210,10 +211,14 @@ def _pretrained(how: _How) -> None:
 
 def _no_shorter(job: Job, run: Run) -> Experiment:
     """The experiment; where a run that was stopped is further than is asked for, as far as that."""
-    metrics = run.read_metrics() if run.exists else []
-    done = metrics[-1]["iteration"] if metrics else 0
-    outer = job.experiment.outer
-    outer = outer.model_copy(update={"num_iterations": max(outer.num_iterations, done)})
+    # Not the last validation: a run may have been stopped in the middle of an epoch.
+    last = run.load_last(job.experiment) if run.exists else None
+    outer, done = job.experiment.outer, 0 if last is None else last.progress["iteration"]
+    if done <= outer.num_iterations:
+        return job.experiment
+    # To the end of that epoch, as one that never stopped would.
+    whole = -(-done // outer.validate_every) * outer.validate_every
+    outer = outer.model_copy(update={"num_iterations": whole})
     return job.experiment.model_copy(update={"outer": outer})
 
 

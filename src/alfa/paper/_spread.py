@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
@@ -17,7 +18,8 @@ from alfa.errors import Stopped
 from alfa.paper._job import Job
 from alfa.paper._reproduce import Outcome, reproduce
 from alfa.paper._state import State, look
-from alfa.train import Progress, leave_with_parent
+from alfa.parent import leave_with_parent
+from alfa.train import Progress
 
 Before = Callable[[Job], None]
 """What a worker does before a job; it must be a function that can be imported."""
@@ -198,7 +200,7 @@ class LocalWorkers(Workers):
 
     def _new(self) -> Connection:
         own, other = self._context.Pipe()
-        arguments = (other, self.device, self.count, self.before)
+        arguments = (other, self.device, self.count, self.before, os.getpid())
         process = self._context.Process(target=_serve, args=arguments)
         process.start()
         other.close()
@@ -244,9 +246,9 @@ class LocalWorkers(Workers):
             self._busy.clear()
 
 
-def _serve(own: Connection, device: str, num_sharing: int, before: Before) -> None:
+def _serve(own: Connection, device: str, num_sharing: int, before: Before, parent: int) -> None:
     """Run the jobs that are sent, until there are no more."""
-    leave_with_parent()
+    leave_with_parent(parent)
     asked: list[int] = []
     # A terminal sends this one to all processes; the first one tells the others what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

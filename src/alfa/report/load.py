@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment
 from alfa.data import Tasks
 from alfa.errors import CheckpointError
 from alfa.inner import Learner
-from alfa.train import Run
+from alfa.models import switch_off_dropout
+from alfa.train import Run, on_dataset, reopen
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TrainedRun:
         experiment: what was run.
         metrics: one record per validation.
         result: the content of ``result.json``.
-        learner: as it was best in validation.
+        learner: as it was best in validation and is tested, see `load_best`.
         tasks: where its tasks come from.
     """
 
@@ -48,9 +48,7 @@ def load_run(path: Path, title: str | None = None) -> TrainedRun:
         raise CheckpointError(
             f"{path} is not complete; go on with `alfa train --resume {path}` first."
         )
-    tasks = build_tasks(experiment)
-    learner = build_learner(experiment, tasks)
-    run.load_checkpoint("best", experiment).restore(learner)
+    learner, tasks = load_best(run, experiment)
     return TrainedRun(
         title=title or path.name,
         experiment=experiment,
@@ -59,3 +57,25 @@ def load_run(path: Path, title: str | None = None) -> TrainedRun:
         learner=learner,
         tasks=tasks,
     )
+
+
+def load_best(
+    run: Run, experiment: Experiment, *, dataset: str | None = None
+) -> tuple[Learner, Tasks]:
+    """The best model of a run as its test takes it, and tasks for it.
+
+    It has as many steps as in the test, and dropout is off, so that a picture shows what the test
+    has measured.
+
+    Args:
+        run: the run, which need not be complete.
+        experiment: of the run.
+        dataset: that the tasks come from, if not the run's own.
+    """
+    changes = [] if dataset is None else on_dataset(dataset, tasks=experiment.tasks.name)
+    learner, tasks, _ = reopen(run, changes)
+    run.load_checkpoint("best", experiment).restore(learner)
+    learner.num_steps = experiment.inner.num_test_steps or learner.num_steps
+    # Nobody trains it any further.
+    switch_off_dropout(learner.model)
+    return learner, tasks

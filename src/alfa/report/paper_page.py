@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 import alfa
 from alfa.report.html import html_environment
-from alfa.report.tables import Grid, Verdict
+from alfa.report.tables import VERDICTS, Grid, Verdict
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,6 @@ class RunLine:
     @property
     def rate(self) -> float:
         return self.num_iterations / self.seconds if self.seconds else 0.0
-
-
-VERDICTS: Mapping[Verdict, str] = {
-    "within": "as published, but for what chance explains",
-    "above": "higher than published by more than chance explains",
-    "below": "lower than published by more than chance explains",
-    "shorter": "trained for less than the paper",
-    "quick": "no result: it only shows that everything runs",
-}
 
 
 def render(

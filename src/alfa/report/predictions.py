@@ -29,7 +29,7 @@ class Prediction:
         label: the likeliest class.
         probabilities: of the classes, in their order.
         true: the class that it is known to be of; None where nobody says.
-        picture: a small PNG or JPEG file.
+        picture: a small PNG or JPEG file; nothing where no page shows it.
     """
 
     file: str
@@ -45,6 +45,14 @@ class Prediction:
     @property
     def probability(self) -> float:
         return max(self.probabilities)
+
+
+def num_shown() -> tuple[int, int]:
+    """How many images a page has room for, and how many of each class that it learned from.
+
+    The first of them; no others need a picture.
+    """
+    return _MOST_SHOWN, _MOST_OF_CLASS
 
 
 def is_formula(text: str) -> bool:

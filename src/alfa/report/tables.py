@@ -5,11 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["", "within", "above", "below", "shorter", "quick"]
+VERDICTS: Mapping[Verdict, str] = {
+    "within": "as published, but for what chance explains",
+    "above": "higher than published by more than chance explains",
+    "below": "lower than published by more than chance explains",
+    "shorter": "trained for less than the cell asks for",
+    "quick": "no result: it only shows that everything runs",
+}
+_OUR_PLUS_MINUS = "Our plus-minus is half of the 95 % interval of the mean over test tasks."
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class Grid:
         columns: for each column what it stands under, and its title.
         rows: from top to bottom.
         notes: sentences on the whole of it.
+        plus_minus: a sentence on what the paper's plus-minus is; empty where it has none.
     """
 
     name: str
@@ -68,6 +77,7 @@ class Grid:
     columns: tuple[tuple[str, str], ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    plus_minus: str = ""
 
     @property
     def column_groups(self) -> list[tuple[str, int]]:
@@ -93,9 +103,31 @@ class Grid:
     def num_measured(self) -> int:
         return sum(bool(box.measured) for box in self.boxes) - self.num_quick
 
+    @property
+    def has_ours(self) -> bool:
+        """Whether something of ours stands beside the published figures, be it no result."""
+        return any(box.measured for box in self.boxes)
+
+    @property
+    def legend(self) -> str:
+        """What the plus-minus is of both kinds of figures, where they stand side by side."""
+        if not self.num_measured:
+            return ""
+        return " ".join(filter(None, (_OUR_PLUS_MINUS, self.plus_minus)))
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Those that are in it."""
+        found = {box.verdict for box in self.boxes}
+        return [verdict for verdict in VERDICTS if verdict in found]
+
 
 def _runs(values: Iterable[str]) -> list[tuple[str, int]]:
     return [(value, len(list(same))) for value, same in itertools.groupby(values)]
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    return f"{verdict}: {VERDICTS[verdict]}"
 
 
 def _column_titles(grid: Grid) -> list[str]:
@@ -107,15 +139,25 @@ def _row_title(row: Row) -> str:
 
 
 def markdown(grid: Grid) -> str:
-    """A heading, and a table with the measured figure in bold before the published one."""
+    """A heading, how to read it, and a table with our figures in bold before the published ones."""
     about = " ".join([grid.about, *grid.notes])
     lines = [f"## {grid.label}: {grid.title}", "", about, ""]
+    if grid.has_ours:
+        lines += [_markdown_legend(grid), ""]
     lines.append(f"| | {' | '.join(map(_markdown_text, _column_titles(grid)))} |")
     lines.append(f"| --- |{' --- |' * len(grid.columns)}")
     for row in grid.rows:
         cells = " | ".join(_markdown_box(box) for box in row.boxes)
         lines.append(f"| {_markdown_text(_row_title(row))} | {cells} |")
     return "\n".join(lines) + "\n"
+
+
+def _markdown_legend(grid: Grid) -> str:
+    sentences = ["Bold is ours, before what is published.", grid.legend]
+    if grid.verdicts:
+        meanings = "; ".join(map(_verdict_text, grid.verdicts))
+        sentences.append(f"The verdict says how ours compares; {meanings}.")
+    return " ".join(filter(None, sentences))
 
 
 def _markdown_text(text: str) -> str:
@@ -126,8 +168,10 @@ def _markdown_box(box: Box) -> str:
     published = f"{box.published}{' (quoted)' if box.is_quoted else ''}" if box.published else "-"
     if not box.measured:
         return published
-    notes = f" ({'; '.join(box.notes)})" if box.notes else ""
-    return f"**{box.measured}**{notes} / {published}"
+    # What is quick says so in place of a figure.
+    verdict = "" if box.verdict == "quick" else box.verdict
+    told = "; ".join(filter(None, (verdict, *box.notes)))
+    return f"**{box.measured}**{f' ({told})' if told else ''} / {published}"
 
 
 def comma_separated(grids: Sequence[Grid]) -> str:
@@ -147,10 +191,10 @@ def comma_separated(grids: Sequence[Grid]) -> str:
 
 
 def latex(grid: Grid) -> str:
-    r"""A ``table`` for the package booktabs, with the measured figure above the published one.
+    r"""A ``table`` for the package booktabs, with our figures above the published ones.
 
-    What there is to know of a figure, such as that it is quoted or was trained for less, stands
-    below the table.
+    What there is to know of a figure, such as how it compares, that it is quoted or was trained
+    for less, stands below the table. Where nothing is ours, there are the published ones alone.
     """
     titles = " & ".join(_tex(title) for _, title in grid.columns)
     head = [f"    & {titles} \\\\"]
@@ -165,21 +209,17 @@ def latex(grid: Grid) -> str:
         if group:
             body.append(rf"    \multicolumn{{{len(grid.columns) + 1}}}{{l}}{{{_tex(group)}}} \\")
         for row in rows:
-            ours = [_tex_figure(box.measured, marks.of(*box.notes)) for box in row.boxes]
-            theirs = [
-                _tex_figure(box.published, marks.of(*["quoted by the paper"] * box.is_quoted))
-                or "--"
-                for box in row.boxes
-            ]
-            if any(ours):
-                body.append(f"    {_tex(row.title)} & {' & '.join(ours)} \\\\")
-                body.append(f"    \\quad published & {' & '.join(theirs)} \\\\")
-            else:
-                body.append(f"    {_tex(row.title)} & {' & '.join(theirs)} \\\\")
+            title = _tex(row.title)
+            if grid.has_ours:
+                # Also where a row has none, or the paper's would pass for ours.
+                body.append(f"    {title} & {' & '.join(_tex_ours(row, marks))} \\\\")
+                title = r"\quad published"
+            body.append(f"    {title} & {' & '.join(_tex_theirs(row, marks))} \\\\")
+    below = "Below our figures those of the paper." if grid.has_ours else "Figures of the paper."
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{_tex(grid.title)}. Below our figures those of the paper.}}",
+        rf"  \caption{{{_tex(grid.title)}. {below}}}",
         rf"  \label{{tab:{grid.name}}}",
         rf"  \begin{{tabular}}{{l{'c' * len(grid.columns)}}}",
         r"    \toprule",
@@ -189,9 +229,27 @@ def latex(grid: Grid) -> str:
         r"    \bottomrule",
         r"  \end{tabular}",
         *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in marks.known.items()),
+        *([rf"  \par\footnotesize {_tex_signs(grid.legend)}"] if grid.legend else []),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tex_ours(row: Row, marks: _Marks) -> list[str]:
+    return [
+        _tex_figure(
+            box.measured,
+            marks.of(*([_verdict_text(box.verdict)] if box.verdict else []), *box.notes),
+        )
+        for box in row.boxes
+    ]
+
+
+def _tex_theirs(row: Row, marks: _Marks) -> list[str]:
+    return [
+        _tex_figure(box.published, marks.of(*["quoted by the paper"] * box.is_quoted))
+        for box in row.boxes
+    ]
 
 
 class _Marks:
@@ -215,7 +273,7 @@ def _letters(number: int) -> str:
 
 def _tex_figure(text: str, marks: str) -> str:
     if not text:
-        return ""
+        return "--"
     raised = rf"^{{{marks}}}" if marks else ""
     if not text[0].isdigit():
         return rf"\textit{{{_tex(text)}}}" + (f"${raised}$" if raised else "")
@@ -234,3 +292,7 @@ _ESCAPES = str.maketrans(
 
 def _tex(text: str) -> str:
     return text.translate(_ESCAPES)
+
+
+def _tex_signs(text: str) -> str:
+    return _tex(text).replace("+-", r"$\pm$")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,10 +13,19 @@ from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.serve._examples import packed, unpacked
 from alfa.serve._export import Export
 from alfa.serve._limits import MAX_PICTURES, MAX_TRIED
-from alfa.serve._people import Counter, People
+from alfa.serve._model import Seen
+from alfa.serve._people import Counter, File, People
 from alfa.serve._session import Prediction, Session
 
+T = TypeVar("T", File, Seen)
+
+_TURNS = itertools.count(1)
 _UNKNOWN = "the page does not know what to do; reload it."
+
+
+def next_turn() -> int:
+    """A number for what follows from somebody's session; taken while that cannot change."""
+    return next(_TURNS)
 
 
 @dataclass(frozen=True)
@@ -27,12 +37,14 @@ class Outcome:
         problems: sentences about what was not.
         predictions: what the model says of pictures that were tried.
         file: of a file that is ready, what it is asked for by, and its name.
+        turn: later ones are larger.
     """
 
     done: Sequence[str] = ()
     problems: Sequence[str] = ()
     predictions: Sequence[Prediction] = ()
     file: tuple[str, str] | None = None
+    turn: int = field(default_factory=next_turn, compare=False)
 
 
 @dataclass(frozen=True)
@@ -83,19 +95,24 @@ class Actions:
             who: asks.
             data: what the browser sent.
         """
-        known = {"save": self._save, "load": self._load, "export": self._export}
 
         def keep(session: Session, data: dict[str, Any]) -> Outcome:
-            act = known.get(str(data.get("do")))
-            if act is None:
-                raise ConfigError(_UNKNOWN)
-            return act(session, data)
+            match data.get("do"):
+                case "save":
+                    return self._hand_out(who, self._saved(session))
+                case "export":
+                    return self._hand_out(who, self._exported(session))
+                case "load":
+                    return self._load(session, data)
+                case _:
+                    raise ConfigError(_UNKNOWN)
 
         return self._in_session(who, data, keep)
 
     def leave(self, who: str | None) -> None:
         """Somebody has closed the page."""
         self.people.leave(who)
+        self.counter.drop(who)
         self.counter.expire()
 
     def _in_session(
@@ -108,15 +125,15 @@ class Actions:
         except AlfaError as error:
             return Outcome(problems=[str(error)])
 
-    def _files(self, data: dict[str, Any], limit: int) -> list[tuple[str, bytes]]:
+    def _files(self, data: dict[str, Any], kind: type[T], *, limit: int) -> list[T]:
         """What was uploaded; it is nowhere else from now on."""
         tokens = data.get("files")
         if not isinstance(tokens, list) or not tokens:
             raise DataError("there is no file; choose one.")
-        parcels = [self.counter.take(token) for token in tokens]
-        if len(parcels) > limit:
-            raise DataError(f"these are {len(parcels)} files; take {limit} at once at most.")
-        return [(parcel.name, parcel.content) for parcel in parcels]
+        found = [self.counter.take(token, kind) for token in tokens]
+        if len(found) > limit:
+            raise DataError(f"these are {len(found)} files; take {limit} at once at most.")
+        return found
 
     def _change(self, session: Session, data: dict[str, Any]) -> Outcome:
         match data.get("do"):
@@ -142,7 +159,8 @@ class Actions:
 
     def _add_files(self, session: Session, data: dict[str, Any]) -> Outcome:
         number = _target(session, data)
-        added, refused = session.add_files(number, self._files(data, MAX_PICTURES))
+        files = self._files(data, Seen, limit=MAX_PICTURES)
+        added, refused = session.add_files(number, files)
         name = session.class_of(number).name
         told = f"{_pictures(added)} added to “{name}”."
         return Outcome(done=[told] if added else [], problems=refused)
@@ -153,34 +171,38 @@ class Actions:
         if data.get("do") == "draw":
             pictures.append(("", session.model.drawn(data.get("strokes"))))
         else:
-            for name, content in self._files(data, MAX_TRIED):
-                try:
-                    pictures.append((name, session.model.read(content)))
-                except DataError as error:
-                    problems.append(f"“{name}” {error}.")
+            for seen in self._files(data, Seen, limit=MAX_TRIED):
+                if seen.pixels is None:
+                    problems.append(seen.problem)
+                else:
+                    pictures.append((seen.name, seen.pixels))
         found = session.predict(pictures) if pictures else []
         return Outcome(problems=problems, predictions=found)
 
-    def _save(self, session: Session, _: dict[str, Any]) -> Outcome:
+    def _saved(self, session: Session) -> File:
         if not session.num_pictures:
             raise ConfigError("there are no pictures to save yet.")
-        return self._hand_out("examples.zip", packed(session.classes))
+        return File("examples.zip", packed(session.classes))
 
     def _load(self, session: Session, data: dict[str, Any]) -> Outcome:
-        [(name, content)] = self._files(data, 1)
-        session.replace(unpacked(content, name=name, model=session.model))
+        [file] = self._files(data, File, limit=1)
+        session.replace(unpacked(file.content, name=file.name, model=session.model))
         told = f"{len(session.classes)} classes with {_pictures(session.num_pictures)} loaded."
         return Outcome(done=[told])
 
-    def _export(self, session: Session, _: dict[str, Any]) -> Outcome:
+    def _exported(self, session: Session) -> File:
         if self.export is None:
             raise ConfigError("the model cannot be exported here; `pip install 'alfa[export]'`.")
         if session.learnt is None:
             raise ConfigError("nothing has been learnt yet; press Learn first.")
-        return self._hand_out("model.onnx", self.export(session.learnt, session.learnt_names()))
+        return File("model.onnx", self.export(session.learnt, session.learnt_names()))
 
-    def _hand_out(self, name: str, content: bytes) -> Outcome:
-        return Outcome(done=[f"{name} is ready."], file=(self.counter.put(name, content), name))
+    def _hand_out(self, who: str | None, file: File) -> Outcome:
+        if self.people.known(who) is None:
+            # Whoever asked for it has left in the meantime.
+            return Outcome()
+        token = self.counter.put(file, who=who)
+        return Outcome(done=[f"{file.name} is ready."], file=(token, file.name))
 
 
 def _target(session: Session, data: dict[str, Any]) -> Any:

@@ -52,6 +52,7 @@ def unpacked(content: bytes, *, name: str, model: Model) -> Examples:
         DataError: says in one sentence what is wrong with it.
     """
     found: dict[str, list[np.ndarray]] = {}
+    names: dict[str, str] = {}
     num_pictures = 0
     files = read_zip(
         content, name=name, max_files=MAX_PICTURES + _MAX_OTHERS, max_bytes=MAX_UNPACKED
@@ -65,7 +66,7 @@ def unpacked(content: bytes, *, name: str, model: Model) -> Examples:
                 f"{name} is refused: “{path}” lies in no folder; put the pictures of each class "
                 "into a folder that is called by it."
             )
-        pictures = found.setdefault(_class_name(folders[-1], found, name), [])
+        pictures = found.setdefault(_class_name(folders[-1], names, name), [])
         num_pictures += 1
         if len(pictures) >= MAX_PER_CLASS or num_pictures > MAX_PICTURES:
             raise DataError(
@@ -88,10 +89,11 @@ def unpacked(content: bytes, *, name: str, model: Model) -> Examples:
     return list(found.items())
 
 
-def _class_name(folder: str, found: dict[str, list[np.ndarray]], name: str) -> str:
-    if folder in found:
-        return folder
-    try:
-        return checked_name(folder, found)
-    except AlfaError as error:
-        raise DataError(f"{name} is refused: the folder “{folder}”: {error}") from None
+def _class_name(folder: str, names: dict[str, str], name: str) -> str:
+    """What the class of a folder is called, which may have less white space than the folder."""
+    if folder not in names:
+        try:
+            names[folder] = checked_name(folder, names.values())
+        except AlfaError as error:
+            raise DataError(f"{name} is refused: the folder “{folder}”: {error}") from None
+    return names[folder]

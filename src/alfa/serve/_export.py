@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -28,12 +26,10 @@ def exporter() -> Export | None:
 
 
 def _as_onnx(learnt: Learnt, names: Sequence[str]) -> bytes:
-    from alfa.export import export_onnx
+    from alfa.export._onnx import make_onnx
 
     # The page knows classes by numbers; who uses the file knows them by their names.
     named = copy.copy(learnt.classifier)
     named.classes_ = np.array(names)
-    with tempfile.TemporaryDirectory(prefix="alfa-serve-") as folder:
-        path = Path(folder) / "model.onnx"
-        alone(lambda: export_onnx(named, path))
-        return path.read_bytes()
+    # In memory alone, and checked on what it was taught with.
+    return alone(lambda: make_onnx(named, check_on=learnt.images)).content

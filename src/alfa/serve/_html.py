@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from html import escape
 
@@ -18,7 +17,6 @@ from alfa.serve._limits import (
 from alfa.serve._model import Model
 from alfa.serve._session import Class, Prediction, Session
 
-_TURNS = itertools.count(1)
 # Rows of probabilities below each of several pictures.
 _BEST = 3
 
@@ -38,6 +36,11 @@ def header(model: Model) -> str:
     computer and is gone when you close the page.</p>
   </div>
 </header>"""
+
+
+def at_turn(turn: int, markup: str) -> str:
+    """A part that changes: of two, the browser keeps to the later, whichever it hears of first."""
+    return f'<div data-turn="{turn}">{markup}</div>'
 
 
 def step(number: int, title: str, text: str) -> str:
@@ -70,8 +73,10 @@ def classes(session: Session) -> str:
         if full
         else '<button type="button" class="alfa-more" data-do="add">+ Add a class</button>'
     )
-    # The browser may hear of two changes in the other order, and keeps to the later one.
-    return f'<div class="alfa-classes" data-turn="{next(_TURNS)}">{cards}{more}</div>'
+    return (
+        f'<div class="alfa-classes" data-limit="{MAX_FILE}">{cards}{more}</div>'
+        '<p class="alfa-local" role="alert" hidden></p>'
+    )
 
 
 def _card(each: Class, session: Session) -> str:
@@ -116,6 +121,16 @@ def target(session: Session) -> str:
 def hue(number: int) -> int:
     """The colour of a class; any two that follow each other are far apart."""
     return round(number * 137.508 + 75) % 360
+
+
+def learn_button(session: Session) -> str:
+    """The button that starts it, where there is something to learn."""
+    again = session.learnt is not None and session.is_stale
+    state = "" if session.missing() is None else " disabled"
+    return (
+        '<div class="alfa-buttons"><button type="button" class="is-main" data-do="learn"'
+        f"{state}>{'Learn again' if again else 'Learn'}</button></div>"
+    )
 
 
 def learnt(session: Session) -> str:

@@ -17,8 +17,11 @@ MAX_POINTS = 5_000
 
 # People at once; whoever has not been seen for so many seconds makes room for others.
 MAX_PEOPLE, IDLE_SECONDS = 100, 30 * 60
-# What is on its way from or to a browser: bytes in all, and seconds until it is given up.
-MAX_UNDER_WAY, MAX_SECONDS = 256 << 20, 120
+# What is on its way from or to a browser: bytes in all, and seconds until it is given up, in which
+# every photo of a large drop can be read, also while others are at it.
+MAX_UNDER_WAY, MAX_SECONDS = 256 << 20, 600
+# Files that are received at once, each of which lies in memory as it is, and seconds for one.
+MAX_RECEIVED, MAX_SENDING = 8, 120
 # Bytes of any other request.
 MAX_REQUEST = 1 << 20
 

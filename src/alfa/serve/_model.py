@@ -12,18 +12,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from alfa.build import build_learner
 from alfa.data import SOURCES, Signature, decode
 from alfa.data._open import GENERATED
 from alfa.errors import ConfigError, DataError
 from alfa.estimator import FewShotClassifier
+from alfa.estimator._images import check_normalised
 from alfa.serve._drawing import draw
 from alfa.serve._limits import MAX_CLASSES
 from alfa.train import Run
 
-# Inits whose last layer every task makes itself, for any number of classes.
-_ANY_NUMBER = ("prototype-head", "zero-head")
-# Drawings that are light on black, though the mean that they are normalised by does not say so.
-_LIGHT_INK = ("md-quickdraw",)
+# Datasets of drawings: whether their ink is dark on white, or light on black. The mean that they
+# are normalised by does not tell, and of anybody's own pictures nothing does.
+_INK_IS_DARK = {
+    **dict.fromkeys(GENERATED, True),
+    "omniglot": True,
+    "md-omniglot": True,
+    "md-quickdraw": False,
+}
 # One thread computes for everybody: it uses all cores, some kernels must not be called by two at a
 # time, and every further thread would keep memory of its own for good.
 _COMPUTER = ThreadPoolExecutor(1, thread_name_prefix="alfa-serve")
@@ -37,18 +43,35 @@ def alone(compute: Callable[[], T]) -> T:
     return _COMPUTER.submit(compute).result()
 
 
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A picture that somebody sent, of which nothing else is kept.
+
+    Attributes:
+        name: of the file.
+        pixels: as the model sees it, uint8 ``[channel, height, width]``; None if it cannot be used.
+        problem: a sentence that says why it cannot.
+    """
+
+    name: str
+    pixels: np.ndarray | None = None
+    problem: str = ""
+
+
 @dataclass(frozen=True)
 class Learnt:
     """What came of learning from somebody's examples.
 
     Attributes:
         classifier: adapted to them; its labels are the numbers of the classes.
+        images: the examples, uint8 ``[height, width, channel]`` each.
         num_right: examples that are recognised afterwards.
         num_examples: all of them.
         seconds: that it took.
     """
 
     classifier: Any
+    images: Sequence[np.ndarray]
     num_right: int
     num_examples: int
     seconds: float
@@ -102,13 +125,14 @@ class Model:
                 f"{run} was not trained on images of classes, which a page needs; serve another "
                 "run, such as the one that `alfa train --preset strokes-demo` makes in minutes."
             )
+        check_normalised(signature, run)
         # A checkpoint that cannot be used is told of now, and not to the first who learns.
         Run(folder).load_for("best", experiment)
         options = experiment.tasks.options
         dataset = options.get("dataset") or options.get("sources") or experiment.tasks.name
         names = dataset if isinstance(dataset, str) else ", ".join(map(str, dataset))
-        has_own_head = experiment.init.name in _ANY_NUMBER
-        limit = MAX_CLASSES if has_own_head else min(MAX_CLASSES, signature.num_outputs)
+        any_way = build_learner(experiment, signature).init.any_way
+        limit = MAX_CLASSES if any_way else min(MAX_CLASSES, signature.num_outputs)
         return cls(folder, names, experiment.rule.name, signature, limit)
 
     @property
@@ -121,6 +145,23 @@ class Model:
     @property
     def is_grey(self) -> bool:
         return self.signature.input_shape[0] == 1
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether a drawing can be made to look like those that it was trained on."""
+        return self.is_grey and self.dataset in _INK_IS_DARK
+
+    def see(self, name: str, content: bytes) -> Seen:
+        """Look at a file that somebody sent.
+
+        Args:
+            name: of the file.
+            content: its bytes.
+        """
+        try:
+            return Seen(name, self.read(content))
+        except DataError as error:
+            return Seen(name, problem=f"“{name}” {error}.")
 
     def read(self, content: bytes) -> np.ndarray:
         """A picture as the model sees it, uint8 ``[channel, height, width]``.
@@ -136,14 +177,17 @@ class Model:
         """A drawing as the model sees it, uint8 ``[channel, height, width]``.
 
         Raises:
-            DataError: it is none.
+            DataError: it is none, or nobody knows what one must look like.
         """
-        num_channels, height, width = self.signature.input_shape
-        if num_channels != 1:
+        if not self.is_grey:
             raise DataError("this model was trained on coloured pictures, not on drawings.")
-        # Most characters are dark on white; a mean that is nearly black says otherwise.
-        is_light = not self.signature.mean or self.signature.mean[0] >= 0.5
-        dark = is_light and self.dataset not in _LIGHT_INK
+        if not self.can_draw:
+            raise DataError(
+                f"nobody knows whether the pictures of {self.dataset} are dark on white or light "
+                "on black, so that a drawing may be the wrong way round; upload pictures instead."
+            )
+        _, height, width = self.signature.input_shape
+        dark = _INK_IS_DARK[self.dataset]
         pixels = draw(strokes, size=max(height, width), dark=dark)
         return decode(pixels, size=(height, width), num_channels=1)[0]
 
@@ -166,7 +210,8 @@ class Model:
 
         classifier, seconds = alone(fit)
         num_right = round(len(labels) * classifier.support_accuracy_)
-        return Learnt(classifier, num_right, len(labels), seconds)
+        whole = [pixels.transpose(1, 2, 0) for pixels in pictures]
+        return Learnt(classifier, whole, num_right, len(labels), seconds)
 
     def warm_up(self) -> None:
         """Learn something once, so that nobody waits for kernels that are compiled first."""

@@ -6,6 +6,7 @@ Imported only where gradio is there and has been told to be quiet.
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import gradio as gr
 
 from alfa.serve import _html as html
 from alfa.serve import _widgets as widgets
-from alfa.serve._actions import Actions, Outcome
+from alfa.serve._actions import Actions, Outcome, next_turn
 from alfa.serve._limits import MAX_PEOPLE
 from alfa.serve._model import Model
 from alfa.serve._session import Session
@@ -77,7 +78,7 @@ class _Inputs:
     def __init__(self, model: Model, *, name: str, is_live: bool) -> None:
         self.parts: list[Any] = []
         with gr.Tabs(elem_classes="alfa-tabs"):
-            if model.is_grey:
+            if model.can_draw:
                 with gr.Tab("Draw"):
                     self._add(widgets.pad(is_live=is_live), "pad", name)
             with gr.Tab("Upload"):
@@ -95,8 +96,8 @@ class _Teaching:
     def __init__(self, model: Model) -> None:
         gr.HTML(html.step(1, "Show it examples", html.limits(model)), js_on_load=None)
         empty = Session(model)
-        self.classes = _widget(html.classes(empty), "classes", elem_id="classes")
-        self.target = gr.HTML(html.target(empty), elem_id="target", js_on_load=None)
+        self.classes = _follower(html.classes(empty), elem_id="classes", kind="classes")
+        self.target = _follower(html.target(empty), elem_id="target")
         self.inputs = _Inputs(model, name="teach", is_live=False)
         self.notice = gr.HTML("", elem_id="teach-notice", js_on_load=None)
 
@@ -107,12 +108,12 @@ class _Learning:
     def __init__(self, model: Model) -> None:
         text = "The model adapts to your examples in a few steps, which takes a moment."
         gr.HTML(html.step(2, "Learn", text), js_on_load=None)
-        self.button = gr.Button("Learn", variant="primary", interactive=False, elem_id="learn")
         empty = Session(model)
-        self.result = gr.HTML(html.learnt(empty), elem_id="learnt", js_on_load=None)
+        self.button = _follower(html.learn_button(empty), elem_id="learn")
+        self.result = _follower(html.learnt(empty), elem_id="learnt")
         title = "How it learnt: the rates of each step"
         with gr.Accordion(title, open=False, elem_id="rates-box"):
-            self.rates = gr.HTML(html.rates(empty), elem_id="rates", js_on_load=None)
+            self.rates = _follower(html.rates(empty), elem_id="rates")
 
 
 class _Trying:
@@ -127,7 +128,7 @@ class _Trying:
             with gr.Column(scale=5, min_width=200):
                 self.notice = gr.HTML("", elem_id="try-notice", js_on_load=None)
                 empty = html.nothing_tried(Session(model))
-                self.answer = gr.HTML(empty, elem_id="answer", js_on_load=None)
+                self.answer = _follower(empty, elem_id="answer")
 
 
 class _Keeping:
@@ -165,26 +166,28 @@ class _Wiring:
         self._teaching, self._learning = teaching, learning
         self._trying, self._keeping = trying, keeping
         self._answers = itertools.count(1)
+        # What follows from what somebody has, in the order of `_shown`.
+        self._follow = [
+            teaching.classes,
+            teaching.target,
+            learning.button,
+            learning.result,
+            learning.rates,
+            trying.answer,
+        ]
 
     def connect(self) -> None:
         """Connect every part with what it does."""
-        shown = [
-            self._teaching.classes,
-            self._teaching.target,
-            self._learning.button,
-            self._learning.result,
-            self._learning.rates,
-            self._trying.answer,
-        ]
-        told = [self._teaching.notice, *shown]
-        kept = [self._keeping.notice, self._keeping.delivery, *shown]
+        told = [self._teaching.notice, *self._follow]
+        kept = [self._keeping.notice, self._keeping.delivery, *self._follow]
+        learned = [*told, self._trying.notice]
         tried = [self._trying.notice, self._trying.answer]
         for number, part in enumerate([self._teaching.classes, *self._teaching.inputs.parts]):
             name = "teach" if not number else f"teach_{number}"
             part.act(self._teach(), None, told, api_name=name, **_EVENT)
         for number, part in enumerate(self._trying.inputs.parts, start=1):
             part.act(self._try_out(), None, tried, api_name=f"try_{number}", **_EVENT)
-        self._learning.button.click(self._learn(), None, told, api_name="learn", **_EVENT)
+        self._learning.button.act(self._learn(), None, learned, api_name="learn", **_EVENT)
         self._keeping.buttons.act(self._keep(), None, kept, api_name="keep", **_EVENT)
         self._page.unload(self._leave())
 
@@ -198,21 +201,33 @@ class _Wiring:
     def _learn(self) -> Callable[..., Any]:
         def learn(request: gr.Request) -> list[Any]:
             outcome = self._actions.learn(request.session_hash)
-            return [_notice(outcome), *self._shown(request)]
+            if outcome.problems:
+                return [_notice(outcome), *self._shown(request), gr.skip()]
+            # What was said of pictures before was said by another model.
+            return [_notice(outcome), *self._shown(request, is_new=True), ""]
 
         return learn
 
     def _try_out(self) -> Callable[..., Any]:
         def try_out(request: gr.Request, event: gr.EventData) -> list[Any]:
             outcome = self._actions.try_out(request.session_hash, event._data)
-            answer = html.predictions(outcome.predictions) if outcome.predictions else gr.skip()
+            if not outcome.predictions:
+                return [_notice(outcome), gr.skip()]
+            answer = html.at_turn(outcome.turn, html.predictions(outcome.predictions))
             return [_notice(outcome), answer]
 
         return try_out
 
     def _keep(self) -> Callable[..., Any]:
         def keep(request: gr.Request, event: gr.EventData) -> list[Any]:
-            outcome = self._actions.keep(request.session_hash, event._data)
+            try:
+                outcome = self._actions.keep(request.session_hash, event._data)
+            # Whatever it is, the browser must hear that it is over, or no button works again.
+            except Exception as error:
+                traceback.print_exc()
+                reason = f"{type(error).__name__}: {error}".split("\n")[0]
+                text = f"this did not work ({reason}); more is told where the server was started."
+                outcome = Outcome(problems=[text])
             token, name = outcome.file or ("", "")
             # A number of its own, so that the browser hears of every answer.
             delivery = {"token": token, "name": name, "number": next(self._answers)}
@@ -230,25 +245,34 @@ class _Wiring:
 
         return leave
 
-    def _shown(self, request: gr.Request) -> list[Any]:
-        """Everything that follows from what somebody has."""
-        session = self._actions.people.session(request.session_hash)
+    def _shown(self, request: gr.Request, *, is_new: bool = False) -> list[Any]:
+        """Everything that follows from what somebody has.
+
+        Args:
+            request: theirs.
+            is_new: something was learnt a moment ago, so that nothing has been tried yet.
+        """
+        session = self._actions.people.known(request.session_hash)
+        if session is None:
+            # There was no room for them, or they have left in the meantime.
+            return [gr.skip() for _ in self._follow]
         with session.lock:
-            ready = session.missing() is None
-            again = session.learnt is not None and session.is_stale
-            return [
-                html.classes(session),
-                html.target(session),
-                gr.update(interactive=ready, value="Learn again" if again else "Learn"),
-                html.learnt(session),
-                html.rates(session),
-                html.nothing_tried(session) if session.learnt is None else gr.skip(),
-            ]
+            turn = next_turn()
+            parts = [html.classes, html.target, html.learn_button, html.learnt, html.rates]
+            shown: list[Any] = [html.at_turn(turn, part(session)) for part in parts]
+            untried = is_new or session.learnt is None
+            answer = html.at_turn(turn, html.nothing_tried(session)) if untried else gr.skip()
+            return [*shown, answer]
 
 
 def _widget(markup: str, kind: str, *, elem_id: str) -> Any:
     """Something of the page's own that acts."""
     return gr.HTML(markup, js_on_load=widgets.script(kind), elem_id=elem_id)
+
+
+def _follower(markup: str, *, elem_id: str, kind: str = "follow") -> Any:
+    """A part that changes with what somebody has."""
+    return _widget(html.at_turn(0, markup), kind, elem_id=elem_id)
 
 
 def _notice(outcome: Outcome) -> str:

@@ -7,10 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from alfa.errors import ConfigError
 from alfa.serve._limits import IDLE_SECONDS, MAX_PEOPLE, MAX_SECONDS, MAX_UNDER_WAY
+from alfa.serve._model import Seen
 from alfa.serve._session import Session
+
+T = TypeVar("T", "File", Seen)
+
+# Bytes that anything on its way takes, however small it is.
+_LEAST = 1 << 10
 
 
 class People:
@@ -52,6 +59,11 @@ class People:
             self._seen[who] = self._clock()
             return self._sessions[who]
 
+    def known(self, who: str | None) -> Session | None:
+        """Somebody's session; None if they have none, or have left."""
+        with self._lock:
+            return self._sessions.get(who or "")
+
     def leave(self, who: str | None) -> None:
         """Drop everything of somebody who has closed the page."""
         with self._lock:
@@ -71,22 +83,36 @@ class People:
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """A file on its way.
+class File:
+    """A file as it is.
 
     Attributes:
         name: what it is called.
         content: its bytes.
-        time: when it was put down.
     """
 
     name: str
     content: bytes
+
+
+@dataclass(frozen=True)
+class _Parcel:
+    """Something on its way: what, whose, and when it was put down."""
+
+    content: File | Seen
+    who: str | None
     time: float
+
+    @property
+    def num_bytes(self) -> int:
+        if isinstance(self.content, File):
+            return _LEAST + len(self.content.content)
+        pixels = self.content.pixels
+        return _LEAST + (0 if pixels is None else pixels.nbytes)
 
 
 class Counter:
-    """Files on their way between browsers and the page, in memory; each is taken once.
+    """Files and pictures on their way between browsers and the page, in memory; each is taken once.
 
     Args:
         max_bytes: how much there can be at once.
@@ -97,14 +123,18 @@ class Counter:
         self, *, max_bytes: int = MAX_UNDER_WAY, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._max_bytes, self._clock = max_bytes, clock
-        self._parcels: dict[str, Parcel] = {}
+        self._parcels: dict[str, _Parcel] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._parcels)
 
-    def put(self, name: str, content: bytes) -> str:
-        """Put a file down.
+    def put(self, content: File | Seen, *, who: str | None = None) -> str:
+        """Put something down.
+
+        Args:
+            content: a file, or a picture as the model sees it.
+            who: it belongs to.
 
         Returns:
             What it is asked for by, which nobody can guess.
@@ -113,30 +143,42 @@ class Counter:
             ConfigError: too much is on its way already.
         """
         self.expire()
+        new = _Parcel(content, who, self._clock())
         with self._lock:
-            held = sum(len(parcel.content) for parcel in self._parcels.values())
-            if held + len(content) > self._max_bytes:
+            held = sum(parcel.num_bytes for parcel in self._parcels.values())
+            if held + new.num_bytes > self._max_bytes:
                 raise ConfigError("too many files are on their way at once; try again in a minute.")
             token = secrets.token_urlsafe(16)
-            self._parcels[token] = Parcel(name, content, self._clock())
+            self._parcels[token] = new
             return token
 
     def expire(self) -> None:
-        """Drop files that nobody has taken for long."""
+        """Drop what nobody has taken for long."""
         oldest = self._clock() - MAX_SECONDS
-        with self._lock:
-            self._parcels = {
-                token: parcel for token, parcel in self._parcels.items() if parcel.time >= oldest
-            }
+        self._keep(lambda parcel: parcel.time >= oldest)
 
-    def take(self, token: object) -> Parcel:
-        """Take a file away.
+    def drop(self, who: str | None) -> None:
+        """Drop everything of somebody who has closed the page."""
+        self._keep(lambda parcel: not who or parcel.who != who)
+
+    def take(self, token: object, kind: type[T]) -> T:
+        """Take something away.
+
+        Args:
+            token: what it is asked for by.
+            kind: of what it must be.
 
         Raises:
-            ConfigError: it is not there.
+            ConfigError: it is not there, or of another kind.
         """
         with self._lock:
             parcel = self._parcels.pop(token, None) if isinstance(token, str) else None
-        if parcel is None:
+        if parcel is None or not isinstance(parcel.content, kind):
             raise ConfigError("this file is not there any more; choose it again.")
-        return parcel
+        return parcel.content
+
+    def _keep(self, wanted: Callable[[_Parcel], bool]) -> None:
+        with self._lock:
+            self._parcels = {
+                token: parcel for token, parcel in self._parcels.items() if wanted(parcel)
+            }

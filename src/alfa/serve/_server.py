@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -22,8 +23,8 @@ from alfa.data._workers import quiet_pillow
 from alfa.errors import ConfigError
 from alfa.serve._actions import Actions
 from alfa.serve._export import exporter
-from alfa.serve._guard import FILES, Guard
-from alfa.serve._limits import MAX_FILE, MAX_FILE_NAME, MAX_ZIP, megabytes
+from alfa.serve._files import add_files
+from alfa.serve._guard import Guard
 from alfa.serve._model import Model
 from alfa.serve._people import Counter, People
 from alfa.serve._session import Session
@@ -39,6 +40,8 @@ _PATIENCE = 2
 # Gradio and what it brings along must not tell anybody anything, nor leave files about.
 _SETTINGS = {
     "GRADIO_ANALYTICS_ENABLED": "False",
+    # Nor count, with pandas, how long every press of a button took.
+    "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(sys.maxsize),
     "GRADIO_SHARE": "False",
     "GRADIO_RUN_HISTORY": "False",
     "GRADIO_MCP_SERVER": "False",
@@ -75,6 +78,8 @@ def bind(port: int) -> socket.socket:
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(os.name != "nt"))
     try:
         taken.bind((HOST, port))
+        # At once, because two can bind the same port for as long as neither listens.
+        taken.listen()
     except OSError as error:
         taken.close()
         raise ConfigError(
@@ -157,7 +162,7 @@ def make_app(model: Model, people: People, *, folder: str) -> tuple[FastAPI, Any
     counter = Counter()
     page = build(model, Actions(people, counter, export=exporter()))
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    _add_files(app, counter)
+    add_files(app, counter, model)
     favicon = Path(__file__).parent / "static" / "favicon.png"
     gr.mount_gradio_app(
         app,
@@ -188,46 +193,6 @@ def _within_a_loop(make: Callable[[], T]) -> T:
     # In a thread, because a loop may run in this one already, as in a notebook.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, made()).result()
-
-
-def _add_files(app: FastAPI, counter: Counter) -> None:
-    """Ways for files to come and go that never touch the disk."""
-    from fastapi import Request, Response
-    from fastapi.responses import JSONResponse
-
-    limits = {"picture": MAX_FILE, "examples": MAX_ZIP}
-
-    async def receive(request: Request) -> Response:
-        limit = limits.get(request.query_params.get("kind", ""), MAX_FILE)
-        name = Path(request.query_params.get("name", "")).name or "file"
-        content = bytearray()
-        async for part in request.stream():
-            content += part
-            if len(content) > limit:
-                problem = f"“{_shortened(name)}” is larger than {megabytes(limit)}."
-                return JSONResponse({"problem": problem}, 413)
-        try:
-            return JSONResponse({"token": counter.put(_shortened(name), bytes(content))})
-        except ConfigError as error:
-            return JSONResponse({"problem": str(error)}, 503)
-
-    async def hand_out(request: Request) -> Response:
-        try:
-            parcel = counter.take(request.path_params["token"])
-        except ConfigError as error:
-            return JSONResponse({"problem": str(error)}, 404)
-        headers = {
-            "Content-Disposition": f'attachment; filename="{parcel.name}"',
-            "Cache-Control": "no-store",
-        }
-        return Response(parcel.content, media_type="application/octet-stream", headers=headers)
-
-    app.add_route(FILES, receive, methods=["POST"])
-    app.add_route(f"{FILES}/{{token}}", hand_out, methods=["GET"])
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= MAX_FILE_NAME else f"{name[: MAX_FILE_NAME - 1]}…"
 
 
 @contextmanager

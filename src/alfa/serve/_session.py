@@ -17,7 +17,7 @@ from PIL import Image
 
 from alfa.errors import ConfigError, DataError
 from alfa.serve._limits import MAX_NAME, MAX_PER_CLASS, MAX_PICTURES, MAX_TRIED, MIN_CLASSES
-from alfa.serve._model import Learnt, Model
+from alfa.serve._model import Learnt, Model, Seen
 
 # A name is that of a folder in a saved set of examples, on any system.
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
@@ -175,26 +175,24 @@ class Session:
         target.pictures.append(Picture(next(self._numbers), pixels))
         self.is_stale = True
 
-    def add_files(self, number: Any, files: Iterable[tuple[str, bytes]]) -> tuple[int, list[str]]:
+    def add_files(self, number: Any, files: Iterable[Seen]) -> tuple[int, list[str]]:
         """Give a class pictures from files, each by itself.
 
         Args:
             number: of the class.
-            files: names and contents.
+            files: as the model sees them.
 
         Returns:
             How many were added, and a sentence for each that was refused.
         """
         self.class_of(number)
         added, refused = 0, []
-        for name, content in files:
-            try:
-                pixels = self.model.read(content)
-            except DataError as error:
-                refused.append(f"“{name}” {error}.")
+        for seen in files:
+            if seen.pixels is None:
+                refused.append(seen.problem)
                 continue
             try:
-                self.add_pixels(number, pixels)
+                self.add_pixels(number, seen.pixels)
             except ConfigError as error:
                 # The others would be refused for the same reason.
                 refused.append(str(error))

@@ -11,7 +11,6 @@ from alfa.train.launched import (
     is_one_of_many,
     is_restarted,
     launch_name,
-    leave_with_parent,
 )
 from alfa.train.leaderboard import average_ranks, judged_once, ranks
 from alfa.train.pretrain import Epoch, Pretraining, pretrain
@@ -43,7 +42,6 @@ __all__ = [
     "judged_once",
     "judged_tasks",
     "launch_name",
-    "leave_with_parent",
     "load_backbone",
     "on_dataset",
     "pretrain",

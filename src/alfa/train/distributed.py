@@ -35,7 +35,8 @@ from alfa.errors import (
     LostError,
     Stopped,
 )
-from alfa.train.launched import check_cards, is_launched, is_one_of_many, leave_with_parent
+from alfa.parent import leave_with_parent
+from alfa.train.launched import check_cards, is_launched, is_one_of_many
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from alfa.data import Signature, Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.inner import Learner
 from alfa.inner.memory import RandomState
-from alfa.models import BatchNorm, Model
+from alfa.models import BatchNorm, Model, switch_off_dropout
 from alfa.ops import Loss
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
@@ -280,12 +280,13 @@ def mean_and_interval(values: Tensor) -> tuple[float, float | None]:
     return float(values.mean()), 1.96 * spread / math.sqrt(len(values))
 
 
-def judged_tasks(tasks: Tasks, own: Signature) -> Tasks:
+def judged_tasks(tasks: Tasks, own: Signature, *, any_way: bool = False) -> Tasks:
     """Tasks for a model that was trained on others, brought to its inputs.
 
     Args:
         tasks: to judge the model on.
         own: of those that it was trained on.
+        any_way: its last layer has an output for each class of a task, however many.
 
     Raises:
         ConfigError: the model cannot take them.
@@ -295,7 +296,7 @@ def judged_tasks(tasks: Tasks, own: Signature) -> Tasks:
         tasks = tasks.like(own)
     fits = tasks.num_outputs == own.num_outputs or (
         # The linear layer has an output for each class; some of them may stay unused.
-        tasks.loss == "cross_entropy" and tasks.num_outputs < own.num_outputs
+        tasks.loss == "cross_entropy" and (any_way or tasks.num_outputs < own.num_outputs)
     )
     if tuple(tasks.input_shape) != tuple(own.input_shape) or not fits:
         raise ConfigError(
@@ -316,9 +317,7 @@ def has_batch_norm(model: nn.Module) -> bool:
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Dropout off, and all else as in training: normalisation keeps using the set at hand."""
-    active = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
-    for module in active:
-        module.eval()
+    active = switch_off_dropout(model)
     try:
         yield
     finally:

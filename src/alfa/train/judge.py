@@ -81,8 +81,11 @@ def reopen(run: Run, changes: Sequence[str] = ()) -> tuple[Learner, Tasks, Exper
     trained = run.experiment()
     changed = load_experiment(run.config, changes)
     signature = run.signature(trained)
-    tasks = judged_tasks(build_tasks(changed), signature)
-    return build_learner(trained, signature), tasks, changed
+    learner = build_learner(trained, signature)
+    # A decay of each weight is that of as many outputs as there were.
+    any_way = learner.init.any_way and not trained.rule.options.get("per_parameter_decay")
+    tasks = judged_tasks(build_tasks(changed), signature, any_way=any_way)
+    return learner, tasks, changed
 
 
 def on_dataset(dataset: str, *, size: int | None = None, tasks: str = "images") -> list[str]:

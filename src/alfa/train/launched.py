@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 
 import torch
 
@@ -14,8 +12,6 @@ from alfa.errors import ConfigError
 _TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # What `torchrun` calls a launch that was not given a name.
 _NO_NAME = "none"
-# Seconds between two looks at whether whoever started this process is still there.
-_WATCH = 0.5
 
 
 def is_launched() -> bool:
@@ -58,14 +54,3 @@ def check_cards(device: str, count: int) -> None:
             f"--device is 'cuda', but this machine has {torch.cuda.device_count()} graphics cards "
             f"for {count} processes; start no more than there are, or say cpu."
         )
-
-
-def leave_with_parent() -> None:
-    """Leave when whoever started this process is gone: nobody else would ever end it."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_WATCH)
-    os._exit(1)

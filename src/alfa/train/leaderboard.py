@@ -12,7 +12,7 @@ import torch
 
 from alfa.data import open_store, prepared
 from alfa.errors import AlfaError
-from alfa.train.compare import difference
+from alfa.train.compare import unpaired_difference
 from alfa.train.evaluate import Evaluation
 from alfa.train.files import write_json
 from alfa.train.judge import judge, on_dataset
@@ -20,10 +20,11 @@ from alfa.train.run import Run
 
 
 def ranks(found: Sequence[Evaluation]) -> list[float]:
-    """The rank of each of several models on the same tasks; 1 is the best.
+    """The rank of each of several models on the same tasks, as Meta-Dataset's leaderboard has it.
 
-    From the best one on, those whose difference from it, task by task, is not decided at 95 %
-    share the mean of their ranks; then the best of the others, and so on.
+    1 is the best. From that one on, those whose difference from it lies within the 95 % interval
+    of two independent means share the mean of their ranks; then the best of the others, and so on.
+    `difference`, which is taken task by task, tells smaller ones.
 
     Args:
         found: of each model.
@@ -35,7 +36,7 @@ def ranks(found: Sequence[Evaluation]) -> list[float]:
         equals = [
             number
             for number in left
-            if number == best or not difference(found[number], found[best]).is_decided
+            if number == best or not unpaired_difference(found[number], found[best]).is_decided
         ]
         first = len(given) + 1
         rank = first + (len(equals) - 1) / 2
@@ -114,9 +115,10 @@ def _images(dataset: str, size: int | None) -> list[Any]:
     """What tells the stores of a dataset from what they may be made into anew."""
     stores = [open_store(dataset, size=side) for side in prepared().get(dataset, [])]
     return [
-        [store.index.size, store.index.listing, store.index.items]
-        for store in stores
-        if size in (None, store.index.size)
+        # Which classes go together is a matter of what a store was made from.
+        [index.size, index.listing, index.items, *([index.source] if index.source else [])]
+        for index in (store.index for store in stores)
+        if size in (None, index.size)
     ]
 
 

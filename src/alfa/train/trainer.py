@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -47,6 +47,7 @@ def train(
     lock: bool = True,
     processes: Processes = ALONE,
     num_sharing: int = 1,
+    extra: Mapping[str, Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: OnProgress = lambda progress: None,
 ) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def train(
         lock: keep other processes from the folder; not if the caller does so already.
         processes: that train it together.
         num_sharing: trainings that share the memory of this machine.
+        extra: what else the result is to say, by name.
         should_stop: asked after every iteration and every few tasks of a validation or test.
         on_progress: called after every iteration.
 
@@ -91,7 +93,7 @@ def train(
 
         trainer.restore(trainer.shared(begin))
         trainer.train()
-        return trainer.test()
+        return trainer.test(extra or {})
 
 
 def _versions() -> dict[str, str]:
@@ -353,7 +355,7 @@ class _Trainer:
             },
         )
 
-    def test(self) -> dict[str, Any]:
+    def test(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Test the model that was best in validation, and the best ones together."""
         if not self.best.epochs:
             raise DivergedError(
@@ -385,6 +387,7 @@ class _Trainer:
             },
             "versions": {**_versions(), "python": platform.python_version()},
             "config": to_dict(self.experiment),
+            **extra,
         }
         self.processes.from_first(lambda: self.run.write_result(result))
         return result

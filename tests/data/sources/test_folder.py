@@ -105,6 +105,23 @@ def test_a_class_without_images_is_a_mistake_however_many_are_wanted(pets, find,
         assert [line.split(": ")[1] for line in fatal(listing)] == ["the class has no images"]
 
 
+def test_a_class_without_images_takes_nobodys_place(pets, find, counts, fatal):
+    for name in ("empty", "hollow", "void"):
+        (pets / name).mkdir()
+    listing = find(Folder(), pets)
+    assert counts(listing) == {"train": (16, 32), "val": (4, 8), "test": (5, 10)}
+    assert fatal(listing) == [f"{n}: the class has no images" for n in ("empty", "hollow", "void")]
+
+
+def test_folders_inside_a_class_folder_are_left_out_which_is_told(
+    pets, find, counts, notes, make_classes
+):
+    make_classes(pets / PETS[0], ["old", "new"])
+    listing = find(Folder(split="test"), pets)
+    assert counts(listing) == {"test": (25, 50)}
+    assert notes(listing) == [f"{PETS[0]}: folders in it are left out: new, old"]
+
+
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_all_in_one_split(pets, find, counts, split):
     assert counts(find(Folder(split=split), pets)) == {split: (25, 50)}

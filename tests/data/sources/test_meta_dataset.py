@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from alfa.data import prepare
 from alfa.data._decode import decode
 from alfa.data.sources import SOURCES
 from alfa.data.sources._published import class_list
@@ -140,6 +142,55 @@ def test_a_box_without_pixels_is_a_problem_of_its_image(aircraft, find):
         listing.classes["train"]["A318"][0].read()
 
 
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "1e999"])
+def test_a_box_without_end_is_a_problem_of_its_image(aircraft, find, number):
+    (aircraft / "images_box.txt").write_text(f"0034309 3 2 {number} 9\n0034958 1 1 20 10\n")
+    first, second = find(SOURCES.get("md-aircraft")(), aircraft).classes["train"]["A318"]
+    with pytest.raises(DataError, match=r"its box \[2\.0, 1\.0, .*\] is not made of finite"):
+        first.read()
+    assert second.read().shape == (10, 20, 3)
+
+
+def bomb(side: int) -> bytes:
+    """A small file that declares many pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + check
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    parts = [chunk(b"IHDR", head), chunk(b"IDAT", b""), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+# Pillow warns of the second, and refuses the third.
+@pytest.mark.parametrize("side", [9_000, 10_000, 20_000])
+def test_an_image_bomb_among_aircraft_is_told_by_name(aircraft, tmp_path, side):
+    (aircraft / "images" / "0034309.jpg").write_bytes(bomb(side))
+    options = {"root": tmp_path / "data", "size": 8, "on_problem": "skip"}
+    store = prepare(SOURCES.get("md-aircraft")(), aircraft, **options)
+    (told,) = [line for line in store.index.left_out if "published split" not in line]
+    assert told.startswith("A318/0034309.jpg: declares ")
+    assert told.endswith("it may be an image bomb, so make it smaller")
+    assert store.items() == ["A318/0034958.jpg", "F-16A/B/1025794.jpg"]
+
+
+def test_a_damaged_image_among_aircraft_is_a_problem_of_its_own(aircraft, find):
+    path = aircraft / "images" / "0034309.jpg"
+    path.write_bytes(path.read_bytes()[:-200])
+    first, second = find(SOURCES.get("md-aircraft")(), aircraft).classes["train"]["A318"]
+    with pytest.raises(DataError, match="is damaged or cut off"):
+        first.read()
+    assert second.read().shape == (10, 20, 3)
+
+
+@pytest.mark.parametrize("name", ["images_box.txt", "images_variant_test.txt"])
+def test_a_list_of_aircraft_that_is_no_text_is_refused(aircraft, find, name):
+    (aircraft / name).write_bytes(b"0034309 \xff\xfe")
+    with pytest.raises(DataError, match=rf"{name} cannot be read \(.*utf-8.*get it again\.$"):
+        find(SOURCES.get("md-aircraft")(), aircraft)
+
+
 # Quick, Draw!
 
 
@@ -227,6 +278,14 @@ def test_what_is_wrong_with_fungi_is_named(fungi, find, fatal):
         find(SOURCES.get("md-fungi")(), fungi)
     (fungi / "val.json").write_text('{"images": [{}], "annotations": [], "categories": []}')
     with pytest.raises(DataError, match="an entry that is not as published"):
+        find(SOURCES.get("md-fungi")(), fungi)
+
+
+def test_numbers_of_fungi_that_are_partly_texts_are_refused(fungi, find):
+    table = json.loads((fungi / "train.json").read_text())
+    table["images"][1]["id"] = "one"
+    (fungi / "train.json").write_text(json.dumps(table))
+    with pytest.raises(DataError, match=r"train\.json has an entry that is not as published"):
         find(SOURCES.get("md-fungi")(), fungi)
 
 
@@ -318,6 +377,24 @@ def test_objects_are_cut_out_by_their_boxes_and_a_fifth_more(coco, find, fatal):
 def test_a_list_of_boxes_that_is_not_one_is_refused(coco, find):
     path = coco / "annotations" / "instances_train2017.json"
     path.write_text('{"annotations": [{"image_id": 9}], "categories": []}')
+    with pytest.raises(DataError, match="an entry that is not as published"):
+        find(SOURCES.get("md-mscoco")(), coco)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "1.7e308"])
+def test_a_box_without_end_in_a_photo_is_a_problem_of_its_own(coco, find, number):
+    path = coco / "annotations" / "instances_train2017.json"
+    path.write_text(path.read_text().replace("[10.0, 20.0, 10.0, 5.0]", f"[10, 20, {number}, 5]"))
+    listing = find(SOURCES.get("md-mscoco")(), coco)
+    found = {n: items for classes in listing.classes.values() for n, items in classes.items()}
+    with pytest.raises(DataError, match=r"its box \[.*\] is not made of finite numbers"):
+        found["airplane"][0].read()
+    assert found["bottle"][0].read().shape == (12, 12, 3)
+
+
+def test_a_number_of_a_box_that_is_too_long_is_refused(coco, find):
+    path = coco / "annotations" / "instances_train2017.json"
+    path.write_text(path.read_text().replace("[10.0, 20.0,", f"[{'9' * 400}, 20.0,"))
     with pytest.raises(DataError, match="an entry that is not as published"):
         find(SOURCES.get("md-mscoco")(), coco)
 

@@ -112,9 +112,16 @@ class Folder(Source):
         classes = merged(found)
         problems = list(found.problems)
         if split == "ratio":
-            named = by_ratio(list(classes), self._ratio, self._seed)
+            # A class without images, which is told of, must not take the place of one with some.
+            full = [name for name, items in classes.items() if items]
             problems += [
-                Problem(name, f"none of the {len(classes)} classes is for it", fatal=False)
+                Problem(name, "the class has no images")
+                for name, items in classes.items()
+                if not items
+            ]
+            named = by_ratio(full, self._ratio, self._seed)
+            problems += [
+                Problem(name, f"none of the {len(full)} classes is for it", fatal=False)
                 for name, share in zip(SPLITS, self._ratio, strict=True)
                 if share and not named[name]
             ]

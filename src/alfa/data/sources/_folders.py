@@ -34,6 +34,8 @@ _SPLIT_NAMES: dict[str, Split] = {
     "test": "test",
     "novel": "test",
 }
+# What is told of a class whose folder has folders, before their names.
+INNER = "folders in it are left out: "
 # From the folder that the user names, through such as CUB_200_2011/images, to the classes.
 _MAX_DEPTH = 3
 
@@ -103,7 +105,7 @@ def levels(root: Path) -> Iterator[Sequence[Path]]:
 
 
 def read_class(folder: Path, name: str, split: Split | None = None) -> Found:
-    """The images of a class, which lie in one folder."""
+    """The images of a class, which lie in one folder, and not in folders inside it."""
     items, problems, others = [], [], []
     for file_name, path in files(folder).items():
         label = f"{name}/{file_name}"
@@ -117,6 +119,9 @@ def read_class(folder: Path, name: str, split: Split | None = None) -> Found:
     if others:
         what = f"what is no image is left out: {shortened(others)}"
         problems.append(Problem(name, what, fatal=False))
+    inner = list(subfolders(folder))
+    if inner:
+        problems.append(Problem(name, f"{INNER}{shortened(inner)}", fatal=False))
     return Found([ClassFound(name, items, split)], problems)
 
 

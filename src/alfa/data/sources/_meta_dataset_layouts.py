@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from alfa.data._decode import opened
+from alfa.data._decode import opened, told
 from alfa.data.sources._base import Item, Problem
 from alfa.data.sources._folders import ClassFound, Found, files
 from alfa.data.sources._published import ClassList
@@ -99,7 +100,7 @@ def read_fungi(folder: Path) -> Found:
     problems = []
     for path in lists:
         images, labels = _annotated(path)
-        for key, file_name in sorted(images.items()):
+        for key, file_name in images.items():
             if key not in labels:
                 problems.append(Problem(file_name, f"{path.name} has no class for this image"))
             elif not (folder / file_name).is_file():
@@ -111,12 +112,14 @@ def read_fungi(folder: Path) -> Found:
 
 
 def _annotated(path: Path) -> tuple[dict[Any, str], dict[Any, str]]:
-    """The file names of images, and their classes, by the numbers of the images."""
+    """The file names of images, in the order of their numbers, and their classes, by these."""
     content = _json(path, "images", "annotations", "categories")
     try:
         names = {c["id"]: f"{c['id']:04d}.{c['name']}" for c in content["categories"]}
         images = {image["id"]: str(image["file_name"]) for image in content["images"]}
         labels = {a["image_id"]: names[a["category_id"]] for a in content["annotations"]}
+        # Numbers and texts among each other have no order.
+        images = dict(sorted(images.items()))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} has an entry that is not as published ({error!r}).") from None
     return images, labels
@@ -162,7 +165,7 @@ def read_mscoco(folder: Path) -> Found:
             box = left, top, left + width, top + height
             read = partial(_cut_out_of_coco, str(images / file_name), box)
             classes[name].append(Item(f"{name}/{file_name} box {number}", read))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{lists[0]} has an entry that is not as published ({error!r}).") from None
     problems = [Problem(f"train2017/{name}", "the image is not there") for name in sorted(absent)]
     return Found([ClassFound(name, items) for name, items in classes.items()], problems)
@@ -186,7 +189,11 @@ def _without_outlines(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _lines(path: Path) -> list[tuple[str, str]]:
     """The first word of every line, and the rest."""
-    lines = [line.strip().partition(" ") for line in path.read_text("utf-8").splitlines()]
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read ({error}); get it again.") from None
+    lines = [line.strip().partition(" ") for line in text.splitlines()]
     return [(name, rest.strip()) for name, _, rest in lines if name]
 
 
@@ -205,7 +212,11 @@ def _whole(path: str) -> bytes:
 
 
 def _cut_out(path: str, box: Box) -> np.ndarray:
-    image = opened(Path(path).read_bytes()).convert("RGB")
+    content = Path(path).read_bytes()
+    # What becomes of pixels is told later; this is where the file itself is decoded.
+    with told():
+        image = opened(content).convert("RGB")
+    _check_finite(box)
     left, top = max(0, int(box[0])), max(0, int(box[1]))
     right, bottom = min(image.width, int(box[2])), min(image.height, int(box[3]))
     if right <= left or bottom <= top:
@@ -217,15 +228,15 @@ def _cut_out_of_coco(path: str, box: Box) -> np.ndarray:
     """A box enlarged; its coordinates are of the centres of pixels, not of their corners."""
     left, top, right, bottom = box
     more_width, more_height = ((_BOX_SCALE - 1) / 2 * side for side in (right - left, bottom - top))
-    return _cut_out(
-        path,
-        (
-            round(left - more_width - 0.5),
-            round(top - more_height - 0.5),
-            round(right + more_width - 0.5) + 1,
-            round(bottom + more_height - 0.5) + 1,
-        ),
-    )
+    larger = left - more_width, top - more_height, right + more_width, bottom + more_height
+    _check_finite(larger)
+    left, top, right, bottom = (round(side - 0.5) for side in larger)
+    return _cut_out(path, (left, top, right + 1, bottom + 1))
+
+
+def _check_finite(box: Box) -> None:
+    if not all(map(math.isfinite, box)):
+        raise DataError(f"its box {list(box)} is not made of finite numbers")
 
 
 @functools.lru_cache(maxsize=16)

@@ -3,6 +3,7 @@ const box = element.querySelector(".alfa-camera");
 const video = element.querySelector("video");
 const limit = Number(box.dataset.limit);
 let stream = null;
+let is_starting = false;
 
 function stop() {
   if (stream) stream.getTracks().forEach((track) => track.stop());
@@ -20,16 +21,23 @@ function reason(error) {
 }
 
 async function start() {
+  // A second press would leave the camera of the first on for good.
+  if (is_starting || stream) return;
+  is_starting = true;
   tell("");
   try {
     const wanted = { video: { facingMode: "environment", width: 640, height: 480 } };
     stream = await navigator.mediaDevices.getUserMedia(wanted);
+    // The browser may have asked for so long that the tab is not looked at any more.
+    if (!box.offsetParent) return stop();
     video.srcObject = stream;
     await video.play();
     box.classList.add("is-on");
   } catch (error) {
     stop();
     tell(reason(error));
+  } finally {
+    is_starting = false;
   }
 }
 

@@ -45,15 +45,43 @@ element.addEventListener("change", (event) => {
   trigger("act", { do: "rename", class: number, name: event.target.value });
 });
 
-let latest = { turn: 0, markup: "" };
-watch("value", () => {
-  const turn = Number(element.querySelector(".alfa-classes").dataset.turn);
-  if (turn < latest.turn) {
-    props.value = latest.markup;
-    return;
+// Pictures can be dropped on the class that they are for.
+function dropped_on(event) {
+  const card = event.target.closest("[data-class]");
+  for (const other of element.querySelectorAll(".is-over")) {
+    if (other !== card) other.classList.remove("is-over");
   }
-  latest = { turn, markup: props.value };
+  return card;
+}
+
+element.addEventListener("dragover", (event) => {
+  const card = dropped_on(event);
+  if (card && event.dataTransfer.types.includes("Files")) card.classList.add("is-over");
+});
+element.addEventListener("dragleave", (event) => {
+  if (!element.contains(event.relatedTarget)) dropped_on({ target: document.body });
+});
+element.addEventListener("drop", (event) => {
+  const card = dropped_on(event);
+  const files = Array.from(event.dataTransfer.files);
+  if (!card || !files.length) return;
+  card.classList.remove("is-over");
+  const limit = Number(element.querySelector(".alfa-classes").dataset.limit);
+  hand_over(files, "files", "picture", limit, Number(card.dataset.class));
+});
+
+// What is dropped beside a place for it must not be opened by the browser, which would leave the
+// page; a name can still be dragged into its box.
+for (const name of ["dragover", "drop"]) {
+  window.addEventListener(name, (event) => {
+    if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+  });
+}
+
+watch("value", () => {
+  if (!is_latest()) return;
   note_picked(element.querySelector(".is-picked"));
+  tell(told);
   // A name that was refused must not stay there as if it were not.
   for (const box of element.querySelectorAll(".alfa-name")) {
     if (box !== document.activeElement) box.value = box.defaultValue;

@@ -1,11 +1,26 @@
-// Before every widget's own script; `element` and `trigger` come from the page.
+// Before every widget's own script; `element`, `props`, `trigger` and `watch` come from the page.
 "use strict";
 
 // Tells what went wrong before anything reached the server.
+let told = "";
 function tell(text) {
+  told = text;
   const place = element.querySelector(".alfa-local");
   place.textContent = text;
   place.hidden = !text;
+}
+
+// Answers can come in another order than they were given in: what shows a later state stays.
+let latest = { turn: 0, markup: "" };
+function is_latest() {
+  const shown = element.querySelector("[data-turn]");
+  const turn = shown ? Number(shown.dataset.turn) : 0;
+  if (turn < latest.turn) {
+    props.value = latest.markup;
+    return false;
+  }
+  latest = { turn, markup: props.value };
+  return true;
 }
 
 // The class that new pictures go to at this moment; another may be picked while they are on
@@ -15,34 +30,45 @@ function target() {
 }
 
 // Brings a file to the server and gives what it is asked for by.
-async function send(content, name, kind) {
-  const address = `alfa/files?kind=${kind}&name=${encodeURIComponent(name)}`;
-  const answer = await fetch(address, {
+async function send(file, kind, limit) {
+  const { name, size } = file;
+  const refuse = (why) => {
+    throw new Error(`“${name}” ${why}`);
+  };
+  if (size > limit) refuse(`is larger than ${Math.floor(limit / (1 << 20))} MB.`);
+  const body = await file.arrayBuffer().catch(() => refuse("cannot be read; is it a folder?"));
+  // The server drops what is on its way when the tab is closed.
+  const asked = new URLSearchParams({ kind, name, who: window.__gradio_session_hash__ || "" });
+  const answer = await fetch(`alfa/files?${asked}`, {
     method: "POST",
     headers: { "Content-Type": "application/octet-stream" },
-    body: content,
-  });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.problem);
-  return told.token;
+    body,
+  }).catch(() => refuse("cannot be sent; is the server still running?"));
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(said.problem || `“${name}” was refused by the server.`);
+  return said.token;
 }
 
+// Problems that are told one by one; of many, the others are counted.
+const MAX_TOLD = 5;
+
 // Brings files to the server, one after the other, and says what to do with them.
-async function hand_over(files, what, kind, limit) {
-  const number = target();
-  const large = files.filter((file) => file.size > limit);
-  const megabytes = Math.floor(limit / (1 << 20));
-  tell(large.map((file) => `“${file.name}” is larger than ${megabytes} MB.`).join(" "));
+async function hand_over(files, what, kind, limit, number = target()) {
   const tokens = [];
+  const problems = [];
+  tell("");
   element.classList.add("is-busy");
-  try {
-    for (const file of files) {
-      if (file.size <= limit) tokens.push(await send(file, file.name, kind));
+  for (const file of files) {
+    // What is wrong with one does not keep the others.
+    try {
+      tokens.push(await send(file, kind, limit));
+    } catch (error) {
+      problems.push(error.message);
     }
-    if (tokens.length) trigger("act", { do: what, class: number, files: tokens });
-  } catch (error) {
-    tell(error.message || "The server does not answer; is it still running?");
-  } finally {
-    element.classList.remove("is-busy");
   }
+  element.classList.remove("is-busy");
+  const more = problems.length - MAX_TOLD;
+  if (more > 0) problems.splice(MAX_TOLD, more, `So it is with ${more} more.`);
+  tell(problems.join(" "));
+  if (tokens.length) trigger("act", { do: what, class: number, files: tokens });
 }

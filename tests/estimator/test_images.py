@@ -1,0 +1,210 @@
+"""What is taken for images, how their black and white are found, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from alfa import FewShotClassifier
+from alfa.errors import ConfigError
+from alfa.estimator._images import is_rows, value_range
+
+Characters = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def fitted(run: Path, characters: Characters) -> FewShotClassifier:
+    """To bytes; not to be changed."""
+    return FewShotClassifier(run).fit(*characters)
+
+
+@pytest.fixture(scope="module")
+def paths(characters: Characters, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("files")
+    found = [folder / f"{number:02d}.png" for number in range(18)]
+    for path, image in zip(found, characters[0], strict=True):
+        Image.fromarray(image).save(path)
+    return found
+
+
+# --- which are images, and which a table
+
+
+def test_names_of_files_in_any_container(
+    run: Path, fitted: FewShotClassifier, characters: Characters, paths: list[Path]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    expected = fitted.predict_proba(characters[0])
+    forms: dict[str, Any] = {
+        "an array of paths": np.array(paths),
+        "an array of names": np.array([str(path) for path in paths]),
+        "a series of names": pandas.Series([str(path) for path in paths]),
+        "a series of paths": pandas.Series(paths),
+    }
+    for name, form in forms.items():
+        assert (fitted.predict_proba(form) == expected).all(), name
+    # What a pattern matches can be read once.
+    assert fitted.predict_proba(paths[0].parent.glob("*.png")).shape == (18, 3)
+    again = FewShotClassifier(run).fit((path for path in paths), characters[1])
+    assert (again.predict_proba(path for path in paths) == expected).all()
+
+
+def test_images_of_different_sizes_in_an_array_of_objects(
+    fitted: FewShotClassifier, characters: Characters
+) -> None:
+    images = np.empty(2, object)
+    images[:] = [characters[0][0], characters[0][1][:9]]
+    assert fitted.predict_proba(images).shape == (2, 3)
+
+
+def test_numbers_without_a_shape_are_left_to_scikit_learn() -> None:
+    assert is_rows(np.arange(3.0))
+    assert is_rows([1.0, 2.0])
+    assert is_rows([[1.0, 2.0]])
+    assert is_rows(3)
+    assert not is_rows([[[1.0, 2.0]]])
+    assert not is_rows([None])
+
+
+@pytest.mark.parametrize(
+    ("single", "told"),
+    [
+        (np.zeros((16, 16, 3), np.uint8), r"X has the shape \[16, 16, 3\], which is that"),
+        (np.zeros((16, 16, 1), np.uint8), r"shape \[16, 16, 1\].* of one image, not of 16; give"),
+        ([[[0, 1, 2]] * 16] * 16, r"X has the shape \[16, 16, 3\]"),
+        (np.zeros((16, 16), np.uint8), r"X is a table of shape \[16, 16\], but the classifier was"),
+        (
+            [[0.0, 1.0]],
+            r"X is a table of shape \[1, 2\].*; give a list of images, also of a single",
+        ),
+        (Image.new("L", (16, 16)), "X is <PIL.Image.* but must be images.*; give a list"),
+        ("photo.png", "X is 'photo.png', but must be images"),
+        (Path("photo.png"), r"X is PosixPath\('photo.png'\), but must be images"),
+    ],
+    ids=["coloured", "grey with a channel", "lists", "grey", "numbers", "PIL", "name", "path"],
+)
+def test_a_single_image_is_not_taken_for_many(
+    fitted: FewShotClassifier, single: Any, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        fitted.predict(single)
+    if not isinstance(single, (str, Path, list)):
+        assert fitted.predict([single]).shape == (1,)
+
+
+def test_a_table_is_held_against_the_last_fit_alone(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    table = images.reshape(18, -1)
+    clf = FewShotClassifier(run).fit(table, labels)
+    assert clf.predict(table).shape == (18,)
+    clf.fit(images, labels)
+    assert not hasattr(clf, "n_features_in_")
+    with pytest.raises(ConfigError, match="X is a table"):
+        clf.predict(table)
+
+
+# --- black and white
+
+
+def test_floats_after_bytes_or_files_alone_are_refused(
+    run: Path, fitted: FewShotClassifier, characters: Characters, paths: list[Path]
+) -> None:
+    images, labels = characters
+    told = (
+        r"image 0 is an array of float64, but the support set had bytes or files only, so nobody "
+        r"knows its black and white; give uint8, or set `value_range` and fit again\."
+    )
+    for clf in (fitted, FewShotClassifier(run).fit(paths, labels)):
+        assert clf.value_range_ is None
+        with pytest.raises(ConfigError, match=told):
+            clf.predict(images / 255)
+        # Whole numbers are bytes, and truth values have nothing but black and white.
+        assert np.allclose(clf.predict_proba(images.astype(int)), clf.predict_proba(images))
+        ink = images > 127
+        assert np.allclose(clf.predict_proba(ink), clf.predict_proba(255 * ink.astype(np.uint8)))
+    known = FewShotClassifier(run, value_range=(0, 1)).fit(paths, labels)
+    found = known.predict_proba(images / 255)
+    np.testing.assert_allclose(found, fitted.predict_proba(images), atol=1e-4)
+
+
+def test_the_scale_is_found_in_what_has_one(paths: list[Path]) -> None:
+    image = np.linspace(0, 1, 16).reshape(4, 4)
+    assert value_range([image]) == value_range([image > 0.5]) == (0, 1)
+    assert value_range([image, 7 * image - 2]) == (-2, 5)
+    assert value_range([0 * image + 3]) == (3, 4)
+    assert value_range([(255 * image).astype(np.uint8), paths[0], Image.new("L", (2, 2))]) is None
+    # What is wrong with others is told when they are read.
+    others = [None, b"x", np.empty((0, 4)), image * np.nan, [[1], [2, 3]], np.array([["a"]])]
+    assert value_range([*others, 5 * image]) == (0, 5)
+    assert value_range(others) is None
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (None, "image 1 is of the type NoneType, but must be a file name, a PIL image or an array"),
+        (b"\x89PNG", "image 1 is of the type bytes, but must be a file name"),
+        (np.array([["a", "b"]]), "image 1 is of the type ndarray of <U1, but must be"),
+        (np.empty((0, 4)), r"image 1 is an array of shape \[0, 4, 1\], but must be"),
+        (np.full((4, 4), np.nan), "image 1 has a value that is NaN"),
+        ([[1.0], [2.0, 3.0]], r"image 1 cannot be made an array \("),
+        ("a\0.png", r"cannot be read \(.*null"),
+    ],
+    ids=["nothing", "bytes", "letters", "empty", "NaN", "ragged", "name"],
+)
+def test_what_is_no_image_is_refused_in_a_sentence(
+    run: Path, characters: Characters, image: Any, told: str
+) -> None:
+    for good in (characters[0][0], characters[0][0] / 255):
+        with pytest.raises(ConfigError, match=told):
+            FewShotClassifier(run).fit([good, image], ["a", "b"])
+    # Wherever it stands.
+    with pytest.raises(ConfigError, match=told.replace("image 1", "image 0")):
+        FewShotClassifier(run).fit([image, characters[0][0] / 255], ["a", "b"])
+
+
+# --- PIL images
+
+
+def _saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def test_pil_images_are_treated_as_files_are(
+    fitted: FewShotClassifier, characters: Characters, tmp_path: Path
+) -> None:
+    grey = characters[0][0]
+    image, levels = Image.fromarray(grey), Image.fromarray(grey.astype(np.uint16) * 257)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files = {
+        "16 bits": _saved(levels),
+        "16 bits in 32": _saved(levels.convert("I"), "TIFF"),
+        "a transparent level": _saved(image, transparency=int(grey[0, 0])),
+        "turned": _saved(image, exif=exif),
+        "damaged EXIF": _saved(image, exif=b"Exif\0\0rubbish"),
+    }
+    for name, content in files.items():
+        (tmp_path / "image").write_bytes(content)
+        expected = fitted.predict_proba([tmp_path / "image"])
+        assert (fitted.predict_proba([Image.open(io.BytesIO(content))]) == expected).all(), name
+    for made in (levels, levels.convert("I"), image.convert("RGBA")):
+        assert (fitted.predict_proba([made]) == fitted.predict_proba([grey])).all(), made.mode
+
+
+def test_pil_images_that_cannot_be_used_are_refused(fitted: FewShotClassifier) -> None:
+    noise = _saved(Image.effect_noise((64, 64), 90))
+    with pytest.raises(ConfigError, match=r"image 0 is damaged or cut off \("):
+        fitted.predict([Image.open(io.BytesIO(noise[:900]))])
+    with pytest.raises(ConfigError, match=r"image 0 has grey levels from .* nobody knows what is"):
+        fitted.predict([Image.new("F", (4, 4), 0.5)])

@@ -1,0 +1,83 @@
+"""The model that the page hands out."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alfa.serve import Counter, File, People, Session
+from alfa.serve import _export as serve_export
+from alfa.serve._actions import Actions
+from alfa.serve._export import exporter
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install 'alfa[export]'")
+
+
+def _probabilities(content: bytes, pixels: np.ndarray) -> dict[str, float]:
+    """What a file says of a picture."""
+    model = onnxruntime.InferenceSession(content)
+    names = json.loads(model.get_modelmeta().custom_metadata_map["classes"])
+    (found,) = model.run(None, {"images": pixels.transpose(1, 2, 0)[None]})
+    return dict(zip(names, found[0].tolist(), strict=True))
+
+
+def test_it_is_handed_out_as_it_predicts_and_nothing_is_on_disk(
+    taught: Session,
+    pictures: list[list[bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything that somebody can do, where no temporary file can be made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError):
+        tempfile.mkstemp()
+    export = exporter()
+    assert export is not None
+    actions = Actions(People(lambda: taught), Counter(), export=export)
+    actions.learn("me")
+    saved = actions.keep("me", {"do": "save"}).file
+    assert saved is not None
+    token = actions.counter.put(actions.counter.take(saved[0], File))
+    assert actions.keep("me", {"do": "load", "files": [token]}).problems == ()
+    actions.teach("me", {"do": "rename", "class": taught.classes[0].number, "name": "aleph"})
+    assert actions.learn("me").problems == ()
+    outcome = actions.keep("me", {"do": "export"})
+    assert outcome.problems == ()
+    assert outcome.file is not None
+    content = actions.counter.take(outcome.file[0], File).content
+    pixels = taught.model.read(pictures[2][5])
+    [found] = taught.predict([("", pixels)])
+    told = _probabilities(content, pixels)
+    assert list(told) == ["aleph", "bet", "gimel"]
+    assert told == pytest.approx({name: p for _, name, p in found.classes}, abs=1e-5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_is_checked_on_what_it_was_taught_with(
+    taught: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[np.ndarray] = []
+
+    class Made:
+        content = b"file"
+
+    def make(classifier: object, *, check_on: list[np.ndarray]) -> Made:
+        given.extend(check_on)
+        return Made()
+
+    monkeypatch.setattr("alfa.export._onnx.make_onnx", make)
+    learnt = taught.learn()
+    assert serve_export._as_onnx(learnt, ["a", "b", "c"]) == b"file"
+    expected = [picture.pixels for each in taught.classes for picture in each.pictures]
+    assert len(given) == len(expected) == 15
+    for image, pixels in zip(given, expected, strict=True):
+        assert (image.transpose(2, 0, 1) == pixels).all()
+
+
+def test_without_the_extra_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert exporter() is None

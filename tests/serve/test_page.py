@@ -1,0 +1,131 @@
+"""What the page shows, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alfa.serve import Counter, Model, People, Session
+from alfa.serve._actions import Actions
+from alfa.serve._server import _SETTINGS, _within_a_loop
+
+gr = pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
+
+RING = [[[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8], [0.2, 0.2]]]
+# Where each answer to Learn and to Keep has what.
+LEARN_NOTICE, CLASSES, ANSWER, TRY_NOTICE = 0, 1, 6, 7
+KEEP_NOTICE, DELIVERY = 0, 1
+
+
+@pytest.fixture
+def ask(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Make a page, and do something on it."""
+    for name, value in (_SETTINGS | {"GRADIO_TEMP_DIR": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    from alfa.serve._page import build
+
+    def make(actions: Actions) -> Callable[..., list[Any]]:
+        page = _within_a_loop(lambda: build(model, actions))
+        events = {event.api_name: event.fn for event in page.fns.values()}
+
+        def act(event: str, data: Any = None, *, who: str = "me") -> list[Any]:
+            request = gr.Request(session_hash=who)
+            given = (request,) if data is None else (request, gr.EventData(None, data))
+            return events[event](*given)
+
+        return act
+
+    return make
+
+
+@pytest.fixture
+def actions(make_session: Callable[[], Session]) -> Actions:
+    return Actions(People(make_session, capacity=1), Counter())
+
+
+def _teach(actions: Actions, who: str) -> Session:
+    session = actions.people.session(who)
+    for each in session.classes:
+        actions.teach(who, {"do": "draw", "class": each.number, "strokes": RING})
+    return session
+
+
+def test_a_full_page_says_so_whatever_somebody_does(ask: Any, actions: Actions) -> None:
+    act = ask(actions)
+    actions.people.session("somebody else")
+    for event, data in (("teach", {"do": "add"}), ("learn", None), ("keep", {"do": "save"})):
+        notice, *others = act(event, data)
+        assert "1 people are using this page" in notice
+        assert len(others) >= 6
+    # Nobody else's classes are shown, and the buttons are told that it is over.
+    assert others[0]["number"] > 0
+    assert all(other == gr.skip() for other in others[1:])
+    assert actions.people.known("me") is None
+
+
+def test_who_leaves_while_it_learns_is_not_there_afterwards(
+    ask: Any, actions: Actions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = ask(actions)
+    _teach(actions, "me")
+    true = Session.learn
+
+    def learn(self: Session) -> Any:
+        actions.leave("me")
+        return true(self)
+
+    monkeypatch.setattr(Session, "learn", learn)
+    assert act("learn")[CLASSES] == gr.skip()
+    assert len(actions.people) == 0
+
+
+def test_after_learning_nothing_has_been_tried(ask: Any, actions: Actions) -> None:
+    act = ask(actions)
+    shown = act("learn")
+    assert "Give each class a few pictures first." in shown[LEARN_NOTICE]
+    assert "Teach it first" in shown[ANSWER]
+    assert shown[TRY_NOTICE] == gr.skip()
+    _teach(actions, "me")
+    for _ in range(2):
+        shown = act("learn")
+        assert "Now show it something new" in shown[ANSWER]
+        assert shown[TRY_NOTICE] == ""
+        notice, answer = act("try_1", {"do": "draw", "strokes": RING})
+        assert not notice
+        assert "alfa-odd" in answer
+        # What was said stays while examples change.
+        assert act("teach", {"do": "draw", "strokes": RING})[ANSWER] == gr.skip()
+
+
+def test_whatever_goes_wrong_the_buttons_are_told(
+    ask: Any, make_session: Callable[[], Session], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def export(learnt: Any, names: Any) -> bytes:
+        raise RuntimeError("no such operation\nand much more")
+
+    actions = Actions(People(make_session), Counter(), export=export)
+    act = ask(actions)
+    _teach(actions, "me")
+    actions.learn("me")
+    first = act("keep", {"do": "export"})
+    assert "This did not work (RuntimeError: no such operation); more is told" in first[KEEP_NOTICE]
+    assert "and much more" in capsys.readouterr().err
+    second = act("keep", {"do": "export"})
+    assert first[DELIVERY] == {"token": "", "name": "", "number": 1}
+    assert second[DELIVERY]["number"] == 2
+
+
+def test_there_is_a_pad_only_where_somebody_can_draw(model: Model, ask: Any) -> None:
+    from alfa.serve._page import build
+
+    def names(served: Model) -> list[str]:
+        actions = Actions(People(lambda: Session(served)), Counter())
+        page = _within_a_loop(lambda: build(served, actions))
+        return [block.elem_id for block in page.blocks.values() if hasattr(block, "elem_id")]
+
+    assert {"teach-pad", "try-pad"} <= set(names(model))
+    assert not {"teach-pad", "try-pad"} & set(names(replace(model, dataset="scans")))

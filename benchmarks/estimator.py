@@ -1,7 +1,7 @@
 """The scikit-learn classifier on real images, against what one would otherwise pick.
 
     python benchmarks/estimator.py accuracy RUN   200 draws of five unseen classes of CIFAR-FS
-    python benchmarks/estimator.py times          of fit and predict, at 32 and 84 pixels
+    python benchmarks/estimator.py times          of fit, predict and ONNX, at 32 and 84 pixels
     python benchmarks/estimator.py report         writes docs/results/estimator.md
 
 `accuracy` needs the prepared dataset cifar-fs where `ALFA_DATA` says, and a run that was trained on
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import torch
 from _common import alfa, table, write_part
 from sklearn.linear_model import LogisticRegression
@@ -32,6 +33,7 @@ from sklearn.svm import LinearSVC
 from alfa import FewShotClassifier
 from alfa.config import parse_experiment
 from alfa.data import FewShot
+from alfa.export import export_onnx
 from alfa.train import Run, reopen, train
 from alfa.train.evaluate import mean_and_interval
 from alfa.train.files import write_atomic
@@ -151,11 +153,25 @@ def times() -> None:
 def warm_times(run: Path, side: int) -> dict[str, float]:
     support, labels, query = pictures(side)
     clf = FewShotClassifier(run).fit(support, labels)
-    return {
-        "fit": best(lambda: FewShotClassifier(run).fit(support, labels)),
-        "predict one": best(lambda: clf.predict(query[:1])),
-        "predict 75": best(lambda: clf.predict(query)),
+    file = run / "model.onnx"
+    export_onnx(clf, file)
+    threads = ort.SessionOptions()
+    threads.intra_op_num_threads = torch.get_num_threads()
+    session = ort.InferenceSession(file, threads, providers=["CPUExecutionProvider"])
+    calls: dict[str, Callable[[], Any]] = {
+        "fit": lambda: FewShotClassifier(run).fit(support, labels),
+        "predict one": lambda: clf.predict(query[:1]),
+        "predict 75": lambda: clf.predict(query),
+        "the ONNX file, one": lambda: session.run(None, {"images": query[:1]}),
+        "the ONNX file, 75": lambda: session.run(None, {"images": query}),
     }
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(15):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            found[name].append(time.perf_counter() - began)
+    return {name: min(values) for name, values in found.items()}
 
 
 def cold(run: str, side: str) -> None:
@@ -187,15 +203,6 @@ def pictures(side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return images[:25], np.repeat(np.arange(5), 5), images[25:]
 
 
-def best(call: Callable[[], Any], rounds: int = 15) -> float:
-    found = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-    return min(found)
-
-
 def report() -> None:
     results, lines = known(), []
     if "accuracy" in results:
@@ -214,7 +221,7 @@ def report() -> None:
         threads = next(iter(results["times"].values()))["threads"]
         told = (
             f"4-CONV, 5-way 5-shot, milliseconds on {threads} CPU thread(s). Cold is the first "
-            "call of a process, with what is loaded for it; warm the best of 15."
+            "call of a process, with what is loaded for it; warm the best of 15, all in turns."
         )
         lines += ["### Time", "", told, "", *table(["images", "", "", "ms"], rows)]
     if not PAGE.is_file():

@@ -2,8 +2,8 @@
 
     python benchmarks/pages.py keep RUN...   keeps the text files of complete runs in docs/results
     python benchmarks/pages.py cost TABLE... measures what the models of some tables, or of all,
-                                             cost on this machine, and keeps it; can be stopped
-                                             and started again
+                                             cost on this machine, unless docs/results/costs.json
+                                             has it, and keeps it; can be stopped and started again
     python benchmarks/pages.py write         writes the pages
 
 A test holds the pages against what `write` would write.
@@ -57,7 +57,8 @@ def cost(*names: str) -> None:
     if unknown := set(names) - set(TABLES):
         sys.exit(f"{', '.join(sorted(unknown))}: none of {', '.join(TABLES)}.")
     SPEEDS.mkdir(parents=True, exist_ok=True)
-    wanted = {cell.run for name in names or TABLES for cell in TABLES[name].cells}
+    known = json.loads(COSTS.read_text())["models"] if COSTS.is_file() else {}
+    wanted = {cell.run for name in names or TABLES for cell in TABLES[name].cells} - known.keys()
     cells = [cell for table in TABLES.values() for cell in table.cells if cell.run in wanted]
     # The folder holds no runs, so that the cost is that of everything.
     jobs = plan_jobs(cells, SPEEDS)
@@ -67,11 +68,10 @@ def cost(*names: str) -> None:
         print(job.run, flush=True)
 
     found = estimate(jobs, SPEEDS, before=before)
-    known = json.loads(COSTS.read_text())["models"] if COSTS.is_file() else {}
-    content = {
-        "machine": f"{usable_cpus()} CPU cores, torch {torch.__version__}",
-        "models": {**known, **{job.run: asdict(found[job.name]) for job in jobs}},
-    }
+    able = torch.backends.cpu.get_cpu_capability()
+    machine = f"{usable_cpus()} CPU cores ({able}), torch {torch.__version__}"
+    new = {job.run: {**asdict(found[job.name]), "machine": machine} for job in jobs}
+    content = {"models": {**known, **new}}
     write_atomic(COSTS, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
@@ -158,9 +158,11 @@ def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
     known = {run: costs["models"][run] for run in cells if run in costs["models"]}
     if not known:
         return []
+    # How fast others are says nothing about these, so that they are told apart.
+    machines = list(dict.fromkeys(found["machine"] for found in known.values()))
     rows = [
         [
-            run,
+            run + "*" * machines.index(found["machine"]),
             f"{cells[run].experiment.outer.num_iterations:,}" if found["trains"] else "-",
             duration_text(found["seconds"] - found["pretraining"]),
             f"{found['memory'] / 1e9:.1f} GB",
@@ -177,10 +179,16 @@ def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
         total += f" for {len(known)} of {len(cells)} models; the others were not measured yet"
     else:
         total += " in all"
+    on = machines[0] + "".join(
+        f", or where there is a {'*' * number}, on a machine with {machine}"
+        for number, machine in enumerate(machines[1:], start=1)
+    )
+    if machines[1:]:
+        total += "; times of different machines cannot be held against each other"
     return [
         "## Cost",
         "Of training from one seed and of all tests of a model, those for other tables among "
-        f"them; estimated from what was measured on {costs['machine']} (`python "
+        f"them; estimated from what was measured on {on} (`python "
         f"benchmarks/pages.py cost`); {total}. Memory is that of the process; where there "
         "is little, an iteration keeps its weights only and is computed once more (`recompute`).",
         "\n".join(table_of(["model", "iterations", "time", "memory", "mode"], rows)).strip(),

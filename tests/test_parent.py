@@ -93,6 +93,7 @@ def test_what_a_child_starts_has_another_parent(monkeypatch: pytest.MonkeyPatch)
     parent.leave_with_parent()
     parent.leave_with_parent()
     parent.leave_with_parent(456)
-    while len(watched) < 3:
+    deadline = time.monotonic() + 30
+    while len(watched) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert sorted(watched) == sorted([123, os.getppid(), 456])

@@ -27,7 +27,8 @@ def leave_with_parent(parent: int | None = None) -> None:
 
     Args:
         parent: the number of that process. It may be gone already, while this one was still
-            importing; so it is best told by itself, here or by `name_parent`.
+            importing; so it is best told by itself, here or by `name_parent`. It must have started
+            this one directly: a process between the two is another parent.
     """
     # What this process starts in its turn has another parent.
     named = os.environ.pop(_STARTED_BY, None)

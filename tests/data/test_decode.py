@@ -291,7 +291,7 @@ def test_an_image_without_pixels_is_refused() -> None:
     "pixels", [np.zeros((4, 4, 3)), np.zeros((4, 4, 5), np.uint8), np.zeros(4, np.uint8)]
 )
 def test_arrays_that_are_no_images_are_refused(pixels) -> None:
-    told = rf"its pixels are {pixels.dtype} \[4.*\], but must be uint8 \[height, width\]"
+    told = rf"^has pixels of {pixels.dtype} \[4.*\], but must have uint8 \[height, width\]"
     with pytest.raises(DataError, match=told):
         rgb(pixels)
 

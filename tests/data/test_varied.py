@@ -215,6 +215,16 @@ def test_the_largest_support_set_has_all_that_there_may_be(num_classes, count, e
     assert max(drawn) <= expected
 
 
+def test_classes_that_are_related_or_not_are_other_tasks(images) -> None:
+    names = images.splits["test"].names
+    plain = dataclasses.replace(images, name="letters")
+    tasks = Varied([plain], related={("letters", "test"): by_prefix(names)})
+    assert tasks.listed("test") != Varied([plain]).listed("test")
+    # A store from before that was kept is known by its name.
+    known = Varied([made_from("letters", plain)], related=tasks.related)
+    assert known.listed("test") == tasks.listed("test")
+
+
 # Faults
 
 

@@ -68,3 +68,10 @@ def test_a_layer_that_is_used_twice_makes_images_depend_on_each_other(
     assert clf.accuracies(images, labels) == {"transductive": clf.score(images, labels)}
     with pytest.raises(ConfigError, match=r"1 image is too few .*; predict more at once\.$"):
         clf.predict(images[:1])
+
+
+def test_a_single_example_is_too_few_to_fit(own_run: Path, five: Characters) -> None:
+    images, labels = five
+    clf = FewShotClassifier(own_run)
+    with pytest.raises(ConfigError, match=r"^1 image is too few .*; fit on more at once\.$"):
+        clf.fit(images[:1], labels[:1])

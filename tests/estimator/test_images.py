@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from alfa import FewShotClassifier
@@ -208,3 +209,39 @@ def test_pil_images_that_cannot_be_used_are_refused(fitted: FewShotClassifier) -
         fitted.predict([Image.open(io.BytesIO(noise[:900]))])
     with pytest.raises(ConfigError, match=r"image 0 has grey levels from .* nobody knows what is"):
         fitted.predict([Image.new("F", (4, 4), 0.5)])
+
+
+@pytest.mark.parametrize("kind", [int, float, np.uint16])
+def test_another_scale_than_that_of_the_support_set_is_refused(
+    run: Path, characters: Characters, kind: type
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images / 255, labels)
+    with pytest.raises(ConfigError, match=r"image 0 has values from 0 to 255, but .* from 0 to 1;"):
+        clf.predict(images.astype(kind))
+    # Sharpening goes a little beyond.
+    assert clf.predict(images / 255 * 1.2 - 0.1).shape == (18,)
+    # Who says what black and white are is believed.
+    clf = FewShotClassifier(run, value_range=(0, 1)).fit(images / 255, labels)
+    assert clf.predict(images.astype(kind)).shape == (18,)
+
+
+def test_a_range_may_be_written_in_any_way(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    expected = FewShotClassifier(run, value_range=(0, 1)).fit(images / 255, labels)
+    clf = FewShotClassifier(run, value_range=("0", "1")).fit(images / 255, labels)
+    assert clf.value_range_ == (0.0, 1.0)
+    assert (clf.predict_proba(images / 255) == expected.predict_proba(images / 255)).all()
+
+
+@pytest.mark.parametrize("change", [{"requires_grad": True}, {"dtype": torch.bfloat16}], ids=str)
+def test_tensors_that_numpy_does_not_take_are_refused(
+    fitted: FewShotClassifier, change: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"^X cannot be made an array of NumPy's"):
+        fitted.predict(torch.zeros(2, 16, 16, 1, **change))
+
+
+def test_what_is_wrong_with_bytes_is_a_sentence(fitted: FewShotClassifier) -> None:
+    with pytest.raises(ConfigError, match=r"^image 0 has pixels of uint8 \[4, 4, 5\], but must"):
+        fitted.predict(np.zeros((1, 4, 4, 5), np.uint8))

@@ -11,8 +11,13 @@ from torch import nn
 from alfa import MLP, SGD, Conv4, LearnedInit, PrototypeHead, ResNet12, adapt, cross_entropy, mse
 from alfa.errors import AlfaWarning, ConfigError
 from alfa.inner import Adapted
-from alfa.models import Model, ResNet18
-from alfa.models._frozen import is_by_batch, normalising_together
+from alfa.models import (
+    Model,
+    ResNet18,
+    is_by_batch,
+    normalising_together,
+    switch_off_dropout,
+)
 
 MODELS = {
     "conv4": lambda: Conv4((3, 16, 16), 4, filters=6),
@@ -104,6 +109,7 @@ class Normed(nn.Module):
         self.drop = nn.Dropout(0.5)
         self.body, self.second = nn.Linear(48, 5), nn.BatchNorm1d(5, track_running_stats=False)
         self.unused = nn.BatchNorm2d(3)
+        self.spare = nn.BatchNorm2d(3, track_running_stats=False)
         self.head = nn.Linear(5, 4)
         self.twice = twice
 
@@ -139,6 +145,49 @@ def test_batch_norm_of_any_module_keeps_the_statistics_of_the_support_set() -> N
         assert not any(map(is_by_batch, frozen.modules()))
     # The model itself is as it was.
     assert all(map(torch.equal, model.state_dict().values(), before.values()))
+    assert all(module.training for module in model.modules())
+
+
+class Drawing(nn.Module):
+    """Draws in training: in attention, in a recurrent layer, and by a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, dropout=0.5, batch_first=True)
+        self.recurrent = nn.LSTM(6, 6, num_layers=2, dropout=0.5, batch_first=True)
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(6, 4)
+        self.by_function = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1, 2)
+        x = self.recurrent(self.attention(x, x, x, need_weights=False)[0])[0].mean(1)
+        return self.head(nn.functional.dropout(self.drop(x), self.by_function, self.training))
+
+
+def test_a_frozen_module_draws_nothing() -> None:
+    model, x = Drawing(), torch.randn(1, 8, 1, 6, 6)
+    model.by_function = 0.5
+    init = LearnedInit(model, adapt=["head.*"])
+    y = torch.arange(4).repeat(2)[None]
+    # Without steps: torch can neither stack attention nor recurrent layers of several tasks.
+    adapted = adapt(
+        model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy, num_steps=0, order="none"
+    )
+    frozen = adapted.frozen(x[0])
+    assert frozen(x[0]).equal(frozen(x[0]))
+    assert all(module.training for module in model.modules())
+
+
+def test_dropout_is_switched_off_and_on_again() -> None:
+    model, x = Drawing(), torch.randn(3, 1, 6, 6)
+    assert not model(x).equal(model(x))
+    switch_on = switch_off_dropout(model)
+    assert model(x).equal(model(x))
+    # Everything else is in training as before, or cuDNN could not differentiate it.
+    assert model.recurrent.training
+    assert model.attention.training
+    switch_on()
+    assert (model.attention.dropout, model.recurrent.dropout) == (0.5, 0.5)
     assert all(module.training for module in model.modules())
 
 

@@ -14,7 +14,7 @@ def test_every_machine_has_a_cpu() -> None:
     check_device(torch.device("cpu"), name="`device`")
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta", "", None, 1.5])
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta", "hpu", "", None, 1.5])
 def test_what_is_not_there_is_said_with_what_is(device: object) -> None:
     with pytest.raises(ConfigError) as caught:
         check_device(device, name="`device`")

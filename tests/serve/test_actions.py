@@ -68,6 +68,8 @@ def test_files_are_added_and_tried(
     assert len(outcome.problems) == 1
     tokens = [put("c.png", pictures[0][2]) for _ in range(MAX_TRIED + 1)]
     assert "13 files" in actions.try_out("me", {"do": "files", "files": tokens}).problems[0]
+    # None of them is lost.
+    assert len(actions.try_out("me", {"do": "files", "files": tokens[1:]}).predictions) == MAX_TRIED
 
 
 def test_pictures_go_to_the_class_that_they_set_out_for(

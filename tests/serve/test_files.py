@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from alfa.serve import Counter, File, Model, Seen, _files
+from alfa.serve import Counter, File, Model, Seen, _files, _model
 from alfa.serve._limits import MAX_FILE, MAX_ZIP
 
 testclient = pytest.importorskip("starlette.testclient")
@@ -40,7 +44,7 @@ def test_files_come_within_limits_and_go_once(browser: Any, counter: Counter) ->
     token = _sent(browser, b"content", kind="examples", name="a/b.zip").json()["token"]
     answer = browser.get(f"/alfa/files/{token}")
     assert answer.content == b"content"
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="b.zip"'
+    assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''b.zip"
     assert browser.get(f"/alfa/files/{token}").status_code == 404
     assert _sent(browser, bytes(MAX_FILE + 1), kind="examples").status_code == 200
     for kind, limit, told in (("picture", MAX_FILE, "10 MB"), ("examples", MAX_ZIP, "20 MB")):
@@ -125,3 +129,53 @@ def test_who_stops_sending_holds_up_nobody(
     assert stalled == (408, '{"problem":"“a.zip” did not arrive within 0.05 seconds; try again."}')
     assert other[0] == 200
     assert len(counter) == 1
+
+
+@pytest.mark.parametrize("name", ["猫.zip", 'a"; filename="x.exe', "a\r\nX-Own: 1"])
+def test_a_name_cannot_break_an_answer(browser: Any, name: str) -> None:
+    token = _sent(browser, b"content", kind="examples", name=name).json()["token"]
+    answer = browser.get(f"/alfa/files/{token}")
+    assert answer.status_code == 200
+    told = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    assert answer.headers["Content-Disposition"] == told
+    assert "X-Own" not in answer.headers
+
+
+def test_what_a_closed_tab_has_sent_is_not_kept(counter: Counter, model: Model) -> None:
+    from fastapi import FastAPI
+
+    app = FastAPI()
+    _files.add_files(app, counter, model)
+    messages = iter([{"type": "http.request", "body": b"all", "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        return next(messages, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        pass
+
+    scope = {"type": "http", "method": "POST", "path": _files.FILES, "headers": []}
+    asyncio.run(app({**scope, "query_string": b"kind=examples&name=a.zip"}, receive, send))
+    assert len(counter) == 0
+
+
+def test_few_pictures_are_decoded_at_once(
+    model: Model, pictures: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+    true = _model.decode
+
+    def decode(*given: Any, **options: Any) -> Any:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.02)
+        with lock:
+            at_once -= 1
+        return true(*given, **options)
+
+    monkeypatch.setattr(_model, "decode", decode)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(model.read, [pictures[0][0]] * 12))
+    assert most == 2

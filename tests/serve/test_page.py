@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -129,3 +130,27 @@ def test_there_is_a_pad_only_where_somebody_can_draw(model: Model, ask: Any) -> 
 
     assert {"teach-pad", "try-pad"} <= set(names(model))
     assert not {"teach-pad", "try-pad"} & set(names(replace(model, dataset="scans")))
+
+
+def test_what_was_tried_since_it_was_learnt_stays(
+    ask: Any, actions: Actions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody draws while the answer to Learn is still being made."""
+    act = ask(actions)
+    _teach(actions, "me")
+    tried: list[str] = []
+    true = Actions.learn
+
+    def learn(self: Actions, who: str | None) -> Any:
+        outcome = true(self, who)
+        tried.append(act("try_1", {"do": "draw", "strokes": RING})[1])
+        return outcome
+
+    monkeypatch.setattr(Actions, "learn", learn)
+    untried = act("learn")[ANSWER]
+
+    def turn(markup: str) -> int:
+        return int(re.findall('data-turn="([0-9]+)"', markup)[0])
+
+    # The browser shows what has the later turn.
+    assert turn(untried) < turn(tried[0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from alfa.errors import ConfigError
-from alfa.serve import Counter, File, People, Seen, Session
+from alfa.serve import Counter, File, People, Seen, Session, _people
 from alfa.serve._limits import IDLE_SECONDS, MAX_SECONDS
 
 
@@ -121,3 +122,23 @@ def test_what_somebody_had_on_its_way_goes_with_them() -> None:
     assert len(counter) == 3
     counter.drop("me")
     assert len(counter) == 2
+
+
+def test_what_is_too_old_is_not_handed_out() -> None:
+    clock = Clock()
+    counter = Counter(clock=clock)
+    token = counter.put(File("a.zip", b"content"))
+    clock.now += MAX_SECONDS + 1
+    with pytest.raises(ConfigError, match="not there any more"):
+        counter.take(token, File)
+
+
+def test_nothing_stays_where_nobody_does_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_people, "MAX_SECONDS", 0.2)
+    counter = Counter()
+    for _ in range(2):
+        counter.put(File("a.zip", b"content"))
+        deadline = time.monotonic() + 30
+        while len(counter) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(counter) == 0

@@ -247,7 +247,7 @@ def _summary(
         "num_steps": classifier.num_steps_,
         "checkpoint": classifier.checkpoint,
         "head": classifier.head,
-        "transductive": classifier.transductive,
+        "transductive": not classifier.is_inductive,
         "classes": {
             str(name): {
                 "support": learned.labels.count(name),

@@ -108,10 +108,15 @@ def _own_sizes(learned: Pictures, update: Callable[..., None]) -> Iterator[np.nd
     from alfa.data import decode
     from alfa.data._pictures import contents
     from alfa.data._workers import quiet_pillow
+    from alfa.errors import DataError
 
     total = len(learned.files)
     for number, file in enumerate(learned.files):
-        with quiet_pillow():
-            pixels, _ = decode(contents(file.path), size=None, num_channels=3)
+        try:
+            with quiet_pillow():
+                pixels, _ = decode(contents(file.path), size=None, num_channels=3)
+        except DataError as error:
+            # It was read a moment ago.
+            raise DataError(f"{file.path} has changed meanwhile: it {error}.") from None
         yield pixels.transpose(1, 2, 0)
         update("checking", number + 1, total, unit="images", passing=True)

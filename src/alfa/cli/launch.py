@@ -124,7 +124,7 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
                 # A process that was killed could not, and those that it left may be too late.
                 typer.echo(
                     f"alfa: {_end_of(*_to_blame(codes))}; all are started anew (restart "
-                    f"{restarts + 1} of {max_restarts}) and go on from the last checkpoint.",
+                    f"{restarts + 1} of {max_restarts}), from the last checkpoint if there is one.",
                     err=True,
                 )
             except SignalException as stopped:

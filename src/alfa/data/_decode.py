@@ -174,7 +174,7 @@ def _from_pixels(pixels: np.ndarray) -> Image.Image:
     known = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 2, 3, 4))
     if pixels.dtype != np.uint8 or not known:
         raise DataError(
-            f"its pixels are {pixels.dtype} {list(shape)}, but must be uint8 [height, width] or "
+            f"has pixels of {pixels.dtype} {list(shape)}, but must have uint8 [height, width] or "
             "[height, width, channel]"
         )
     _check_size((shape[1], shape[0]))

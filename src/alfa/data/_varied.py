@@ -110,14 +110,19 @@ class Varied(Tasks):
 
         Before stores kept it, one of another name had no related classes, and so other tasks.
         """
-        is_related = any(name == source.name for name, _ in self.related)
-        return f"{source.digest}+{source.source}" if source.source and is_related else source.digest
+        made_from = source.source if self._is_related(source) else None
+        return f"{source.digest}+{made_from}" if made_from else source.digest
+
+    def _is_related(self, source: ImageSet) -> bool:
+        return any(name == source.name for name, _ in self.related)
 
     def stamp(self) -> str:
         return stamp_of(self.sources)
 
     def listed(self, split: Split) -> str:
-        return listed_in(self.sources, split)
+        # What a source was made from decides which of its classes come together.
+        made_from = [_source_of(source) for source in self.sources if self._is_related(source)]
+        return " ".join([listed_in(self.sources, split), *made_from])
 
     def verify(self) -> None:
         verify_pixels(self.sources)

@@ -85,11 +85,12 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             support_x = x.to(self.device, learner.dtype)
             support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
             steps = opened.num_steps if self.num_steps is None else self.num_steps
-            with without_dropout(learner.model):
+            with without_dropout(learner.model), _enough(len(x), "fit on"):
                 adapted = learner.adapt(
                     support_x.unsqueeze(0), support_y.unsqueeze(0), num_steps=steps, order="none"
                 )
                 last = learner.loss(adapted.predict(support_x.unsqueeze(0)), support_y.unsqueeze(0))
+                frozen = adapted.frozen(support_x)
             check_finite(
                 adapted.support_losses,
                 last,
@@ -100,7 +101,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 losses = torch.cat([adapted.support_losses[:, 0], last])
                 self.support_losses_ = losses.detach().cpu().numpy()
                 self.rates_ = _rates(adapted.rates, learner)
-            models.append(adapted.frozen(support_x))
+            models.append(frozen)
         self.model_ = models[0] if len(models) == 1 else Mean(*models)
         self.num_steps_ = steps
         self._by_itself = not any(map(is_by_batch, self.model_.modules()))
@@ -113,25 +114,36 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         x = x.to(example.device, example.dtype)
         together = transductive or not self._by_itself
         normalising = normalising_together(model) if transductive else contextlib.nullcontext()
-        with torch.no_grad(), normalising, without_dropout(model):
+        advice = ", or leave `transductive` out" if self._by_itself else ""
+        with torch.no_grad(), normalising, _enough(len(x), "predict", advice):
             # One by one: the rounding of a convolution depends on how many examples it is given,
             # and what is said of one must not.
             parts = [x] if together else x.split(1)
-            try:
-                outputs = torch.cat([model(part) for part in parts])
-            except ValueError as error:
-                # Torch's own word where a channel has a single value.
-                if "more than 1 value per channel" not in str(error):
-                    raise
-                advice = ", or leave `transductive` out" if self._by_itself else ""
-                raise ConfigError(
-                    f"{len(x)} image is too few to be normalised by its own statistics; predict "
-                    f"more at once{advice}."
-                ) from None
-        return outputs.cpu()
+            return torch.cat([model(part) for part in parts]).cpu()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+@contextlib.contextmanager
+def _enough(count: int, what: str, advice: str = "") -> Iterator[None]:
+    """Say in a sentence where examples are too few for batch norm.
+
+    Args:
+        count: of the examples.
+        what: is done with them.
+        advice: what else helps than more of them.
+    """
+    try:
+        yield
+    except ValueError as error:
+        # Torch's own word where a channel has a single value.
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ConfigError(
+            f"{count} image is too few to be normalised by its own statistics; {what} more at "
+            f"once{advice}."
+        ) from None
 
 
 @dataclass(frozen=True)

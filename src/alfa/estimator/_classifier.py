@@ -120,10 +120,9 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             X, y = self._checked(X, y, reset=True)  # noqa: N806
             self.classes_, labels = np.unique(y, return_inverse=True)
             opened = self._with_head(opened)
-            self.value_range_ = value_range(X) if self.value_range is None else self.value_range
-            if self.value_range_ is not None:
-                _check_range(self.value_range_)
-            self._reader = Reader(opened.signature, self.value_range_)
+            is_guessed = self.value_range is None
+            self.value_range_ = value_range(X) if is_guessed else _checked_range(self.value_range)
+            self._reader = Reader(opened.signature, self.value_range_, is_guessed)
             self.signature_ = opened.signature
             x = self._reader.read(X)
             self._fit(opened, x, torch.from_numpy(labels))
@@ -204,7 +203,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             X, y = validate_data(self, X, y, reset=reset)  # noqa: N806
         else:
             # What torch or another library calls an array is one of ours, too.
-            X = np.asarray(X) if hasattr(X, "__array__") else X  # noqa: N806
+            X = _array(X) if hasattr(X, "__array__") else X  # noqa: N806
             _check_many(X)
             if reset:
                 # A table that was fitted before is no longer what images are held against.
@@ -285,7 +284,15 @@ def _check_many(X: Any) -> None:  # noqa: N803
         )
 
 
-def _check_range(values: Any) -> None:
+def _array(X: Any) -> np.ndarray:  # noqa: N803
+    try:
+        return np.asarray(X)
+    # Tensors that are elsewhere, are being differentiated, or have a type of their own.
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ConfigError(f"X cannot be made an array of NumPy's ({error}).") from None
+
+
+def _checked_range(values: Any) -> ValueRange:
     try:
         low, high = (float(value) for value in values)
         is_right = np.isfinite([low, high]).all() and low != high
@@ -296,3 +303,4 @@ def _check_range(values: Any) -> None:
             f"`value_range` is {values!r}, but must be two different numbers, those of black and "
             "white, such as (0, 1)."
         )
+    return low, high

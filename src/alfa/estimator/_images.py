@@ -81,10 +81,12 @@ class Reader:
     Attributes:
         signature: of the tasks that the model was trained on.
         values: of black and white in arrays that are not bytes; None where nobody knows.
+        is_guessed: the values are those of a support set, and nobody has said so.
     """
 
     signature: Signature
     values: ValueRange | None = None
+    is_guessed: bool = False
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
         """Normalised images, ``[example, channel, height, width]``.
@@ -150,6 +152,7 @@ class Reader:
 
     def _range(self, values: np.ndarray) -> ValueRange:
         if self.values is not None:
+            self._check_scale(values)
             return self.values
         if values.dtype.kind == "f":
             raise DataError(
@@ -157,6 +160,16 @@ class Reader:
                 "nobody knows its black and white; give uint8, or set `value_range` and fit again"
             )
         return _BITS if values.dtype.kind == "b" else _BYTES
+
+    def _check_scale(self, values: np.ndarray) -> None:
+        """Refuse what is on another scale than the support set, such as 0 to 255 after 0 to 1."""
+        low, high = values.min(), values.max()
+        # Where an image was sharpened or turned, its values may go a little beyond.
+        if self.is_guessed and self.values == _BITS and not (low >= -1 and high <= 2):
+            raise DataError(
+                f"has values from {low:g} to {high:g}, but those of the support set were from 0 "
+                "to 1; give both on one scale, or set `value_range` and fit again"
+            )
 
 
 def value_range(X: Any) -> ValueRange | None:  # noqa: N803

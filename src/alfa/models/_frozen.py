@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.errors import AlfaWarning, ConfigError
@@ -90,7 +90,9 @@ def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) ->
         x: the examples, ``[example, ...]``.
     """
     bound = Bound(copy.deepcopy(module).requires_grad_(False), params)
-    switch_off_dropout(bound)
+    for part in bound.modules():
+        # Whatever it draws in training, also by functions that nobody sees from outside.
+        part.training = part.training and isinstance(part, _NormBase)
     found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {
         part: [] for part in bound.modules() if is_by_batch(part)
     }
@@ -119,20 +121,40 @@ def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) ->
     for norm, statistics in found.items():
         assert isinstance(norm, _BatchNorm)
         norm.eval()
-        # A layer that is not used has none.
-        for mean, var in statistics:
-            _keep(norm, mean, var)
+        if statistics:
+            _keep(norm, *statistics[0])
+        elif norm.running_mean is None:
+            # A layer that is not used changes nothing, whatever it keeps.
+            _keep(norm, x.new_zeros(norm.num_features), x.new_ones(norm.num_features))
     return bound
 
 
-def switch_off_dropout(model: nn.Module) -> list[nn.Module]:
-    """Dropout off, and all else as it is; returns the modules in which it was on."""
-    active: list[nn.Module] = [
-        m for m in model.modules() if isinstance(m, _DropoutNd) and m.training
-    ]
-    for module in active:
-        module.eval()
-    return active
+def switch_off_dropout(model: nn.Module) -> Callable[[], None]:
+    """Dropout off, and all else as it is, so that a model can still be adapted.
+
+    That is the dropout of torch's own modules, also within attention and recurrent layers; what a
+    module does by `torch.nn.functional.dropout` cannot be seen.
+
+    Returns:
+        Switches it on again where it was on.
+    """
+    parts = [part for part in model.modules() if part.training]
+    drops = [part for part in parts if isinstance(part, _DropoutNd)]
+    # They drop by themselves; in evaluation mode, cuDNN could not differentiate a recurrent one.
+    inner = [part for part in parts if isinstance(part, (nn.MultiheadAttention, nn.RNNBase))]
+    before = [part.dropout for part in inner]
+    for drop in drops:
+        drop.eval()
+    for part in inner:
+        part.dropout = 0.0
+
+    def undo() -> None:
+        for drop in drops:
+            drop.train()
+        for part, dropout in zip(inner, before, strict=True):
+            part.dropout = dropout
+
+    return undo
 
 
 def is_by_batch(module: nn.Module) -> bool:

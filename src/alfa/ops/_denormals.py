@@ -20,11 +20,11 @@ SWITCH = "ALFA_FLUSH_DENORMALS"
 def flush_denormals() -> bool:
     """Let the process take denormal numbers for 0, from now on.
 
-    Threads do as the one that has started them, so it must come before torch starts its own. Does
-    nothing where the processor cannot, or where the environment variable
-    ``ALFA_FLUSH_DENORMALS`` is 0.
+    Threads do as the one that has started them, so it must come before torch starts its own: those
+    that are there already go on as they were. Does nothing where the processor cannot, or where the
+    environment variable ``ALFA_FLUSH_DENORMALS`` is 0.
 
     Returns:
-        Whether they are taken for 0.
+        Whether they are taken for 0 by this thread, and by those that it starts.
     """
     return os.environ.get(SWITCH) != "0" and torch.set_flush_denormal(True)

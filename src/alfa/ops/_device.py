@@ -21,7 +21,7 @@ def check_device(device: object, *, name: str) -> None:
         found = torch.device(device)  # type: ignore[call-overload]
         torch.empty(1, device=found)
         usable = found.type in ("cpu", "cuda", "mps")
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError):
         usable = False
     if not usable:
         known = ["cpu"]

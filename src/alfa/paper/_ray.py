@@ -117,13 +117,16 @@ class RayWorkers(Workers):
         return news
 
     def stop(self) -> None:
-        if self._names:
-            self._ray.get(self._board.ask_to_stop.remote())
-            self._ray.wait(list(self._names), num_returns=len(self._names), timeout=_TO_STOP)
-        self._names.clear()
-        self._token.unlink(missing_ok=True)
-        self._ray.shutdown()
-        self._aside.close()
+        with self._aside:
+            try:
+                if self._names:
+                    self._ray.get(self._board.ask_to_stop.remote())
+                    names = list(self._names)
+                    self._ray.wait(names, num_returns=len(names), timeout=_TO_STOP)
+            finally:
+                self._names.clear()
+                self._token.unlink(missing_ok=True)
+                self._ray.shutdown()
 
 
 class _Board:

@@ -141,15 +141,15 @@ def spread(
         Stopped: `should_stop` said so; what was done is kept.
     """
     outcome, left = Outcome(), []
-    for job in jobs:
-        if all(look(job, cell)[0] == State.DONE for cell in job.cells):
-            outcome.skipped.append(job.name)
-            after(job)
-        else:
-            left.append(job)
-    queue = _Queue(left)
     running: dict[str, Job] = {}
     try:
+        for job in jobs:
+            if all(look(job, cell)[0] == State.DONE for cell in job.cells):
+                outcome.skipped.append(job.name)
+                after(job)
+            else:
+                left.append(job)
+        queue = _Queue(left)
         while queue or running:
             if should_stop():
                 raise Stopped

@@ -130,10 +130,9 @@ class Actions:
         tokens = data.get("files")
         if not isinstance(tokens, list) or not tokens:
             raise DataError("there is no file; choose one.")
-        found = [self.counter.take(token, kind) for token in tokens]
-        if len(found) > limit:
-            raise DataError(f"these are {len(found)} files; take {limit} at once at most.")
-        return found
+        if len(tokens) > limit:
+            raise DataError(f"these are {len(tokens)} files; take {limit} at once at most.")
+        return [self.counter.take(token, kind) for token in tokens]
 
     def _change(self, session: Session, data: dict[str, Any]) -> Outcome:
         match data.get("do"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from alfa.errors import ConfigError
 from alfa.serve._guard import FILES
@@ -40,9 +41,11 @@ def add_files(app: FastAPI, counter: Counter, model: Model) -> None:
         try:
             async with room:
                 content = await _received(request, model)
-            return JSONResponse(
-                {"token": counter.put(content, who=request.query_params.get("who"))}
-            )
+            # A tab that was closed meanwhile has dropped what was its own.
+            if await request.is_disconnected():
+                return Response(status_code=499)
+            token = counter.put(content, who=request.query_params.get("who"))
+            return JSONResponse({"token": token})
         except _RefusedError as error:
             return JSONResponse({"problem": str(error)}, error.status)
         except ConfigError as error:
@@ -54,7 +57,8 @@ def add_files(app: FastAPI, counter: Counter, model: Model) -> None:
         except ConfigError as error:
             return JSONResponse({"problem": str(error)}, 404)
         headers = {
-            "Content-Disposition": f'attachment; filename="{file.name}"',
+            # RFC 6266: names in any script, and none that ends the header's quotes.
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
             "Cache-Control": "no-store",
         }
         return Response(file.content, media_type="application/octet-stream", headers=headers)

@@ -74,7 +74,8 @@ def classes(session: Session) -> str:
         else '<button type="button" class="alfa-more" data-do="add">+ Add a class</button>'
     )
     return (
-        f'<div class="alfa-classes" data-limit="{MAX_FILE}">{cards}{more}</div>'
+        f'<div class="alfa-classes" data-limit="{MAX_FILE}" data-most="{MAX_PICTURES}">'
+        f"{cards}{more}</div>"
         '<p class="alfa-local" role="alert" hidden></p>'
     )
 

@@ -15,7 +15,7 @@ import gradio as gr
 from alfa.serve import _html as html
 from alfa.serve import _widgets as widgets
 from alfa.serve._actions import Actions, Outcome, next_turn
-from alfa.serve._limits import MAX_PEOPLE
+from alfa.serve._limits import MAX_PEOPLE, MAX_PICTURES, MAX_TRIED
 from alfa.serve._model import Model
 from alfa.serve._session import Session
 
@@ -82,7 +82,8 @@ class _Inputs:
                 with gr.Tab("Draw"):
                     self._add(widgets.pad(is_live=is_live), "pad", name)
             with gr.Tab("Upload"):
-                self._add(widgets.drop(html.files_hint()), "drop", name)
+                most = MAX_TRIED if is_live else MAX_PICTURES
+                self._add(widgets.drop(html.files_hint(), most=most), "drop", name)
             with gr.Tab("Camera"):
                 self._add(widgets.camera(is_live=is_live), "camera", name)
 
@@ -204,7 +205,7 @@ class _Wiring:
             if outcome.problems:
                 return [_notice(outcome), *self._shown(request), gr.skip()]
             # What was said of pictures before was said by another model.
-            return [_notice(outcome), *self._shown(request, is_new=True), ""]
+            return [_notice(outcome), *self._shown(request, learnt_at=outcome.turn), ""]
 
         return learn
 
@@ -245,12 +246,13 @@ class _Wiring:
 
         return leave
 
-    def _shown(self, request: gr.Request, *, is_new: bool = False) -> list[Any]:
+    def _shown(self, request: gr.Request, *, learnt_at: int | None = None) -> list[Any]:
         """Everything that follows from what somebody has.
 
         Args:
             request: theirs.
-            is_new: something was learnt a moment ago, so that nothing has been tried yet.
+            learnt_at: the turn in which something was learnt a moment ago. Nothing had been tried
+                by then; what was tried since keeps its place.
         """
         session = self._actions.people.known(request.session_hash)
         if session is None:
@@ -260,9 +262,9 @@ class _Wiring:
             turn = next_turn()
             parts = [html.classes, html.target, html.learn_button, html.learnt, html.rates]
             shown: list[Any] = [html.at_turn(turn, part(session)) for part in parts]
-            untried = is_new or session.learnt is None
-            answer = html.at_turn(turn, html.nothing_tried(session)) if untried else gr.skip()
-            return [*shown, answer]
+            since = turn if session.learnt is None else learnt_at
+            untried = html.nothing_tried(session)
+            return [*shown, gr.skip() if since is None else html.at_turn(since, untried)]
 
 
 def _widget(markup: str, kind: str, *, elem_id: str) -> Any:

@@ -124,6 +124,7 @@ class Counter:
     ) -> None:
         self._max_bytes, self._clock = max_bytes, clock
         self._parcels: dict[str, _Parcel] = {}
+        self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -147,15 +148,36 @@ class Counter:
         with self._lock:
             held = sum(parcel.num_bytes for parcel in self._parcels.values())
             if held + new.num_bytes > self._max_bytes:
-                raise ConfigError("too many files are on their way at once; try again in a minute.")
+                raise ConfigError(
+                    "too many files are on their way at once; try again in some minutes."
+                )
             token = secrets.token_urlsafe(16)
             self._parcels[token] = new
-            return token
+        self._expire_later()
+        return token
 
     def expire(self) -> None:
         """Drop what nobody has taken for long."""
         oldest = self._clock() - MAX_SECONDS
         self._keep(lambda parcel: parcel.time >= oldest)
+
+    def _expire_later(self) -> None:
+        """Drop what is given up, also where nobody does anything any more."""
+        with self._lock:
+            if self._timer is not None or not self._parcels:
+                return
+            oldest = min(parcel.time for parcel in self._parcels.values())
+            # A moment more, as what is just as old is kept.
+            delay = max(0.0, oldest + MAX_SECONDS - self._clock()) + 0.1
+            self._timer = threading.Timer(delay, self._tidy)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _tidy(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.expire()
+        self._expire_later()
 
     def drop(self, who: str | None) -> None:
         """Drop everything of somebody who has closed the page."""
@@ -171,6 +193,7 @@ class Counter:
         Raises:
             ConfigError: it is not there, or of another kind.
         """
+        self.expire()
         with self._lock:
             parcel = self._parcels.pop(token, None) if isinstance(token, str) else None
         if parcel is None or not isinstance(parcel.content, kind):

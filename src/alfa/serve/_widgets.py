@@ -40,10 +40,16 @@ def pad(*, is_live: bool) -> str:
 </div>"""
 
 
-def drop(hint: str) -> str:
-    """A place where pictures are dropped or chosen."""
+def drop(hint: str, *, most: int) -> str:
+    """A place where pictures are dropped or chosen.
+
+    Args:
+        hint: what they can be.
+        most: how many at once.
+    """
     return f"""
-<label class="alfa-drop" data-what="files" data-kind="picture" data-limit="{MAX_FILE}">
+<label class="alfa-drop" data-what="files" data-kind="picture" data-limit="{MAX_FILE}"
+  data-most="{most}">
   <input type="file" multiple accept="image/*" aria-label="Choose pictures">
   <span class="alfa-drop-icon" aria-hidden="true">⇪</span>
   <b>Drop pictures here, or click to choose</b>
@@ -59,7 +65,8 @@ def camera(*, is_live: bool) -> str:
         is_live: as of a pad.
     """
     return f"""
-<div class="alfa-camera{" alfa-live" if is_live else ""}" data-what="files" data-limit="{MAX_FILE}">
+<div class="alfa-camera{" alfa-live" if is_live else ""}" data-what="files" data-limit="{MAX_FILE}"
+  data-most="1">
   <div class="alfa-view"><video muted playsinline aria-label="Camera"></video>
     <span class="alfa-hint">The camera is off</span></div>
   <div class="alfa-side">
@@ -90,6 +97,7 @@ def keep(*, can_export: bool) -> str:
   <button type="button" data-do="load"
     title="A zip of class folders, up to {megabytes(MAX_ZIP)}; replaces the classes that are here"
     >Load examples</button>
-  <input type="file" accept=".zip" data-limit="{MAX_ZIP}" hidden aria-label="Choose a zip">
+  <input type="file" accept=".zip" data-limit="{MAX_ZIP}" data-most="1" hidden
+    aria-label="Choose a zip">
   {export}</div>
 <p class="alfa-local" role="alert" hidden></p>"""

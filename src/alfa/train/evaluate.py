@@ -317,18 +317,18 @@ def has_batch_norm(model: nn.Module) -> bool:
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Dropout off, and all else as in training: normalisation keeps using the set at hand."""
-    active = switch_off_dropout(model)
+    switch_on = switch_off_dropout(model)
     try:
         yield
     finally:
-        for module in active:
-            module.train()
+        switch_on()
 
 
 @contextlib.contextmanager
 def seeded(model: nn.Module, *seed: int) -> Iterator[None]:
-    """Make what a model with dropout draws a function of these numbers."""
-    if not any(isinstance(module, _DropoutNd) for module in model.modules()):
+    """Make what a model draws, such as its dropout, a function of these numbers."""
+    is_own = isinstance(model, Model)
+    if is_own and not any(isinstance(module, _DropoutNd) for module in model.modules()):
         yield
         return
     with RandomState(next(model.parameters()).device).again():

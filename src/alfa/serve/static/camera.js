@@ -1,7 +1,6 @@
 // The camera; it is on only while it can be seen.
 const box = element.querySelector(".alfa-camera");
 const video = element.querySelector("video");
-const limit = Number(box.dataset.limit);
 let stream = null;
 let is_starting = false;
 
@@ -51,7 +50,7 @@ function shoot() {
   const above = (video.videoHeight - side) / 2;
   canvas.getContext("2d").drawImage(video, left, above, side, side, 0, 0, side, side);
   canvas.toBlob(
-    (blob) => hand_over([new File([blob], "camera.jpg")], box.dataset.what, "picture", limit),
+    (blob) => hand_over([new File([blob], "camera.jpg")], box.dataset.what, "picture", box),
     "image/jpeg",
     0.95,
   );

@@ -47,7 +47,9 @@ element.addEventListener("change", (event) => {
 
 // Pictures can be dropped on the class that they are for.
 function dropped_on(event) {
-  const card = event.target.closest("[data-class]");
+  // Some browsers drag over the text itself, which is no element.
+  const over = event.target.closest ? event.target : event.target.parentElement;
+  const card = over.closest("[data-class]");
   for (const other of element.querySelectorAll(".is-over")) {
     if (other !== card) other.classList.remove("is-over");
   }
@@ -66,8 +68,8 @@ element.addEventListener("drop", (event) => {
   const files = Array.from(event.dataTransfer.files);
   if (!card || !files.length) return;
   card.classList.remove("is-over");
-  const limit = Number(element.querySelector(".alfa-classes").dataset.limit);
-  hand_over(files, "files", "picture", limit, Number(card.dataset.class));
+  const place = element.querySelector(".alfa-classes");
+  hand_over(files, "files", "picture", place, Number(card.dataset.class));
 });
 
 // What is dropped beside a place for it must not be opened by the browser, which would leave the

@@ -52,10 +52,16 @@ async function send(file, kind, limit) {
 // Problems that are told one by one; of many, the others are counted.
 const MAX_TOLD = 5;
 
-// Brings files to the server, one after the other, and says what to do with them.
-async function hand_over(files, what, kind, limit, number = target()) {
+// Brings files to the server, one after the other, and says what to do with them. `place` says how
+// many there may be, and how large each.
+async function hand_over(files, what, kind, place, number = target()) {
   const tokens = [];
   const problems = [];
+  const [limit, most] = [Number(place.dataset.limit), Number(place.dataset.most)];
+  if (files.length > most) {
+    tell(`These are ${files.length} files; take ${most} at once at most.`);
+    return;
+  }
   tell("");
   element.classList.add("is-busy");
   for (const file of files) {

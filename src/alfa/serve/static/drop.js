@@ -1,11 +1,10 @@
 // Where files are dropped or chosen.
 const zone = element.querySelector(".alfa-drop");
 const input = element.querySelector("input");
-const limit = Number(zone.dataset.limit);
 
 function take(list) {
   const files = Array.from(list);
-  if (files.length) hand_over(files, zone.dataset.what, zone.dataset.kind, limit);
+  if (files.length) hand_over(files, zone.dataset.what, zone.dataset.kind, zone);
 }
 
 input.addEventListener("change", () => {

@@ -1,6 +1,5 @@
 // Save, load and download.
 const input = element.querySelector("input");
-const limit = Number(input.dataset.limit);
 
 element.addEventListener("click", (event) => {
   const button = event.target.closest("[data-do]");
@@ -18,6 +17,6 @@ document.addEventListener("alfa-kept", () => element.classList.remove("is-busy")
 
 input.addEventListener("change", () => {
   const files = Array.from(input.files);
-  if (files.length) hand_over(files, "load", "examples", limit);
+  if (files.length) hand_over(files, "load", "examples", input);
   input.value = "";
 });

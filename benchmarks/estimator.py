@@ -2,7 +2,8 @@
 
     python benchmarks/estimator.py accuracy RUN   200 draws of five unseen classes of CIFAR-FS
     python benchmarks/estimator.py times          of fit, predict and ONNX, at 32 and 84 pixels
-    python benchmarks/estimator.py report         writes docs/results/estimator.md
+    python benchmarks/estimator.py report         writes docs/results/estimator.md, with what
+                                                  benchmarks/serve_load.py has found
 
 `accuracy` needs the prepared dataset cifar-fs where `ALFA_DATA` says, and a run that was trained on
 it. Draws are the tasks of `alfa evaluate`, so that its figure can be held against ours.
@@ -39,6 +40,7 @@ from alfa.train.evaluate import mean_and_interval
 from alfa.train.files import write_atomic
 
 RESULTS = Path("docs/results/estimator.json")
+LOAD = Path("docs/results/serve-load.json")
 PAGE = Path("docs/results/estimator.md")
 NUM_DRAWS = 200
 
@@ -224,10 +226,33 @@ def report() -> None:
             "call of a process, with what is loaded for it; warm the best of 15, all in turns."
         )
         lines += ["### Time", "", told, "", *table(["images", "", "", "ms"], rows)]
+    if LOAD.is_file():
+        lines += many_people(json.loads(LOAD.read_text()))
     if not PAGE.is_file():
         page = f"{INTRO}\n<!-- written by benchmarks/estimator.py report -->\n<!-- end -->\n"
         write_atomic(PAGE, page.encode())
     write_part(PAGE, "estimator.py", lines)
+
+
+def many_people(load: dict[str, Any]) -> list[str]:
+    """What `serve_load.py` has found."""
+    memory = load["memory_mb"]
+    told = (
+        f"{load['clients']} people at once on the page of `alfa serve` ({load['run']}), each with "
+        f"classes and pictures of its own, {load['rounds']} rounds, {load['requests']:,} requests, "
+        f"server and people on {load['machine']['cores']} core(s): {len(load['errors'])} errors, "
+        "and every probability held against that of a classifier fitted on the same pictures: the "
+        f"largest difference is {load['max_difference']:g}. Memory is {memory['before']:.0f} MB "
+        f"before, {memory['after_each_round'][0]:.0f} after the first round and "
+        f"{memory['after_each_round'][-1]:.0f} after the last. Milliseconds until an answer is "
+        "there:"
+    )
+    rows = [
+        [name, f"{x['count']:,}", *(f"{x[key]:,.0f}" for key in ("median_ms", "p95_ms", "max_ms"))]
+        for name, x in load["answers"].items()
+    ]
+    head = ["", "answers", "median", "95 % within", "longest"]
+    return ["### Many people at once", "", told, "", *table(head, rows)]
 
 
 if __name__ == "__main__":

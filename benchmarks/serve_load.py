@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import io
 import json
-import os
 import platform
 import random
 import re
@@ -40,6 +39,7 @@ from PIL import Image
 import alfa
 from alfa import FewShotClassifier
 from alfa.data import Strokes
+from alfa.ops import usable_cpus
 from alfa.serve import Model
 from alfa.train.files import write_atomic
 
@@ -291,7 +291,7 @@ def main() -> None:
             server.wait(timeout=30)
     content = {
         "alfa": alfa.__version__,
-        "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+        "machine": {"cores": usable_cpus(), "system": platform.platform()},
         "run": options.run.name,
         "clients": options.clients,
         "rounds": options.rounds,

@@ -92,9 +92,8 @@ def accuracy(run: str) -> None:
         figures[f"`alfa evaluate`, {norm}"] = {
             key: told[key] for key in ("accuracy", "accuracy_interval")
         }
-    result = path.read_result() or {}
-    about = {"run": run, "num_iterations": result.get("num_iterations"), "figures": figures}
-    keep("accuracy", about)
+    length = experiment.outer.num_iterations
+    keep("accuracy", {"run": run, "num_iterations": length, "figures": figures})
 
 
 def scores(

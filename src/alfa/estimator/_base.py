@@ -115,7 +115,9 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         together = transductive or not self._by_itself
         normalising = normalising_together(model) if transductive else contextlib.nullcontext()
         advice = ", or leave `transductive` out" if self._by_itself else ""
-        with torch.no_grad(), normalising, _enough(len(x), "predict", advice):
+        enough = _enough(len(x), "predict", advice)
+        # A user may have switched `model_` to training.
+        with torch.no_grad(), normalising, without_dropout(model), enough:
             # One by one: the rounding of a convolution depends on how many examples it is given,
             # and what is said of one must not.
             parts = [x] if together else x.split(1)

@@ -136,8 +136,8 @@ def train(name: str, num_iterations: int) -> None:
     # A queue that was stopped may have tested what it could not write down any more.
     note(name)
     while not is_tested(path, num_iterations):
-        reached = progress(path)
-        goal = min((reached // EPOCH + 1) * EPOCH, max(num_iterations, reached))
+        done = progress(path)
+        goal = min((done // EPOCH + 1) * EPOCH, max(num_iterations, done))
         # A test of a model that is trained further would be thrown away.
         is_tested_here = goal >= num_iterations or goal in entry.milestones
         content = entry.content(goal)
@@ -157,6 +157,9 @@ def train(name: str, num_iterations: int) -> None:
         words += [word for x in settings for word in ("--set", x)]
         subprocess.run(command("train", *words), check=True, stdout=subprocess.DEVNULL)
         keep(path, KEPT / name)
+        if not is_tested_here:
+            # What a single task says of a model on its way is no result to be shown.
+            (KEPT / name / "result.json").unlink()
         print(f"{name}: {goal} of {num_iterations}", Run(path).read_metrics()[-1:], flush=True)
         note(name)
 
@@ -214,8 +217,12 @@ def elsewhere() -> None:
 
 def state() -> None:
     for name, entry in QUEUE.items():
-        reached = max(progress(RUNS / name), progress(KEPT / name))
-        print(f"{name:24}{reached:7,} of {entry.num_iterations:7,}")
+        print(f"{name:24}{reached(name):7,} of {entry.num_iterations:7,}")
+
+
+def reached(name: str) -> int:
+    """How many iterations of an entry are done, here or in what was kept."""
+    return max(progress(RUNS / name), progress(KEPT / name))
 
 
 def report() -> None:
@@ -234,6 +241,13 @@ def report() -> None:
         ]
         lines += ["### Elsewhere", "", *table(["tested on", *(TITLES[n] for n in tested)], rows)]
     lines += compared(results)
+    left = [
+        f"`{name}` ({reached(name):,} of {entry.num_iterations:,} iterations)"
+        for name, entry in QUEUE.items()
+        if str(entry.num_iterations) not in results.get(name, {})
+    ]
+    if left:
+        lines += [f"Not complete yet: {', '.join(left)}.", ""]
     if not PAGE.is_file():
         page = f"{INTRO}\n<!-- written by benchmarks/claims.py report -->\n<!-- end -->\n"
         write_atomic(PAGE, page.encode())

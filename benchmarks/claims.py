@@ -2,7 +2,7 @@
 
     python benchmarks/claims.py run [NAME...]      goes on with the queue, or with what is named
     python benchmarks/claims.py until COUNT NAME   trains one entry to a number of iterations only
-    python benchmarks/claims.py elsewhere          tests trained models on other datasets
+    python benchmarks/claims.py elsewhere          tests the paper's rows on other datasets
     python benchmarks/claims.py state              how far every entry is
     python benchmarks/claims.py report             writes docs/results/claims.md
 
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from _common import alfa, command, figure, keep, progress, restore, table, write_part
+from _common import command, figure, keep, progress, restore, table, write_part
 
 from alfa.cli.start import set_up
 from alfa.config import parse_experiment, to_dict
 from alfa.paper._methods import METHODS, TITLES, classification
-from alfa.train import Evaluation, Run, difference, judge
+from alfa.train import Evaluation, Run, difference, judge, on_dataset
 from alfa.train.files import write_atomic
 
 RUNS = Path("runs/claims")
@@ -81,7 +81,7 @@ class Entry:
 QUEUE = {
     "random": Entry("random", EPOCH),
     "alfa+random": Entry("alfa+random", LENGTH),
-    "maml": Entry("maml", 15_000, milestones=(LENGTH,)),
+    "maml": Entry("maml", 15_000, milestones=(SHORT, LENGTH)),
     "alfa+maml": Entry("alfa+maml", 15_000, milestones=(SHORT, LENGTH)),
     "maml+l2f": Entry("maml+l2f", LENGTH),
     "alfa+maml+l2f": Entry("alfa+maml+l2f", LENGTH),
@@ -204,15 +204,24 @@ def add(name: str, key: str, content: Any) -> None:
 
 
 def elsewhere() -> None:
+    """Test the paper's rows, each at the length that it was last tested at, on other datasets."""
     for name in ROWS:
-        if str(QUEUE[name].num_iterations) not in known().get(name, {}):
+        run = Run(RUNS / name)
+        restore(run.path, KEPT / name)
+        result = run.read_result() if run.exists else None
+        if result is None or not is_tested(run.path, result["num_iterations"]):
             continue
-        restore(RUNS / name, KEPT / name)
+        length = str(result["num_iterations"])
         for dataset in ELSEWHERE:
-            if dataset not in known()[name]:
-                words = ("--dataset", dataset, "--num-tasks", str(NUM_TASKS), "--json")
-                add(name, dataset, json.loads(alfa("evaluate", str(RUNS / name), *words)))
-                print(name, dataset, figure(known()[name][dataset]), flush=True)
+            found = known()[name][length]
+            if dataset not in found.get("elsewhere", {}):
+                set_up(run.experiment(), device="cpu", threads=None)
+                changes = on_dataset(dataset, tasks=run.experiment().tasks.name)
+                tested, _ = judge(run, changes=changes, num_tasks=NUM_TASKS)
+                there = {"test": tested.as_dict(), "per_task": tested.per_task}
+                found.setdefault("elsewhere", {})[dataset] = there
+                add(name, length, found)
+                print(name, length, dataset, figure(there["test"]), flush=True)
 
 
 def state() -> None:
@@ -233,13 +242,7 @@ def report() -> None:
     one_shot = {f"1-shot-{method}": method for method in ROWS}
     lines += rows_of("CIFAR-FS, 5-way 1-shot", one_shot, results)
     lines += rows_of("FC100, 5-way 5-shot", {f"fc100-{m}": m for m in ROWS}, results)
-    tested = [name for name in ROWS if any(x in results.get(name, {}) for x in ELSEWHERE)]
-    if tested:
-        rows = [
-            [x, *(figure(results[n][x]) if x in results[n] else "-" for n in tested)]
-            for x in ELSEWHERE
-        ]
-        lines += ["### Elsewhere", "", *table(["tested on", *(TITLES[n] for n in tested)], rows)]
+    lines += rows_elsewhere(results)
     lines += compared(results)
     left = [
         f"`{name}` ({reached(name):,} of {entry.num_iterations:,} iterations)"
@@ -264,8 +267,7 @@ def rows_of(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) 
     """
     rows = []
     for name, method in entries.items():
-        lengths = sorted(int(key) for key in results.get(name, {}) if key.isdigit())
-        for length in lengths:
+        for length in lengths_of(results.get(name, {})):
             found = results[name][str(length)]
             trains = found["seconds"] > 0
             rows.append(
@@ -282,32 +284,60 @@ def rows_of(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) 
     return ["### " + title, "", *table(head, rows)] if rows else []
 
 
+def rows_elsewhere(results: Mapping[str, Any]) -> list[str]:
+    """The figures of the paper's rows on datasets that they were not trained on."""
+    rows = []
+    for name in ROWS:
+        for length in lengths_of(results.get(name, {})):
+            found = results[name][str(length)]
+            there = found.get("elsewhere", {})
+            if there:
+                figures = [figure(there[x]["test"]) if x in there else "-" for x in ELSEWHERE]
+                trains = found["seconds"] > 0
+                rows.append([TITLES[name], f"{length:,}" if trains else "-", *figures])
+    head = ["trained on CIFAR-FS", "iterations", *ELSEWHERE]
+    return ["### Tested elsewhere", "", *table(head, rows)] if rows else []
+
+
+def lengths_of(found: Mapping[str, Any]) -> list[int]:
+    """The numbers of iterations that an entry was tested at."""
+    return sorted(int(length) for length in found)
+
+
 def compared(results: Mapping[str, Any]) -> list[str]:
     """Entries against each other, task by task, where both were tested at one length."""
-    rows = []
+    rows, rows_there = [], []
     for ours, theirs, claim in pairs():
-        keys = [results.get(name, {}).keys() for name in (ours, theirs)]
+        lengths = [lengths_of(results.get(name, {})) for name in (ours, theirs)]
         # A model that has nothing to train is the same at every length.
-        if theirs == "random" and str(EPOCH) in keys[1]:
-            lengths = [(key, str(EPOCH)) for key in keys[0] if key.isdigit()]
-        else:
-            lengths = [(key, key) for key in keys[0] & keys[1] if key.isdigit()]
-        for own, other in sorted(lengths, key=lambda pair: int(pair[0])):
-            over = difference(evaluation(results[ours][own]), evaluation(results[theirs][other]))
-            assert over.interval is not None
-            verdict = "confirmed" if over.mean > 0 else "not confirmed"
-            rows.append(
-                [
-                    claim,
-                    f"`{ours}`",
-                    f"`{theirs}`",
-                    f"{int(own):,}",
-                    f"{100 * over.mean:+.2f} +- {100 * over.interval:.2f}",
-                    verdict if over.is_decided else "not decided at this length",
-                ]
-            )
-    head = ["claim", "", "against", "iterations", "best models, task by task", ""]
-    return ["### Claims", "", *table(head, rows)] if rows else []
+        fixed = theirs == "random" and EPOCH in lengths[1]
+        for length in lengths[0] if fixed else sorted(set(lengths[0]) & set(lengths[1])):
+            own = results[ours][str(length)]
+            other = results[theirs][str(EPOCH if fixed else length)]
+            words = [claim, f"`{ours}`", f"`{theirs}`", f"{length:,}"]
+            rows.append([*words, *verdict(own, other)])
+            there = [found.get("elsewhere", {}) for found in (own, other)]
+            rows_there += [
+                [*words, x, *verdict(there[0][x], there[1][x])]
+                for x in ELSEWHERE
+                if x in there[0] and x in there[1]
+            ]
+    head, last = ["claim", "", "against", "iterations"], ["best models, task by task", ""]
+    lines = ["### Claims", "", *table([*head, *last], rows)] if rows else []
+    if rows_there:
+        lines += ["### Claims elsewhere", "", *table([*head, "tested on", *last], rows_there)]
+    return lines
+
+
+def verdict(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """By how much the first is higher, and what that says of a claim that it is."""
+    over = difference(evaluation(ours), evaluation(theirs))
+    assert over.interval is not None
+    word = "confirmed" if over.mean > 0 else "not confirmed"
+    return [
+        f"{100 * over.mean:+.2f} +- {100 * over.interval:.2f}",
+        word if over.is_decided else "not decided at this length",
+    ]
 
 
 def pairs() -> Iterator[tuple[str, str, str]]:

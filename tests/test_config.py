@@ -238,6 +238,10 @@ def test_all_faults_are_reported_at_once() -> None:
         ),
         ({"init": {"name": "learned", "adapt": [5]}}, r"init.adapt.0 is 5, but must be"),
         ({"init": {"name": "learned", "adapt": 5}}, "init.adapt is 5, but must be"),
+        ({"rule": {"name": "alfa", "learned": True}}, "rule.learned is not a known key"),
+        ({"model": {"name": "mlp", "constant": 1}}, "model.constant is not a known key"),
+        ({"generated": 1}, "generated is not a known key"),
+        ({"inner": {"learned": 1}}, "inner.learned is not a known key"),
         ({"plugins": "math"}, "plugins is 'math', but must be"),
         ({"plugins": [5]}, "plugins.0 is 5, but must be"),
         ({"plugins": 5}, "plugins is 5, but must be"),
@@ -323,6 +327,22 @@ def test_a_preset_fills_in_what_the_rule_leaves_open() -> None:
 def test_a_preset_that_would_do_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="preset is 'paper', but only the rule 'alfa' has"):
         parse_experiment({**BASE, "preset": "paper", "rule": {"name": "sgd"}})
+    without = {key: value for key, value in BASE.items() if key != "rule"}
+    with pytest.raises(ConfigError, match="preset is 'paper', but only the rule 'alfa' has"):
+        parse_experiment({**without, "preset": "paper"})
+
+
+def test_a_preset_beside_a_rule_that_is_no_table_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"^the experiment: rule is 'alfa', but must be a table"):
+        parse_experiment({**BASE, "rule": "alfa"}, overrides=["preset=paper"])
+
+
+def test_a_preset_set_later_replaces_the_pooling_that_a_run_spells_out(write) -> None:
+    content = {**BASE, "model": {"name": "resnet12"}, "rule": {"name": "alfa"}}
+    path = write(to_dict(parse_experiment({**content, "preset": "published-code"})))
+    assert load_experiment(path).model.options["pooling"] == "three"
+    for preset in ("paper", "default"):
+        assert load_experiment(path, [f"preset={preset}"]).model.options["pooling"] == "four"
 
 
 def test_a_preset_set_later_replaces_what_a_run_spells_out(write) -> None:

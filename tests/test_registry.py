@@ -86,3 +86,13 @@ def test_a_part_can_wrap_another(shapes):
 def test_registries_are_apart():
     assert "sgd" in RULES
     assert "sgd" not in INITS
+
+
+def test_annotations_that_name_nothing_are_said(shapes):
+    @shapes.register("ring")
+    class Ring:
+        def __init__(self, *, width: "Millimetres" = 1.0):  # noqa: F821
+            self.width = width
+
+    with pytest.raises(ConfigError, match=r"shape 'ring' have annotations .*Millimetres"):
+        shapes.options("ring")

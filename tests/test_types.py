@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from alfa.types import Episode, Layers, Params
+from alfa.types import Episode, Layers, Params, Rates
 
 SHAPES = {"w": torch.Size([3, 2]), "b": torch.Size([3]), "kernel": torch.Size([2, 1, 2])}
 
@@ -128,3 +128,18 @@ def test_moving_an_episode_changes_floating_point_only(randn):
     assert moved.support_y.dtype == moved.query_y.dtype == torch.long
     assert torch.equal(moved.support_x, episode.support_x.float())
     assert episode.to("cpu").support_x.dtype == torch.float64
+
+
+@pytest.mark.parametrize("tasks", [(), (1,), (3,)])
+def test_rates_of_weights_are_averaged_over_each_layer(randn, tasks):
+    layers = Layers({"w": torch.Size([4, 2]), "b": torch.Size([4]), "scale": torch.Size([])})
+    alpha = {name: randn(1, *tasks, *shape)[0] for name, shape in layers.items()}
+    # A rate may also be shared by some of the weights.
+    beta = {"w": randn(4, 1), "b": randn(1), "scale": randn(3)}
+    found_alpha, found_beta = Rates(alpha, beta).per_layer(layers, 3)
+    for column, name in enumerate(layers):
+        for task in range(3):
+            rate = alpha[name][min(task, len(alpha[name]) - 1)] if tasks else alpha[name]
+            assert found_alpha[task, column] == pytest.approx(float(rate.mean()))
+    assert found_beta[0, :2].tolist() == pytest.approx([float(beta[n].mean()) for n in ("w", "b")])
+    assert found_beta[:, 2].tolist() == beta["scale"].tolist()

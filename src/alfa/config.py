@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import PydanticSerializationError
 
 from alfa.data import TASKS
 from alfa.errors import ConfigError, did_you_mean
@@ -210,8 +211,9 @@ def parse_experiment(
     except ValidationError as error:
         faults += [_sentence(fault, Experiment) for fault in error.errors()]
     preset = content.get("preset", "default")
-    rule = content.get("rule")
-    if preset != "default" and isinstance(rule, Mapping) and rule.get("name") != "alfa":
+    rule = content.get("rule", {"name": Experiment.model_fields["rule"].get_default().name})
+    has_none = isinstance(rule, Mapping) and rule.get("name") != "alfa"
+    if str(preset) in PRESETS and preset != "default" and has_none:
         faults.append(f"preset is {preset!r}, but only the rule 'alfa' has presets; leave it out.")
     parts: dict[str, Part] = {}
     registries: dict[str, Registry[Any]] = {
@@ -240,8 +242,8 @@ def _preset(preset: object, key: str, name: object) -> Mapping[str, Any]:
     """What a preset says of a part."""
     if (key, name) == ("rule", "alfa"):
         return PRESETS.get(str(preset), {})
-    if (key, name) == ("model", "resnet12") and preset == "published-code":
-        return {"pooling": "three"}
+    if (key, name) == ("model", "resnet12"):
+        return {"pooling": "three" if preset == "published-code" else "four"}
     return {}
 
 
@@ -266,7 +268,10 @@ def _import_plugins(plugins: object, folder: Path) -> list[str]:
         # Whatever a user's module raises, the sentence must say which module it was.
         except Exception as error:
             reason = str(error) if isinstance(error, ImportError) else repr(error)
-            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}.")
+            faults.append(
+                f"plugins has {plugin!r}, which cannot be imported: {reason}; it is looked for in "
+                f"the current folder, in {folder}, and where PYTHONPATH says."
+            )
         finally:
             sys.path[:] = known
     return faults
@@ -320,10 +325,10 @@ def _changed(content: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
         _override(new, override)
         if override.partition("=")[0].strip() == "preset":
             # An override comes after what the file spells out, and so does what it stands for.
-            new.setdefault("rule", {}).update(PRESETS.get(str(new.get("preset")), {}))
-            model = new.get("model")
-            if isinstance(model, dict):
-                model.update(_preset(new.get("preset"), "model", model.get("name")))
+            for key in ("rule", "model"):
+                part = new.get(key)
+                if isinstance(part, dict):
+                    part.update(_preset(new.get("preset"), key, part.get("name")))
     return new
 
 
@@ -391,7 +396,10 @@ def _check_part(
         checked = model.model_validate(options)
     except ValidationError as error:
         return None, faults + [_sentence(f, model, prefix=key) for f in error.errors()]
-    dumped = _without_none(checked.model_dump(mode="json"))
+    try:
+        dumped = _without_none(checked.model_dump(mode="json"))
+    except PydanticSerializationError as error:
+        return None, [*faults, f"{key} {name!r} has an option that no file can hold: {error}."]
     return Part(name=name, **dumped, **extra), faults
 
 
@@ -428,8 +436,13 @@ def _without_none(value: Any) -> Any:
 def _sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
     """What is wrong, the value got, and what is allowed."""
     # The tag of a union is not a key of the configuration.
-    tags = ("constant", "learned", "generated")
-    path = [str(place) for place in fault["loc"] if place not in tags]
+    tags, rates = ("constant", "learned", "generated"), ("alpha", "beta")
+    places = [str(place) for place in fault["loc"]]
+    path = [
+        place
+        for place, before in zip(places, ["", *places], strict=False)
+        if not (place in tags and before in rates)
+    ]
     where = ".".join([*([prefix] if prefix else []), *path])
     match fault["type"]:
         case "extra_forbidden":

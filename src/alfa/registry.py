@@ -66,8 +66,18 @@ class Registry(Generic[T]):
         return names[0] if names else type(part).__name__
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """The keyword-only arguments of a part: what a configuration may set."""
-        signature = inspect.signature(self.get(name), eval_str=True)
+        """The keyword-only arguments of a part: what a configuration may set.
+
+        Raises:
+            ConfigError: there is no such part, or its annotations name what is not there.
+        """
+        try:
+            signature = inspect.signature(self.get(name), eval_str=True)
+        except NameError as error:
+            raise ConfigError(
+                f"the arguments of the {self.kind} {name!r} have annotations that cannot be read: "
+                f"{error}; import what they name, and not under TYPE_CHECKING alone."
+            ) from None
         return {
             key: parameter
             for key, parameter in signature.parameters.items()

@@ -208,7 +208,11 @@ class Rates:
 def _per_layer(rate: Tensor | Mapping[str, Tensor], layers: Layers, num_tasks: int) -> Tensor:
     if isinstance(rate, Tensor):
         return rate.expand(num_tasks, len(layers))
-    means = [
-        rate[name].flatten(1).mean(1) if rate[name].ndim > 1 else rate[name] for name in layers
-    ]
-    return torch.stack(means, dim=1).expand(num_tasks, -1)
+    means = [_mean(rate[name], len(shape)).expand(num_tasks) for name, shape in layers.items()]
+    return torch.stack(means, dim=1)
+
+
+def _mean(rate: Tensor, num_dims: int) -> Tensor:
+    """The means, one for each task or for all of them, of what broadcasts to ``[task, ...]``."""
+    rate = rate[(None,) * (1 + num_dims - rate.ndim)]
+    return rate.flatten(1).mean(1) if rate.ndim > 1 else rate

@@ -33,6 +33,14 @@ def test_cross_entropy_of_as_many_examples_as_classes(randn):
     close(cross_entropy(outputs, targets), torch.stack(expected))
 
 
+@pytest.mark.parametrize("places", [(5,), (4,), (4, 2)])
+def test_cross_entropy_of_examples_with_several_places(randn, rng, places):
+    outputs = randn(2, 4, *places, 3)
+    targets = torch.randint(3, (2, 4, *places), generator=rng)
+    expected = [F.cross_entropy(outputs[t].flatten(0, -2), targets[t].flatten()) for t in range(2)]
+    close(cross_entropy(outputs, targets), torch.stack(expected))
+
+
 @pytest.mark.parametrize("plain", [F.huber_loss, F.l1_loss, F.mse_loss])
 def test_per_task_lifts_a_loss_of_one_task(randn, plain):
     outputs, targets = randn(3, 4, 2), randn(3, 4, 2)

@@ -461,3 +461,9 @@ def test_meta_gradient_passes_gradcheck(make_learner, make_episode, perturb, ini
 def test_layers_can_be_any_mapping():
     one, other = ALFA(LAYERS), ALFA(Layers(LAYERS))
     assert dict(one.layers) == dict(other.layers) == LAYERS
+
+
+def test_whole_numbers_can_be_starts():
+    rule = ALFA({"w": torch.Size([3])}, beta_form="factor", beta=Generated(start=1))
+    assert rule.beta0.values.dtype == torch.float32
+    ALFA({"w": torch.Size([3])}, per_parameter_decay=True, decay_start=1)

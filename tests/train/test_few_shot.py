@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from alfa.build import build_learner, build_tasks
-from alfa.config import parse_experiment
+from alfa.config import Experiment, parse_experiment
 from alfa.data import FewShot, ImageSet
 from alfa.errors import ConfigError, DataError
 from alfa.train import Progress, Run, evaluate, judge, judged_tasks, train
@@ -113,6 +114,33 @@ def test_the_ensemble_is_the_mean_of_the_outputs(run, experiment) -> None:
     assert found.accuracy == pytest.approx(float(accuracy.mean()))
     assert found.accuracy_interval == pytest.approx(1.96 * float(accuracy.std()) / 6**0.5)
     assert found.loss == pytest.approx(float(learner.loss(mean, episode.query_y).mean()), rel=1e-5)
+
+
+def of_members(experiment: Experiment, count: int) -> Experiment:
+    test = experiment.test.model_copy(update={"ensemble": count})
+    return experiment.model_copy(update={"test": test})
+
+
+def test_an_ensemble_is_as_large_as_was_asked_for_last(run, experiment, tmp_path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(run.path, path)
+    before = run.read_result()
+    smaller = of_members(experiment(), 2)
+    result = train(smaller, path, resume=True)
+    assert (result["ensemble"]["num_models"], len(result["ensemble"]["iterations"])) == (2, 2)
+    assert {*result["ensemble"]["iterations"]} < {*before["ensemble"]["iterations"]}
+    assert result["best_iteration"] in result["ensemble"]["iterations"]
+    assert len(Run(path).load_for("ensemble", smaller)) == 2
+    alone = of_members(experiment(), 1)
+    assert "ensemble" not in train(alone, path, resume=True)
+
+
+def test_an_ensemble_lists_the_models_that_it_has(experiment, tmp_path) -> None:
+    first = of_members(experiment(num_iterations=2), 1)
+    train(first, tmp_path / "run")
+    result = train(experiment(), tmp_path / "run", resume=True)
+    assert result["ensemble"]["num_models"] == len(result["ensemble"]["iterations"])
+    assert min(result["ensemble"]["iterations"]) > 2
 
 
 def _built(experiment):

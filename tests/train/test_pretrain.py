@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
 
-from alfa.config import parse_experiment
+from alfa.config import Part, parse_experiment
+from alfa.data._store import Index, checksum
 from alfa.errors import (
     AlfaWarning,
     BusyError,
@@ -20,7 +26,7 @@ from alfa.errors import (
     DivergedError,
     Stopped,
 )
-from alfa.models import MLP, Conv4, ResNet18
+from alfa.models import MLP, MODELS, Conv4, ResNet18, register_model
 from alfa.train import Checkpoint, Pretraining, Run, load_backbone, pretrain, save_backbone, train
 from alfa.train.pretrain import PREVIOUS, RESULT, STATE, WEIGHTS
 
@@ -205,6 +211,64 @@ def test_a_folder_of_another_pretraining_is_left_alone(experiment, pretrained) -
         (pretrained.parent / name).unlink()
     with pytest.raises(CheckpointError, match="not the state of their training"):
         pretrain(experiment(), pretrained.parent, options=OPTIONS)
+
+
+def test_a_folder_of_a_run_is_left_alone(experiment, tmp_path) -> None:
+    path = tmp_path / "run"
+    train(experiment(), path)
+    before = (path / RESULT).read_bytes()
+    with pytest.raises(CheckpointError, match="holds a run that is no pretraining"):
+        pretrain(experiment(), path, options=OPTIONS)
+    assert (path / RESULT).read_bytes() == before
+
+
+def test_other_images_are_not_taken_for_those_it_was_trained_on(
+    experiment, pretrained, spots_folder, tmp_path, monkeypatch
+) -> None:
+    other = tmp_path / "data"
+    shutil.copytree(spots_folder, other)
+    (images_file,) = other.rglob("images.npy")
+    images = 255 - np.load(images_file)
+    np.save(images_file, images)
+    index_file = images_file.with_name("index.json")
+    index = Index.from_json(index_file.read_text())
+    classes = tuple(
+        replace(c, checksum=checksum(images[c.first : c.first + c.count])) for c in index.classes
+    )
+    index_file.write_text(replace(index, classes=classes).to_json())
+    monkeypatch.setenv("ALFA_DATA", str(other))
+    before = {path: path.read_bytes() for path in pretrained.parent.iterdir()}
+    with pytest.raises(CheckpointError, match="are not what it has been trained on"):
+        pretrain(experiment(), pretrained.parent, options=OPTIONS)
+    assert {path: path.read_bytes() for path in pretrained.parent.iterdir()} == before
+
+
+def test_a_model_with_dropout_goes_on_to_the_same_numbers(
+    experiment, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+
+    @register_model("dropping")
+    class Dropping(MLP):
+        def __init__(self, input_shape, num_outputs, *, generator=None):
+            super().__init__(input_shape, num_outputs, generator=generator)
+            self.drop = nn.Dropout()
+
+        def forward(self, x):
+            return super().forward(F.dropout(self.drop(x), 0.1))
+
+    chosen = experiment().model_copy(update={"model": Part(name="dropping")})
+    options = Pretraining(num_epochs=2, batch_size=9)
+    whole = pretrain(chosen, tmp_path / "whole", options=options)
+
+    def stop(done, total, epoch):
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(chosen, tmp_path / "parts", options=options, on_progress=stop)
+    torch.manual_seed(1)
+    assert pretrain(chosen, tmp_path / "parts", options=options)["epochs"] == whole["epochs"]
 
 
 def test_what_a_meta_learner_begins_with_does_not_matter(experiment, pretrained) -> None:

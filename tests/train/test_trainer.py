@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 import tomli_w
 import torch
+from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from alfa.build import build_learner, build_tasks
 from alfa.config import to_dict
 from alfa.data import Sinusoids
 from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.models import MLP, MODELS, register_model
 from alfa.rules import SGD, register_rule
 from alfa.train import Checkpoint, Progress, Run, evaluate, train
 from alfa.types import Rates
@@ -487,3 +489,21 @@ def test_a_model_with_dropout_repeats_and_is_tested_without_it(tiny, tmp_path, d
     learner = build_learner(experiment, tasks)
     assert evaluate(learner, tasks, num_tasks=3) == evaluate(learner, tasks, num_tasks=3)
     assert learner.model.net[2].training
+
+
+def test_what_a_users_model_draws_by_functions_repeats(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
+
+    @register_model("noisy")
+    class Noisy(MLP):
+        def forward(self, x):
+            return F.dropout(super().forward(x), 0.2)
+
+    experiment = tiny("model.name='noisy'", "outer.num_iterations=6")
+    train(experiment, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path / "parts", on_progress=_stop_at(5))
+    torch.manual_seed(1)
+    train(experiment, tmp_path / "parts", resume=True)
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
+    assert metrics[0] == metrics[1]

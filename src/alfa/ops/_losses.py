@@ -34,6 +34,8 @@ def mse(outputs: Tensor, targets: Tensor) -> Tensor:
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of every task, from logits ``[task, example, class]``.
 
+    Examples may have several places that are judged, such as pixels, before the classes.
+
     Example:
         >>> import torch
         >>> from alfa import cross_entropy
@@ -46,7 +48,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
             f"{tuple(targets.shape)}; `cross_entropy` needs [task, example, class] and "
             "[task, example]."
         )
-    return F.cross_entropy(outputs.transpose(1, -1), targets, reduction="none").flatten(1).mean(1)
+    return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none").flatten(1).mean(1)
 
 
 def per_task(loss: Loss) -> Loss:

@@ -123,7 +123,7 @@ class Table(nn.Module):
             return
         rows = num_steps if rate.per_step else 1
         columns = num_layers if rate.per_layer else 1
-        value = start if rate.start is None else rate.start
+        value = float(start if rate.start is None else rate.start)
         self.values = nn.Parameter(torch.full((rows, columns), value))
 
     def at(self, step: int, *, like: Tensor) -> Tensor:
@@ -172,7 +172,9 @@ class WeightFactor(nn.Module):
         self.form = "factor" if isinstance(beta, Constant) else form
         self.layers = layers
         self.decay = (
-            nn.Parameter(torch.full((sum(layers.sizes),), decay_start)) if per_parameter else None
+            nn.Parameter(torch.full((sum(layers.sizes),), float(decay_start)))
+            if per_parameter
+            else None
         )
 
     def forward(self, values: Tensor, layers: Layers) -> Tensor | Params:

@@ -248,7 +248,8 @@ def _judged(
         for group in tasks.groups(own.start + done, num_tasks=count, split=split, seed=seed):
             episode = group.episode.to(device, learner.dtype)
             peak = PeakMemory() if done == 1 and at_once is None else None
-            with without_dropout(learner.model), peak or nullcontext():
+            drawn = seeded(learner.model, seed, group.indices[0])
+            with without_dropout(learner.model), drawn, peak or nullcontext():
                 outcome = learner(episode, num_steps=num_steps, order="none")
             if peak is not None:
                 at_once = stack_size(peak.bytes)
@@ -327,8 +328,9 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def seeded(model: nn.Module, *seed: int) -> Iterator[None]:
     """Make what a model draws, such as its dropout, a function of these numbers."""
-    is_own = isinstance(model, Model)
-    if is_own and not any(isinstance(module, _DropoutNd) for module in model.modules()):
+    # What others have written may draw by functions, too, which no look at its modules tells.
+    is_ours = type(model).__module__.startswith("alfa.")
+    if is_ours and not any(isinstance(module, _DropoutNd) for module in model.modules()):
         yield
         return
     with RandomState(next(model.parameters()).device).again():

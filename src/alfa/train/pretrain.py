@@ -25,6 +25,7 @@ from alfa.models import Model
 from alfa.train.agree import check_files
 from alfa.train.checkpoint import Checkpoint, load_newest
 from alfa.train.distributed import ALONE
+from alfa.train.evaluate import seeded, without_dropout
 from alfa.train.files import write_json
 from alfa.train.run import Run
 from alfa.train.weights import save_backbone
@@ -189,13 +190,14 @@ class _Images:
 
 
 class _Kept(BaseModel):
-    """What a checkpoint says of how far the training is; older ones have no stamps."""
+    """What a checkpoint says of how far the training is; older ones know less of the images."""
 
     epochs: list[tuple[float, float | None]]
     seconds: float
     batch: NonNegativeInt
     losses: float
     stamps: list[str] = []
+    data: str = ""
 
 
 class _Pretrainer:
@@ -224,6 +226,13 @@ class _Pretrainer:
     def _load(self, path: Path) -> Checkpoint:
         found = Checkpoint.load(path, fingerprint=self._fingerprint())
         found.check_progress(_Kept)
+        before, now = found.progress.get("data", ""), self.tasks.signature().data
+        if before and now and before != now:
+            raise CheckpointError(
+                f"the images of {self.path} are not what it has been trained on: they were "
+                "prepared anew, from others or in another way; go on with those it had, or train "
+                "again in another folder."
+            )
         return found
 
     def _go_on(self, checkpoint: Checkpoint | None) -> None:
@@ -243,6 +252,10 @@ class _Pretrainer:
         if checkpoint is None and (self.path / WEIGHTS).is_file():
             raise CheckpointError(
                 f"{self.path} has weights, but not the state of their training; use another folder."
+            )
+        if checkpoint is None and (Run(self.path).exists or (self.path / RESULT).is_file()):
+            raise CheckpointError(
+                f"{self.path} holds a run that is no pretraining; use another folder."
             )
         self._go_on(checkpoint)
         while len(self.epochs) < self.options.num_epochs:
@@ -279,8 +292,9 @@ class _Pretrainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.options.learning_rate * (1 + np.cos(np.pi * done / total)) / 2
             self.optimizer.zero_grad()
-            loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
-            loss.backward()
+            with seeded(self.model, self.experiment.seed, number, self.batch):
+                loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
+                loss.backward()
             self.optimizer.step()
             self.losses += float(loss.detach())
             if not np.isfinite(self.losses):
@@ -304,7 +318,9 @@ class _Pretrainer:
     def _accuracy(self) -> float | None:
         right, total = 0, 0
         for x, y in self.images.held():
-            right += int((self.model(x.to(self.device)).argmax(1).cpu() == y).sum())
+            with without_dropout(self.model), seeded(self.model, self.experiment.seed):
+                found = self.model(x.to(self.device)).argmax(1).cpu()
+            right += int((found == y).sum())
             total += len(y)
         return right / total if total else None
 
@@ -315,6 +331,7 @@ class _Pretrainer:
             "batch": self.batch,
             "losses": self.losses,
             "stamps": self.stamps,
+            "data": self.tasks.signature().data,
         }
         Checkpoint.of(
             self.model, self.optimizer, fingerprint=self._fingerprint(), progress=progress

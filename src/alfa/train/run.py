@@ -205,7 +205,7 @@ class Run:
         """The models that an evaluation takes.
 
         Args:
-            which: ``"best"``, ``"last"``, or ``"ensemble"`` for all of the best that were kept.
+            which: ``"best"``, ``"last"``, or ``"ensemble"`` for those of the run's own test.
             experiment: of this run.
         """
         if which == "last" and (found := self.load_last(experiment)) is not None:
@@ -214,7 +214,7 @@ class Run:
             return [self.load_checkpoint(which, experiment)]
         last = self.load_last(experiment)
         best = Best() if last is None else Best.from_progress(last.progress)
-        kept = self.kept_members(best.iterations)
+        kept = self.kept_members(best.iterations[: experiment.test.ensemble])
         members = [self.load_member(number, experiment) for number in kept]
         return members or [self.load_checkpoint("best", experiment)]
 

@@ -366,10 +366,8 @@ class _Trainer:
         results = {"test": self._tested([best])}
         members = self._members()
         if len(members) > 1:
-            results["ensemble"] = {
-                **self._tested(members),
-                "iterations": sorted(self.best.iterations),
-            }
+            iterations = [member.progress["iteration"] for member in members]
+            results["ensemble"] = {**self._tested(members), "iterations": iterations}
         first, memory = self.best.epochs[0], self.step.memory
         result = {
             **results,
@@ -393,8 +391,9 @@ class _Trainer:
         return result
 
     def _members(self) -> list[Checkpoint]:
-        """Those of the best models that were kept."""
-        kept = self.processes.from_first(lambda: self.run.kept_members(self.best.iterations))
+        """Those of the best models that were kept, as many as are asked for."""
+        wanted = self.best.iterations[: self.experiment.test.ensemble]
+        kept = self.processes.from_first(lambda: self.run.kept_members(wanted))
         return [self.shared(partial(self.run.load_member, i, self.experiment)) for i in kept]
 
     def _tested(self, members: list[Checkpoint]) -> dict[str, Any]:

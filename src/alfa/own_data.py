@@ -242,11 +242,17 @@ def _state(item: Item, work: Workspace) -> str:
 
 def _notes(found: Found, min_images: int, *, by_folders: bool) -> list[str]:
     notes = []
-    if not by_folders and any(entry.split is not None for entry in found.classes):
+    splits = {entry.split for entry in found.classes} - {None}
+    if not by_folders and len(splits) > 1:
         notes.append(
             "its folders for training and test hold the same classes, but unseen ones are needed "
             "to test with, so all images of a class are put together, and chance shares out the "
             "classes"
+        )
+    elif not by_folders and splits:
+        notes.append(
+            f"all of its classes lie in a folder for {splits.pop()}, but unseen ones are needed to "
+            "test with, so chance shares them out"
         )
     small = [name for name, items in merged(found).items() if 0 < len(items) < min_images]
     if small:

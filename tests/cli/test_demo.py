@@ -6,6 +6,10 @@ import base64
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,3 +134,35 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     monkeypatch.setattr("alfa.cli.demo._train_side_by_side", no_training)
     refused("demo", "--iterations", "1", "--out", tmp_path / "runs")
     assert contents(tmp_path) == before
+
+
+def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(first[0], tmp_path / "out"))
+    with Run(out / "sinusoid-alfa").lock():
+        before = contents(out)
+        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert contents(out) == before
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["demo", "--out", str(out)]
+    code = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+
+    def wait(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not done():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    runs = [Run(out / name) for name in ("sinusoid-maml", "sinusoid-alfa")]
+    try:
+        wait(lambda: all(run.is_busy for run in runs))
+    finally:
+        process.terminate()
+        process.wait()
+    wait(lambda: not any(run.is_busy for run in runs))

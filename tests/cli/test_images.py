@@ -73,6 +73,11 @@ def test_evaluate_takes_another_dataset(alfa, run) -> None:
     assert 0 <= found["accuracy"] <= 1
 
 
+@pytest.mark.parametrize("name", ["102", "none", "true"])
+def test_a_dataset_may_be_called_like_a_value(refused, run, name) -> None:
+    assert f"{name} is not prepared" in refused("evaluate", run, "--dataset", name)
+
+
 def test_a_dataset_that_is_not_prepared_is_named(refused, run) -> None:
     assert "spotz is not prepared" in refused("evaluate", run, "--dataset", "spotz")
 

@@ -327,3 +327,21 @@ def test_a_run_that_is_there_is_gone_on_with(alfa, tmp_path, settings) -> None:
     first, second = alfa(*words, "--json"), alfa(*words, "--json")
     assert (first.code, second.code) == (0, 0)
     assert json.loads(first.out)["test"] == json.loads(second.out)["test"]
+
+
+def test_processes_that_may_go_on_still_know_what_was_asked_for(
+    alfa, settings, tmp_path, monkeypatch
+) -> None:
+    words = ["train", "sinusoid-alfa", "--out", str(tmp_path / "run"), *settings]
+    assert alfa(*words).code == 0
+    asked: list[list[str]] = []
+    monkeypatch.setattr(launch, "launch", lambda words, **options: asked.append(words))
+    longer = [*words, "--set", "outer.num_iterations=25", "--or-resume", "--processes", "2"]
+    other = [*words, "--set", "inner.num_steps=2", "--or-resume", "--max-restarts", "1"]
+    assert [alfa(*longer).code, alfa(*other).code] == [0, 0]
+    # What each of them does is what one alone would do.
+    assert alfa(*asked[0]).code == 0
+    assert Run(tmp_path / "run").read_result()["num_iterations"] == 25
+    answer = alfa(*asked[1])
+    assert answer.code == 2
+    assert "belongs to another experiment" in answer.err

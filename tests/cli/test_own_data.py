@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
@@ -167,6 +169,32 @@ def test_what_is_prepared_is_used_again(alfa, pets, root, untrained, tmp_path, m
     assert (root / "stores" / stores(root)[0] / "index.json").stat().st_mtime_ns == before
     assert [kept["path"] for kept in untrained] == [Path("runs/my-pets")] * 2
     assert untrained[0]["experiment"] == untrained[1]["experiment"]
+
+
+def test_what_is_damaged_is_prepared_anew(alfa, pets, root, untrained, tmp_path) -> None:
+    command = ["train", "--data", pets, "--out", tmp_path / "run"]
+    assert alfa(*command).code == 130
+    store = root / "stores" / stores(root)[0]
+    whole = (store / "images.npy").read_bytes()
+    (store / "images.npy").write_bytes(whole[: len(whole) // 2])
+    answer = alfa(*command)
+    assert answer.code == 130
+    assert "prepared already" not in answer.err
+    assert (store / "images.npy").read_bytes() == whole
+
+
+def test_what_was_unpacked_by_one_that_was_killed_goes(
+    alfa, pets, root, untrained, tmp_path
+) -> None:
+    old, new = root / ".unpacked-1", root / ".unpacked-2"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"x")
+    yesterday = time.time() - 25 * 3600
+    os.utime(old, (yesterday, yesterday))
+    assert alfa("train", "--data", pets, "--out", tmp_path / "run").code == 130
+    assert not old.exists()
+    assert new.exists()
 
 
 def test_other_images_are_another_dataset(alfa, pets, root, untrained, tmp_path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from alfa.data import _download
 from alfa.data._download import BY_HAND, DOWNLOADS, RemoteFile, download, fetch
-from alfa.errors import DataError
+from alfa.errors import BusyError, DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 NOW = (0.0, 0.0, 0.0)
@@ -288,3 +288,13 @@ def test_every_address_is_complete() -> None:
             assert file.page.startswith("https://")
             assert file.num_bytes > 1_000_000
     assert not set(DOWNLOADS) & set(BY_HAND)
+
+
+def test_two_do_not_download_the_same_file(server: Server, file, tmp_path: Path) -> None:
+    def begin_another(name: str, done: int, total: int | None) -> None:
+        with pytest.raises(BusyError, match=r"another process is downloading file\.zip"):
+            fetch(file, tmp_path)
+
+    assert fetch(file, tmp_path, on_progress=begin_another).read_bytes() == CONTENT
+    assert server.asked == [None]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.zip"]

@@ -71,7 +71,8 @@ def test_of_several_sizes_one_must_be_named(make, tmp_path: Path) -> None:
 def test_another_size_is_told(make, tmp_path: Path) -> None:
     make("dots")
     with pytest.raises(
-        DataError, match=r"prepared in size 4, but not in 7; run `alfa data prepare dots --size 7`"
+        DataError,
+        match=r"size 4, but not in 7; run `alfa data prepare folder PATH --name dots --size 7`",
     ):
         open_images("dots", size=7, root=tmp_path)
 
@@ -81,9 +82,13 @@ def test_what_is_not_prepared_is_told(make, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         open_images("dost", root=tmp_path)
     assert str(caught.value) == (
-        f"dost is not prepared under {tmp_path / 'stores'}; run `alfa data prepare dost` first, "
-        "or set ALFA_DATA to where it is. Did you mean 'dots'?"
+        f"dost is not prepared under {tmp_path / 'stores'}; run `alfa data prepare folder PATH "
+        "--name dost` first, or set ALFA_DATA to where it is. Did you mean 'dots'?"
     )
+    with pytest.raises(DataError, match=r"run `alfa data prepare cub` first"):
+        open_images("cub", root=tmp_path)
+    with pytest.raises(DataError, match=r"strokes is drawn when it is needed"):
+        open_store("strokes", root=tmp_path)
 
 
 def test_a_name_with_signs_of_a_pattern_is_only_a_name(make, tmp_path: Path) -> None:

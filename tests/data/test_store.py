@@ -132,6 +132,14 @@ def test_what_a_store_was_made_from_is_known_where_its_name_is_another(path: Pat
         Store.open(path)
 
 
+@pytest.mark.parametrize("key", ["mean", "std"])
+@pytest.mark.parametrize("values", [[None] * 3, ["a"] * 3, [0.5], [float("nan")] * 3])
+def test_a_normalisation_that_is_none_is_refused(path: Path, key: str, values: list) -> None:
+    edit(path, **{key: values})
+    with pytest.raises(DataError, match=rf"{key} in index\.json is .*not a number for each"):
+        Store.open(path)
+
+
 @pytest.mark.parametrize("name", ["index.json", "images.npy"])
 def test_a_missing_file_is_told(path: Path, name: str) -> None:
     (path / name).unlink()

@@ -55,6 +55,28 @@ def test_a_result_that_is_nested_too_deep_is_damaged(tmp_path) -> None:
         run.read_result()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"test": {"loss": None}},
+        {"test": {"loss": 0.1, "accuracy": "high"}},
+        {"ensemble": {"loss": []}},
+        {"num_iterations": None},
+        {"seconds": "5"},
+        {"config": {"seed": "x"}},
+    ],
+)
+def test_a_result_with_values_of_another_kind_is_damaged(tmp_path, change) -> None:
+    run = Run(tmp_path)
+    whole = {"test": {"loss": 0.1}, "num_iterations": 5, "num_meta_parameters": 3, "seconds": 1}
+    whole["config"] = {"seed": 0}
+    run.write_result(whole)
+    assert run.read_result() == whole
+    run.write_result({**whole, **change})
+    with pytest.raises(CheckpointError, match=r"result\.json is damaged"):
+        run.read_result()
+
+
 def test_a_folder_is_busy_while_it_is_trained_in(tiny, tmp_path) -> None:
     run = Run(tmp_path / "run")
     assert not run.is_busy

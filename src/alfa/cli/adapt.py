@@ -74,7 +74,7 @@ def adapt(
     Writes `predictions.csv`, with the probability of every class, and `predictions.html`, with the
     pictures. Images to classify that lie in folders called as classes are taken to be of these,
     and the accuracy on them is told: inductive, each image by itself, and transductive, normalised
-    together, 250 at a time.
+    together, 250 at a time, or all at once with `--transductive`.
 
     In the CSV a file whose name begins like a formula has `./` before it; a label is never changed.
 

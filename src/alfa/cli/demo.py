@@ -63,10 +63,11 @@ def demo(
 
 
 def _clear(out: Path) -> None:
-    """Make way for a new demo, without ever removing what is not one."""
+    """Make way for a new demo, without ever removing what is not one, or one that is made now."""
     import shutil
 
-    from alfa.errors import ConfigError
+    from alfa.errors import BusyError, ConfigError
+    from alfa.train import Run
 
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
@@ -76,12 +77,15 @@ def _clear(out: Path) -> None:
         raise ConfigError(
             f"{out} holds something other than a demo; choose another folder with --out."
         )
+    if any(Run(out / name).is_busy for name in METHODS):
+        raise BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
     shutil.rmtree(out)
 
 
 def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet: bool) -> None:
     """Train every experiment in a process of its own, and show how far each has come."""
     import multiprocessing
+    import os
 
     from alfa.cli.progress import meter, show_training
     from alfa.errors import AlfaError
@@ -89,7 +93,9 @@ def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet:
     context = multiprocessing.get_context("spawn")
     queue: Queue[Any] = context.Queue()
     workers = {
-        name: context.Process(target=_work, args=(name, experiment, out / name, queue), daemon=True)
+        name: context.Process(
+            target=_work, args=(name, experiment, out / name, queue, os.getpid()), daemon=True
+        )
         for name, experiment in experiments.items()
     }
     try:
@@ -127,13 +133,16 @@ def _next(queue: Queue[Any], workers: dict[str, Any]) -> tuple[str, Progress | N
                     return name, None, f"its process ended with code {worker.exitcode}."
 
 
-def _work(name: str, experiment: Experiment, path: Path, queue: Queue[Any]) -> None:
+def _work(name: str, experiment: Experiment, path: Path, queue: Queue[Any], parent: int) -> None:
     import signal
 
     from alfa.cli.start import set_up
     from alfa.errors import AlfaError
+    from alfa.parent import leave_with_parent
     from alfa.train import train
 
+    # One that was killed ends nobody.
+    leave_with_parent(parent)
     # Ctrl-C reaches all processes of a terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -14,7 +14,7 @@ NumTasks = Annotated[
     int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
 ]
 NumSteps = Annotated[
-    int | None, typer.Option(min=0, help="Inner steps; by default as in training.")
+    int | None, typer.Option(min=0, help="Inner steps; by default as in the run's test.")
 ]
 Split = Annotated[str, typer.Option(help="train, val or test.")]
 Checkpoint = Annotated[
@@ -71,6 +71,7 @@ def evaluate(
         alfa evaluate runs/cifar --dataset cub --checkpoint ensemble
     """
     from rich.console import Console
+    from rich.markup import escape
 
     from alfa.cli.progress import meter, show_testing
     from alfa.cli.show import figure_text
@@ -115,8 +116,8 @@ def evaluate(
     norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""
     models = f", {evaluation.num_models} models" if evaluation.num_models > 1 else ""
     Console().print(
-        f"{run}: {figure_text(evaluation)} (95 % interval over {evaluation.num_tasks} {split} "
-        f"tasks, {evaluation.num_steps} steps{norm}{models})",
+        f"{escape(str(run))}: {figure_text(evaluation)} (95 % interval over "
+        f"{evaluation.num_tasks} {split} tasks, {evaluation.num_steps} steps{norm}{models})",
         highlight=False,
         soft_wrap=True,
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from alfa.cli.preparing import prepare_shown, show_preparing
 from alfa.cli.progress import Meter, meter
 from alfa.config import Experiment
-from alfa.data import Workspace, data_folder, open_store, store_path
+from alfa.data import Store, Workspace, data_folder, open_store, store_path
 from alfa.data._prepare import Progress
+from alfa.errors import DataError
 from alfa.own_data import (
     OwnData,
     contents,
@@ -21,6 +24,10 @@ from alfa.own_data import (
     title_of,
     worth,
 )
+
+_UNPACKED = ".unpacked-"
+# Seconds after which nobody can still be busy with what was unpacked.
+_OLD = 24 * 3600.0
 
 
 def own_experiment(
@@ -41,7 +48,8 @@ def own_experiment(
         typer.Exit: the user has stopped it.
     """
     # Beside what is prepared: there must be room for as much anyhow.
-    work = data_folder() / f".unpacked-{os.getpid()}"
+    work = data_folder() / f"{_UNPACKED}{os.getpid()}"
+    _remove_old(data_folder())
     try:
         with meter(title_of(path), quiet=quiet) as shown:
             data = _surveyed(path, work, shown)
@@ -50,18 +58,17 @@ def own_experiment(
             )
             size = planned.tasks.options.get("size") or data.source.size
             _tell(data, planned, size, shown)
-            place = store_path(data.dataset, size)
-            if place.exists():
-                shown.tell(f"prepared already: {place}")
-        if place.exists():
-            store = open_store(data.dataset, size=size)
-        else:
+            if _whole(data.dataset, size) is not None:
+                shown.tell(f"prepared already: {store_path(data.dataset, size)}")
+        store = _whole(data.dataset, size)
+        if store is None:
             store, _ = prepare_shown(
                 data.source,
                 path,
                 name=data.dataset,
                 size=size,
                 on_problem=on_problem,
+                force=store_path(data.dataset, size).exists(),
                 quiet=quiet,
             )
     finally:
@@ -76,6 +83,22 @@ def own_experiment(
                 shown.tell(worth(counts))
             _tell_tasks(data, experiment, size, shown)
     return experiment
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what was unpacked by those that were killed before they could do so themselves."""
+    for path in folder.glob(f"{_UNPACKED}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _OLD:
+                shutil.rmtree(path)
+
+
+def _whole(dataset: str, size: int) -> Store | None:
+    """The prepared images; None if they are not there, or damaged."""
+    try:
+        return open_store(dataset, size=size) if store_path(dataset, size).exists() else None
+    except DataError:
+        return None
 
 
 def _surveyed(path: Path, work: Path, shown: Meter) -> OwnData:

@@ -79,7 +79,8 @@ def report(
         if not everything and not table:
             grids = [grid for grid in grids if grid.num_measured or grid.num_quick]
         command = shlex.join(["alfa", "report", *map(str, places), *options, "--out", str(path)])
-        write_atomic(path, _content(grids, collection, path, command).encode())
+        content = _content(grids, collection, path, command)
+        write_atomic(path, content.encode("utf-8", "backslashreplace"))
         typer.echo(f"written: {path}")
     for problem in collection.problems:
         typer.echo(f"alfa: cannot be read: {problem}", err=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from alfa.train import Evaluation
@@ -53,7 +54,7 @@ def result_table(
     for name, result in results.items():
         test = result["test"]
         table.add_row(
-            name,
+            escape(name),
             *(_accuracies(result) if accurate else _losses(test)),
             *([published[name]] if published else []),
             f"{test['num_tasks']}",
@@ -62,7 +63,7 @@ def result_table(
         )
     console = Console()
     console.print(table)
-    console.print(f"\nwritten: {folder}", soft_wrap=True, highlight=False)
+    console.print(f"\nwritten: {escape(str(folder))}", soft_wrap=True, highlight=False)
 
 
 def _accuracies(result: dict[str, Any]) -> list[str]:

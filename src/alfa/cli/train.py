@@ -107,26 +107,19 @@ def train(
         return
     if is_one_of_many():
         raise ConfigError("--processes is for one machine alone; leave it to torchrun here.")
-    if or_resume and Run(path).exists:
-        resume = path
     # Before anything is started: what is wrong is then said once.
-    Run(path).check(resume=resume is not None)
+    Run(path).check(resume=resume is not None or (or_resume and Run(path).exists))
     check_cards(device, processes)
     from alfa.cli.launch import launch
 
     # What is built for images is in no file yet, and has every override in it.
-    built = config if data is not None and resume is None else None
-    with _written(built) as file:
+    with _written(config if data is not None else None) as file:
+        which = ["--resume", str(path)]
+        if resume is None:
+            which = [str(experiment if file is None else file), "--out", str(path)]
+            which += ["--or-resume"] if or_resume else []
         launch(
-            _words(
-                experiment if file is None else file,
-                path,
-                overrides if file is None else [],
-                resume,
-                device,
-                threads,
-                as_json,
-            ),
+            _words(which, overrides if file is None else [], device, threads, as_json),
             count=processes,
             max_restarts=max_restarts,
             hint=f"go on with `alfa train --resume {path}`",
@@ -207,16 +200,9 @@ def _written(config: Experiment | None) -> Iterator[str | None]:
 
 
 def _words(
-    experiment: str | None,
-    path: Path,
-    overrides: list[str],
-    resume: Path | None,
-    device: str,
-    threads: int | None,
-    as_json: bool,
+    which: list[str], overrides: list[str], device: str, threads: int | None, as_json: bool
 ) -> list[str]:
     """What one of several processes is called with."""
-    which = ["--resume", str(path)] if resume is not None else [str(experiment), "--out", str(path)]
     words = ["train", *which, *(word for change in overrides for word in ("--set", change))]
     words += ["--device", device, *([] if threads is None else ["--threads", str(threads)])]
     return [*words, *(["--json"] if as_json else [])]

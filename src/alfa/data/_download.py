@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import socket
 import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
 
-from alfa.errors import DataError
+from alfa.errors import BusyError, DataError
+from alfa.lock import try_lock
 
 # Seconds to wait before each new attempt; as soon as bytes arrive, counting starts again.
 _WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -243,19 +246,38 @@ def fetch(
             on_progress(file.name, target.stat().st_size, target.stat().st_size)
             return target
         folder.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        _complete(file, part, on_progress, waits)
-        bad = folder / f"{file.name}.bad"
-        _check(part, file, bad=bad, advice=f"it is kept as {bad}; run this again for a new one")
-        part.replace(target)
+        with _alone(part):
+            _complete(file, part, on_progress, waits)
+            bad = folder / f"{file.name}.bad"
+            _check(part, file, bad=bad, advice=f"it is kept as {bad}; run this again for a new one")
+            part.replace(target)
     except OSError as error:
         raise DataError(
             f"{file.name} could not be written to {folder}: {error.strerror or error}."
         ) from error
-    finally:
-        if part.is_file() and not part.stat().st_size:
-            part.unlink()
     return target
+
+
+@contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """A file to add to, which no other process does; an empty one is nothing to go on with.
+
+    Raises:
+        BusyError: another one does.
+    """
+    lock = part.with_name(f".{part.name}.lock")
+    with lock.open("a") as file:
+        if not try_lock(file):
+            raise BusyError(f"another process is downloading {part.stem}; wait for it.")
+        try:
+            part.touch()
+            yield
+        finally:
+            if part.is_file() and not part.stat().st_size:
+                part.unlink()
+            # Where locks are known, a file that is open can be removed, too.
+            if os.name == "posix":
+                lock.unlink(missing_ok=True)
 
 
 def _check(path: Path, file: RemoteFile, *, advice: str, bad: Path | None = None) -> None:

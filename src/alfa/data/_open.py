@@ -12,6 +12,7 @@ import pooch
 from alfa.data._image_set import ImageSet
 from alfa.data._store import INDEX, Store
 from alfa.data._strokes import FREE_HAND, Hand, Strokes
+from alfa.data.sources import SOURCES
 from alfa.errors import DataError, did_you_mean
 
 SWITCH = "ALFA_DATA"
@@ -70,14 +71,22 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
         )
     if sizes:
         raise DataError(
-            f"{dataset} is prepared in size {listed}, but not in {size}; run `alfa data prepare "
-            f"{dataset} --size {size}` first."
+            f"{dataset} is prepared in size {listed}, but not in {size}; run `{_command(dataset)} "
+            f"--size {size}` first."
         )
+    if dataset in GENERATED:
+        raise DataError(f"{dataset} is drawn when it is needed; there is nothing prepared of it.")
     folder = (root or data_folder()) / "stores"
     raise DataError(
-        f"{dataset} is not prepared under {folder}; run `alfa data prepare {dataset}` first, or "
-        f"set {SWITCH} to where it is.{did_you_mean(dataset, [*known, *GENERATED])}"
+        f"{dataset} is not prepared under {folder}; run `{_command(dataset)}` first, or set "
+        f"{SWITCH} to where it is.{did_you_mean(dataset, [*known, *GENERATED, *SOURCES])}"
     )
+
+
+def _command(dataset: str) -> str:
+    """What prepares a dataset, be it a published one or a user's own."""
+    what = dataset if dataset in SOURCES else f"folder PATH --name {dataset}"
+    return f"alfa data prepare {what}"
 
 
 @functools.lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from alfa.errors import DataError
 
 FORMAT = 1
 INDEX, IMAGES, ITEMS = "index.json", "images.npy", "items.txt"
-_ADVICE = "make it anew with `alfa data prepare --force`"
+_ADVICE = "make it anew with the command that prepared it, and --force"
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ class Index:
     def _check(self) -> None:
         if not isinstance(self.source, str):
             raise ValueError(f"the source in {INDEX} is {self.source!r}, and no name")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != self.num_channels or not all(map(_is_finite, values)):
+                raise ValueError(
+                    f"{name} in {INDEX} is {list(values)}, and not a number for each channel"
+                )
         first = 0
         for entry in self.classes:
             if entry.split not in SPLITS or entry.first != first or entry.count < 1:
@@ -324,3 +330,7 @@ def fingerprint(names: Iterable[str]) -> str:
     # Names from a disk need not be valid text.
     text = "".join(f"{name}\0" for name in names)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

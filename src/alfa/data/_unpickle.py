@@ -66,6 +66,18 @@ def entry(table: object, name: str, *, where: Path) -> Any:
     )
 
 
+def texts(table: object, name: str, *, where: Path) -> list[str]:
+    """An entry that is a list of names.
+
+    Raises:
+        DataError: there is no such entry, or it is something else.
+    """
+    values = entry(table, name, where=where)
+    if not isinstance(values, list | tuple) or not all(isinstance(x, str | bytes) for x in values):
+        raise DataError(f"{where} has no list of names under {name!r}; get it again.")
+    return [text(value) for value in values]
+
+
 def text(value: object) -> str:
     """A string that may have been written by Python 2."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

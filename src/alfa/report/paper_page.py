@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -61,6 +62,8 @@ def render(
     """
     environment = html_environment()
     environment.filters["signs"] = lambda text: text.replace("+-", "\u00b1")
+    # Names of folders need not be text.
+    environment.filters["address"] = lambda link: quote(link.encode("utf-8", "surrogateescape"))
     boxes = [box for grid in grids for box in grid.boxes]
     counts: Counter[Verdict] = Counter(box.verdict for box in boxes)
     return environment.get_template("paper.html").render(

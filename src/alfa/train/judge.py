@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import torch
@@ -98,7 +99,9 @@ def on_dataset(dataset: str, *, size: int | None = None, tasks: str = "images") 
         tasks: the name of the run's tasks.
     """
     prepared = "none" if size is None else size
+    # A name may look like a number.
+    name = json.dumps(dataset, ensure_ascii=False)
     if tasks == "meta-dataset":
-        one = [f'tasks.dataset=["{dataset}"]', "tasks.weights=none"]
+        one = [f"tasks.dataset=[{name}]", "tasks.weights=none"]
         return [*one, f"tasks.stored_size={prepared}"]
-    return [f"tasks.dataset={dataset}", f"tasks.size={prepared}"]
+    return [f"tasks.dataset={name}", f"tasks.size={prepared}"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
-from pydantic import BaseModel, NonNegativeInt, TypeAdapter, model_validator
+from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError, model_validator
 
 from alfa.build import build_tasks
 from alfa.config import Experiment, load_experiment, to_dict
@@ -35,7 +35,6 @@ from alfa.train.files import named_errors, read_json, write_atomic, write_json
 from alfa.types import PositiveFloat
 
 # What every result has had from the beginning.
-_RESULT_KEYS = {"test", "num_iterations", "num_meta_parameters", "seconds", "config"}
 # A file of ours that is not written to its end yet.
 _LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
 # How often, and after how many seconds, a lock is tried again.
@@ -269,12 +268,16 @@ class Run:
             CheckpointError: there is a file, but it is none of ours.
         """
         content = read_json(self.result)
-        if content is None or content.keys() >= _RESULT_KEYS:
-            return content
-        raise CheckpointError(
-            f"{self.result} is damaged; remove it and go on with `alfa train --resume "
-            f"{self.path}`, which writes it again."
-        )
+        if content is None:
+            return None
+        try:
+            _Result.model_validate(content)
+        except ValidationError:
+            raise CheckpointError(
+                f"{self.result} is damaged; remove it and go on with `alfa train --resume "
+                f"{self.path}`, which writes it again."
+            ) from None
+        return content
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -285,6 +288,34 @@ def _record(line: bytes) -> dict[str, Any] | None:
         return None
     is_one = isinstance(record, dict) and isinstance(record.get("iteration"), int)
     return record if is_one else None
+
+
+class _Tested(BaseModel, strict=True):
+    """What a result says of a test."""
+
+    loss: float
+    interval: float | None = None
+    accuracy: float | None = None
+    accuracy_interval: float | None = None
+    num_tasks: int = 1
+    num_models: int = 1
+
+
+class _Config(BaseModel, strict=True):
+    seed: int = 0
+
+
+class _Result(BaseModel, strict=True):
+    """What others rely upon in a result; the rest may be anything."""
+
+    test: _Tested
+    ensemble: _Tested | None = None
+    best_iteration: int = 0
+    val_loss: float | None = None
+    num_iterations: NonNegativeInt
+    num_meta_parameters: NonNegativeInt
+    seconds: float
+    config: _Config
 
 
 class _Kept(BaseModel):

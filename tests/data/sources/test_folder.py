@@ -1,6 +1,8 @@
 import itertools
 import json
+import os
 import shutil
+import sys
 
 import pytest
 
@@ -244,6 +246,26 @@ def test_accents_are_the_same_on_every_system(tmp_path, find, make_classes):
     apart, together = "cafe\u0301", "caf\u00e9"
     listing = find(Folder(split="test"), make_classes(tmp_path / "a", [apart, "zoo"]))
     assert list(listing.classes["test"]) == sorted([together, "zoo"])
+
+
+def test_accents_of_both_kinds_are_two_classes(tmp_path, find, make_classes):
+    names = ["cafe\u0301", "caf\u00e9", "zoo"]
+    listing = find(Folder(split="test"), make_classes(tmp_path / "a", names))
+    assert {name: len(items) for name, items in listing.classes["test"].items()} == dict.fromkeys(
+        sorted(names), 2
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
+@pytest.mark.parametrize("suffix", ["", ".zip"])
+def test_names_that_are_no_text(tmp_path, find, make_classes, pack, suffix):
+    strange = os.fsdecode(b"caf\xe9")
+    folder = make_classes(tmp_path / strange, [strange, *PETS[:5]])
+    if suffix:
+        folder = pack(tmp_path / f"{strange}{suffix}", make_classes(tmp_path / "in", PETS[:6]))
+    listing = find(Folder(), folder)
+    found = [name for classes in listing.classes.values() for name in classes]
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tgz", ".tar"])

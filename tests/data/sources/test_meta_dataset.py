@@ -215,11 +215,16 @@ def test_an_array_of_something_else_is_named(tmp_path, find, fatal):
     np.save(tmp_path / "axe.npy", np.zeros((3, 785), np.uint8))
     (tmp_path / "bat.npy").write_bytes(b"no array")
     np.save(tmp_path / "bear.npy", np.array([{}]), allow_pickle=True)
+    whole = (tmp_path / "angel.npy").read_bytes()
+    (tmp_path / "bee.npy").write_bytes(whole.replace(b"}", b" "))
+    (tmp_path / "belt.npy").write_bytes(b"PK\x03\x04" + whole)
     told = fatal(find(SOURCES.get("md-quickdraw")(), tmp_path))
     told = [line for line in told if "published split" not in line]
     assert told[0] == "axe: axe.npy is uint8 [3, 785], but must be uint8 [drawing, 784]"
     assert told[1].startswith("bat: bat.npy cannot be read")
     assert told[2].startswith("bear: bear.npy cannot be read")
+    assert told[3].startswith("bee: bee.npy cannot be read")
+    assert told[4].startswith("belt: belt.npy cannot be read")
 
 
 # FGVCx Fungi

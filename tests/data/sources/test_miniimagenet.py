@@ -144,6 +144,10 @@ def broken(kind, names):
         content["image_data"] = content["image_data"][0]
     elif kind == "row":
         content["class_dict"][names[0]].append(1000)
+    elif kind == "number":
+        content["class_dict"][names[0]] = 3
+    elif kind == "words":
+        content["class_dict"][names[0]] = ["x"]
     elif kind == "exploit":
         content["class_dict"][names[0]] = Exploit()
     return content
@@ -156,6 +160,8 @@ def broken(kind, names):
         ("float", r"must have `image_data`, a uint8 array"),
         ("flat", r"must have `image_data`, a uint8 array"),
         ("row", r"has 40 images, but says that n01930112 has the images 0 to 1000"),
+        ("number", r"has no list of images of n01930112; get it again"),
+        ("words", r"has no list of images of n01930112; get it again"),
         ("exploit", r"is refused: it holds \w+\.mkdir"),
     ],
 )

@@ -105,6 +105,7 @@ def test_images_without_labels_are_named(write, find):
         ({"labels": np.zeros(5, int)}, r"train_labels\.pkl does not belong to train_images_png"),
         ({"labels": np.full(6, 2)}, r"it has 6 labels of 2 classes for 6 images"),
         ({"labels": np.zeros((6, 1), int)}, r"does not belong to"),
+        ({"labels": [[1], [1, 2]]}, r"train_labels\.pkl has no list of numbers"),
         ({"images": {"a": 1}}, r"train_images_png\.pkl is not a list of images"),
         ({"images": [np.zeros(3)]}, r"must be a list of PNG files.*one of them is float64"),
         ({"images": ["text"]}, r"must be a list of PNG files.*one of them is str"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alfa.data._base import Split
-from alfa.data._unpickle import entry, load_plain, text
+from alfa.data._unpickle import entry, load_plain, text, texts
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
 from alfa.data.sources._folders import ClassFound, Found
 from alfa.data.sources._published import class_folders, class_list, find_published
@@ -54,7 +54,7 @@ def read_pickles(names: Sequence[str], folder: Path) -> Found:
     if not parts or not (meta.is_file() or folder.name == "cifar-100-python"):
         return Found()
     if meta.is_file():
-        names = [text(name) for name in entry(load_plain(meta), "fine_label_names", where=meta)]
+        names = texts(load_plain(meta), "fine_label_names", where=meta)
     items: dict[str, list[Item]] = defaultdict(list)
     for path in parts.values():
         for name, images in _read_part(path, names).items():

@@ -241,7 +241,12 @@ def by_ratio(names: Sequence[str], ratio: Sequence[float], seed: int) -> dict[Sp
         ratio: the shares of the splits.
         seed: of the chance.
     """
-    drawn = sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+
+    def chance(name: str) -> bytes:
+        # A file system's names need not be text.
+        return hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
+
+    drawn = sorted(names, key=chance)
     exact = [share * len(names) for share in ratio]
     counts = [math.floor(number + 1e-9) for number in exact]
     by_rest = sorted(range(len(exact)), key=lambda which: counts[which] - exact[which])

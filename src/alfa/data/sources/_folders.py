@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -138,15 +139,20 @@ def shortened(names: Sequence[str], limit: int = 5) -> str:
 
 def _entries(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[tuple[str, Path]]:
     with os.scandir(folder) as entries:
-        found = [
-            # macOS takes accents apart, others do not; a class must have one name everywhere.
-            (unicodedata.normalize("NFC", entry.name), folder / entry.name)
+        names = [
+            entry.name
             for entry in entries
             if not entry.name.startswith(".")
             and entry.name.casefold() not in _LITTER
             and wanted(entry)
         ]
-    return sorted(found)
+    # macOS takes accents apart, others do not; a class must have one name everywhere.
+    called = {name: unicodedata.normalize("NFC", name) for name in names}
+    counts = Counter(called.values())
+    # Where both are there, they are two.
+    return sorted(
+        (called[name] if counts[called[name]] == 1 else name, folder / name) for name in names
+    )
 
 
 def _read_file(path: str) -> bytes:

@@ -19,7 +19,8 @@ _MAX_NESTED = 2
 
 def unpacked(archive: Path, work: Workspace) -> Path:
     """The folder that an archive is unpacked to, now or earlier."""
-    digest = hashlib.sha256(str(archive.resolve()).encode()).hexdigest()[:8]
+    place = str(archive.resolve()).encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(place).hexdigest()[:8]
     target = work.path / f"{archive_stem(archive)}-{digest}"
     return unpack(archive, target, on_progress=partial(work.on_unpack, archive))
 

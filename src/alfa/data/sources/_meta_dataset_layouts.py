@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def read_quick_draw(folder: Path, classes: ClassList, limit: int) -> Found:
             continue
         try:
             shape, dtype = (images := _mapped(str(path))).shape, images.dtype
-        except (OSError, ValueError, EOFError) as error:
+        # Of a damaged header, numpy also says what Python thinks of it.
+        except (OSError, ValueError, EOFError, SyntaxError, TokenError) as error:
             problems.append(Problem(name, f"{file_name} cannot be read ({error})"))
             continue
         if dtype != np.uint8 or len(shape) != 2 or shape[1] != _SIDE**2:
@@ -241,7 +243,8 @@ def _check_finite(box: Box) -> None:
 
 @functools.lru_cache(maxsize=16)
 def _mapped(path: str) -> np.ndarray:
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    # Where it is an archive after all, `np.load` would leave it open.
+    return np.asarray(np.lib.format.open_memmap(path, mode="r"))
 
 
 def _drawing(path: str, number: int) -> np.ndarray:

@@ -152,7 +152,10 @@ def _read_cache(file: Path, split: Split) -> Found:
     found = []
     for key, numbers in classes.items():
         name = text(key)
-        rows = sorted(int(number) for number in numbers)
+        try:
+            rows = sorted(map(int, numbers))
+        except (TypeError, ValueError):
+            raise DataError(f"{file} has no list of images of {name}; get it again.") from None
         if rows and not 0 <= rows[0] <= rows[-1] < len(images):
             raise DataError(
                 f"{file} has {len(images)} images, but says that {name} has the images {rows[0]} "

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from alfa.data._base import SPLITS, Split
-from alfa.data._unpickle import entry, load_plain, text
+from alfa.data._unpickle import entry, load_plain, texts
 from alfa.data.sources._base import Item, Listing, Source, Workspace, register_source
 from alfa.data.sources._folders import ClassFound, Found
 from alfa.data.sources._published import ClassList, class_folders, class_list, find_published
@@ -75,8 +75,11 @@ def _read_pair(
     classes: ClassList, work: Workspace, split: Split, images: Path, labels: Path
 ) -> Found:
     table = load_plain(labels)
-    numbers = np.asarray(entry(table, "label_specific", where=labels))
-    names = [text(name) for name in entry(table, "label_specific_str", where=labels)]
+    try:
+        numbers = np.asarray(entry(table, "label_specific", where=labels))
+    except ValueError:
+        raise DataError(f"{labels} has no list of numbers; get it again.") from None
+    names = texts(table, "label_specific_str", where=labels)
     file, bounds = _flattened(images, work)
     if numbers.shape != (len(bounds) - 1,) or not np.isin(numbers, range(len(names))).all():
         raise DataError(

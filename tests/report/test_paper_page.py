@@ -47,7 +47,7 @@ def page(*, quick: bool = False) -> str:
     runs = [
         RunLine("zebra", "z", 0, 900, 60.0, "50.00", 600),
         RunLine("ant", "a", 1, 10_000, 30.0, "60.00", 600, "note"),
-        RunLine("mouse", "m", 2, 2_000, 90.0, "40.00", 600),
+        RunLine("mouse", "m\udce9", 2, 2_000, 90.0, "40.00", 600),
     ]
     curves = draw([Curve("one", ((0, 1.0), (9, 2.0)))], x_title="iterations", y_title="accuracy")
     return render(
@@ -86,6 +86,8 @@ def test_the_page_is_whole_and_escaped() -> None:
     assert "Cats &amp; &lt;dogs&gt;" in page()
     assert "is &lt;damaged&gt;" in page()
     assert 'href="a%20b/run"' in page()
+    # A folder whose name is no text.
+    assert 'href="m%E9"' in page()
     assert "51.00 \u00b1 0.60" in page()
 
 

@@ -68,7 +68,7 @@ def keep(path: Path, to: Path) -> None:
 
 def restore(path: Path, kept: Path) -> None:
     """Go on from what was kept, where a run is not here or not as far."""
-    if kept.is_dir() and progress(path) < progress(kept):
+    if kept.is_dir() and (not Run(path).exists or progress(path) < progress(kept)):
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(kept, path)
 

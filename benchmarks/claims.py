@@ -181,7 +181,7 @@ def note(name: str) -> None:
     result = run.read_result() if run.exists else None
     if result is None or not is_tested(run.path, result["num_iterations"]):
         return
-    length = str(result["num_iterations"])
+    length = length_of(result)
     if length in known().get(name, {}):
         return
     set_up(run.experiment(), device="cpu", threads=None)
@@ -191,6 +191,11 @@ def note(name: str) -> None:
     keys = ("test", "ensemble", "best_iteration", "val_accuracy", "seconds")
     found = {key: result[key] for key in keys if key in result}
     add(name, length, {**found, "per_task": tested.per_task})
+
+
+def length_of(result: Mapping[str, Any]) -> str:
+    """What the figures of a result are kept under; what has nothing to train has a length, too."""
+    return str(result["config"]["outer"]["num_iterations"])
 
 
 def known() -> dict[str, dict[str, Any]]:
@@ -208,10 +213,11 @@ def elsewhere() -> None:
     for name in ROWS:
         run = Run(RUNS / name)
         restore(run.path, KEPT / name)
+        note(name)
         result = run.read_result() if run.exists else None
         if result is None or not is_tested(run.path, result["num_iterations"]):
             continue
-        length = str(result["num_iterations"])
+        length = length_of(result)
         for dataset in ELSEWHERE:
             found = known()[name][length]
             if dataset not in found.get("elsewhere", {}):

@@ -268,10 +268,13 @@ def _import_plugins(plugins: object, folder: Path) -> list[str]:
         # Whatever a user's module raises, the sentence must say which module it was.
         except Exception as error:
             reason = str(error) if isinstance(error, ImportError) else repr(error)
-            faults.append(
-                f"plugins has {plugin!r}, which cannot be imported: {reason}; it is looked for in "
-                f"the current folder, in {folder}, and where PYTHONPATH says."
-            )
+            where = ""
+            if isinstance(error, ModuleNotFoundError):
+                where = (
+                    f"; it is looked for in the current folder, in {folder.resolve()}, and where "
+                    "PYTHONPATH says"
+                )
+            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}{where}.")
         finally:
             sys.path[:] = known
     return faults

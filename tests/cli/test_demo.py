@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from alfa.cli.demo import _alone
 from alfa.train import Run, train
 
 
@@ -144,7 +146,15 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
         assert contents(out) == before
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents, tmp_path) -> None:
+    out = Path(shutil.copytree(first[0], tmp_path / "out"))
+    with _alone(out):
+        before = contents(out)
+        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert contents(out) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no locks to be seen elsewhere")
 def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["demo", "--out", str(out)]
@@ -154,7 +164,7 @@ def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
     )
 
     def wait(done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not done():
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -180,6 +180,7 @@ def test_what_is_damaged_is_prepared_anew(alfa, pets, root, untrained, tmp_path)
     answer = alfa(*command)
     assert answer.code == 130
     assert "prepared already" not in answer.err
+    assert f"{store} is damaged, and prepared anew" in answer.err
     assert (store / "images.npy").read_bytes() == whole
 
 

@@ -496,8 +496,14 @@ def test_what_a_users_model_draws_by_functions_repeats(tiny, tmp_path, monkeypat
 
     @register_model("noisy")
     class Noisy(MLP):
-        def forward(self, x):
-            return F.dropout(super().forward(x), 0.2)
+        drawn = 0
+
+        def stacked(self, *args):
+            Noisy.drawn += 1
+            return F.dropout(super().stacked(*args), 0.2)
+
+        def support_gradients(self, *args):
+            return None
 
     experiment = tiny("model.name='noisy'", "outer.num_iterations=6")
     train(experiment, tmp_path / "whole")
@@ -507,3 +513,4 @@ def test_what_a_users_model_draws_by_functions_repeats(tiny, tmp_path, monkeypat
     train(experiment, tmp_path / "parts", resume=True)
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
     assert metrics[0] == metrics[1]
+    assert Noisy.drawn > 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,13 +51,14 @@ def demo(
 
     overrides = [f"outer.num_iterations={iterations}", f"seed={seed}"]
     experiments = {name: load_experiment(name, overrides) for name in METHODS}
-    _clear(out)
-    write_atomic(out / MARK, b"")
-    _train_side_by_side(experiments, out, quiet=as_json)
-    runs = [load_run(out / name, title) for name, title in METHODS.items()]
     page = out / "report.html"
-    command = f"alfa demo --iterations {iterations} --seed {seed}"
-    write_demo_page(page, runs, published=PUBLISHED, command=command)
+    with _alone(out):
+        _clear(out)
+        write_atomic(out / MARK, b"")
+        _train_side_by_side(experiments, out, quiet=as_json)
+        runs = [load_run(out / name, title) for name, title in METHODS.items()]
+        command = f"alfa demo --iterations {iterations} --seed {seed}"
+        write_demo_page(page, runs, published=PUBLISHED, command=command)
     results = {run.title: run.result for run in runs}
     if as_json:
         typer.echo(json.dumps({**results, "report": str(page)}, indent=2))
@@ -62,8 +66,32 @@ def demo(
         result_table(results, folder=page, published=PUBLISHED)
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep other demos out of a folder, from before it is cleared until it is complete.
+
+    Raises:
+        BusyError: another demo is being made there.
+    """
+    from alfa.errors import BusyError
+    from alfa.lock import try_lock
+
+    # Beside it, as the folder itself is removed.
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = out.absolute().with_name(f".{out.absolute().name}.lock")
+    with lock.open("a") as file:
+        if not try_lock(file):
+            raise BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
+        try:
+            yield
+        finally:
+            # Where locks are known, a file that is open can be removed, too.
+            if os.name == "posix":
+                lock.unlink(missing_ok=True)
+
+
 def _clear(out: Path) -> None:
-    """Make way for a new demo, without ever removing what is not one, or one that is made now."""
+    """Make way for a new demo, without ever removing what is not one."""
     import shutil
 
     from alfa.errors import BusyError, ConfigError
@@ -77,6 +105,7 @@ def _clear(out: Path) -> None:
         raise ConfigError(
             f"{out} holds something other than a demo; choose another folder with --out."
         )
+    # Processes of one that was killed may take a moment to notice.
     if any(Run(out / name).is_busy for name in METHODS):
         raise BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
     shutil.rmtree(out)
@@ -85,7 +114,6 @@ def _clear(out: Path) -> None:
 def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet: bool) -> None:
     """Train every experiment in a process of its own, and show how far each has come."""
     import multiprocessing
-    import os
 
     from alfa.cli.progress import meter, show_training
     from alfa.errors import AlfaError

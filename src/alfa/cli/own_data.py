@@ -58,9 +58,9 @@ def own_experiment(
             )
             size = planned.tasks.options.get("size") or data.source.size
             _tell(data, planned, size, shown)
-            if _whole(data.dataset, size) is not None:
-                shown.tell(f"prepared already: {store_path(data.dataset, size)}")
-        store = _whole(data.dataset, size)
+            store = _whole(data.dataset, size, shown)
+            if store is not None:
+                shown.tell(f"prepared already: {store.path}")
         if store is None:
             store, _ = prepare_shown(
                 data.source,
@@ -93,11 +93,17 @@ def _remove_old(folder: Path) -> None:
                 shutil.rmtree(path)
 
 
-def _whole(dataset: str, size: int) -> Store | None:
+def _whole(dataset: str, size: int, shown: Meter) -> Store | None:
     """The prepared images; None if they are not there, or damaged."""
+    place = store_path(dataset, size)
     try:
-        return open_store(dataset, size=size) if store_path(dataset, size).exists() else None
-    except DataError:
+        return open_store(dataset, size=size) if place.exists() else None
+    except DataError as error:
+        # What cannot be read just now may be whole.
+        cause = error.__context__
+        if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+            raise
+        shown.tell(f"{place} is damaged, and prepared anew")
         return None
 
 

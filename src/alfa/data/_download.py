@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pooch
 
-from alfa.errors import BusyError, DataError
+from alfa.errors import DataError
 from alfa.lock import try_lock
 
 # Seconds to wait before each new attempt; as soon as bytes arrive, counting starts again.
@@ -247,6 +247,9 @@ def fetch(
             return target
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(part):
+            if target.exists():
+                # Another process was done a moment ago.
+                return fetch(file, folder, on_progress=on_progress)
             _complete(file, part, on_progress, waits)
             bad = folder / f"{file.name}.bad"
             _check(part, file, bad=bad, advice=f"it is kept as {bad}; run this again for a new one")
@@ -263,12 +266,12 @@ def _alone(part: Path) -> Iterator[None]:
     """A file to add to, which no other process does; an empty one is nothing to go on with.
 
     Raises:
-        BusyError: another one does.
+        DataError: another one does.
     """
     lock = part.with_name(f".{part.name}.lock")
     with lock.open("a") as file:
         if not try_lock(file):
-            raise BusyError(f"another process is downloading {part.stem}; wait for it.")
+            raise DataError(f"another process is downloading {part.stem}; wait for it.")
         try:
             part.touch()
             yield

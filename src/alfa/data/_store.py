@@ -24,7 +24,7 @@ from alfa.errors import DataError
 
 FORMAT = 1
 INDEX, IMAGES, ITEMS = "index.json", "images.npy", "items.txt"
-_ADVICE = "make it anew with the command that prepared it, and --force"
+_ADVICE = "make it anew with the command that prepared it, and, but for `alfa train`, --force"
 
 
 @dataclass(frozen=True)
@@ -333,4 +333,4 @@ def fingerprint(names: Iterable[str]) -> str:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) < math.inf

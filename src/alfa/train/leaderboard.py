@@ -90,6 +90,7 @@ def judged_once(
         "best_iteration": result.get("best_iteration"),
         "fingerprint": trained.fingerprint(),
         "images": _images(dataset, size),
+        **({"num_models": trained.test.ensemble} if checkpoint == "ensemble" else {}),
     }
     path = run.path / "tests" / f"leaderboard-{dataset}-{checkpoint}.json"
     known = _read(path)

@@ -34,7 +34,6 @@ from alfa.train.checkpoint import Checkpoint, load_newest
 from alfa.train.files import named_errors, read_json, write_atomic, write_json
 from alfa.types import PositiveFloat
 
-# What every result has had from the beginning.
 # A file of ours that is not written to its end yet.
 _LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
 # How often, and after how many seconds, a lock is tried again.

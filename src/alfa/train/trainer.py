@@ -57,8 +57,9 @@ def train(
         experiment: what to train.
         path: the run folder, which only the first process needs.
         resume: go on from the folder's last checkpoint, to the same numbers as an unbroken run. One
-            that is trained further than it was to be at first is that of the longer run, too, but
-            for one validation more where it ended, if `outer.validate_every` does not divide that.
+            that is trained further than it was to be at first is the longer run, too, unless it
+            was validated where it ended because that was its end: that model may be the best, and
+            the next mean training loss begins there.
         device: where to compute.
         lock: keep other processes from the folder; not if the caller does so already.
         processes: that train it together.

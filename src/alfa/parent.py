@@ -33,7 +33,8 @@ def leave_with_parent(parent: int | None = None) -> None:
     # What this process starts in its turn has another parent.
     named = os.environ.pop(_STARTED_BY, None)
     if parent is None:
-        parent = os.getppid() if named is None else int(named)
+        # A user may have set it to anything.
+        parent = int(named) if named is not None and named.isdecimal() else os.getppid()
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 

@@ -124,6 +124,21 @@ def test_it_predicts_what_the_classifier_does(
     assert lines[-2:] == [f"written: {tmp_path}/out/predictions.{kind}" for kind in ("html", "csv")]
 
 
+def test_a_model_whose_training_goes_on_is_said_to_be_one(
+    alfa, adapt, characters_run: Path, folders, tmp_path: Path
+) -> None:
+    told = "its training is not complete; this is the model so far"
+    assert told not in adapt().err
+    run = Path(shutil.copytree(characters_run, tmp_path / "run"))
+    (run / "result.json").unlink()
+    support, asked = folders
+    where = ("--support", support, "--predict", asked, "--out", tmp_path / "again")
+    for words in (["adapt", run, *where], ["evaluate", run, "--num-tasks", "2"]):
+        answer = alfa(*words)
+        assert answer.code == 0
+        assert f"run: {told}" in answer.err
+
+
 def test_the_figures_as_json(adapt, tmp_path: Path) -> None:
     answer = adapt("--json", "--num-steps", "2", "--checkpoint", "ensemble", "--head", "zero")
     assert answer.err == ""

@@ -84,7 +84,7 @@ def adapt(
 
         alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head prototype
     """
-    from alfa.cli.progress import meter
+    from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
     from alfa.data._pictures import check_classes, judge
     from alfa.estimator import FewShotClassifier
@@ -103,6 +103,7 @@ def adapt(
         device=device,
     )
     with meter(run.name, quiet=as_json) as shown:
+        tell_unfinished(shown, Run(run))
         learned, asked = _read_both(run, support, predict, shown.update)
         judge(learned, asked, on_problem=on_problem)
         check_classes(learned, support)

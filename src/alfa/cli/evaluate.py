@@ -73,7 +73,7 @@ def evaluate(
     from rich.console import Console
     from rich.markup import escape
 
-    from alfa.cli.progress import meter, show_testing
+    from alfa.cli.progress import meter, show_testing, tell_unfinished
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
     from alfa.errors import ConfigError
@@ -93,6 +93,7 @@ def evaluate(
         changes += on_dataset(dataset, tasks=trained.tasks.name)
     set_up(trained, device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
+        tell_unfinished(shown, Run(run))
         evaluation, changed = judge(
             Run(run),
             changes=[*changes, *(settings or [])],

@@ -53,7 +53,7 @@ def export(
         print(names[model.run(None, {"images": image[None]})[0][0].argmax()])
     """
     from alfa.cli.adapt import check_options, input_shape
-    from alfa.cli.progress import meter
+    from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
     from alfa.data._pictures import check_classes, judge, read, support_in
     from alfa.errors import ConfigError
@@ -72,6 +72,7 @@ def export(
     classifier = FewShotClassifier(run, head=head, num_steps=num_steps, checkpoint=checkpoint)
     classifier.fit(learned.pixels, learned.labels)
     with meter(run.name, quiet=as_json) as shown:
+        tell_unfinished(shown, Run(run))
         exported = export_onnx(classifier, to, check_on=_own_sizes(learned, shown.update))
     summary = {
         **asdict(exported),

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 if TYPE_CHECKING:
     from alfa.train import Progress as TrainingProgress
+    from alfa.train import Run
 
 # Seconds between two lines, and what part of the time since the first one they grow to.
 _PAUSE, _PART = 10.0, 0.05
@@ -240,6 +241,12 @@ def note_of(record: dict[str, Any]) -> str:
     if accuracy is not None:
         return f"validation accuracy {100 * accuracy:.2f} %"
     return f"validation loss {loss:.3f}"
+
+
+def tell_unfinished(shown: Meter, run: Run) -> None:
+    """Say so where a model is used before its training is complete."""
+    if run.read_result() is None:
+        shown.tell("its training is not complete; this is the model so far")
 
 
 def show_testing(shown: Meter) -> Callable[[int, int], None]:

@@ -196,7 +196,9 @@ def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
     """The image in a mode, ``"L"`` or ``"RGB"``, and what had to be done."""
     changes = []
     if getattr(image, "is_animated", False):
-        changes.append("the first frame of several taken")
+        # A picture that the user has opened may stand at another one.
+        which = "one" if image.tell() else "the first"
+        changes.append(f"{which} frame of several taken")
     if _orientation(image) in range(2, 9):
         image = ImageOps.exif_transpose(image)
         changes.append("turned as its EXIF orientation says")

@@ -147,7 +147,7 @@ def commands(table: Table) -> list[str]:
         sizes = ", ".join(f"{name} ({SIZES[name]} x {SIZES[name]})" for name in datasets)
         told.append(
             f"Needs the prepared datasets {sizes}: `alfa data prepare NAME PATH --size SIDE` makes "
-            "one, and `alfa data list` says where each comes from."
+            "one, and `alfa data download NAME` fetches it, or says what to fetch by hand."
         )
     return told
 

@@ -328,7 +328,7 @@ def test_what_there_is_is_told() -> None:
         (20, 20, "worth a try, but less than the paper's datasets have"),
         (64, 19, "worth a try"),
         (63, 20, "worth a try"),
-        (64, 20, "as much as the paper's datasets have, and well worth it"),
+        (64, 20, "as many classes as miniImageNet and CIFAR-FS have, and well worth it"),
     ],
 )
 def test_it_is_told_whether_it_is_worth_it(train, images, told) -> None:

@@ -378,10 +378,10 @@ def worth(counts: Counts) -> str:
             "`alfa.FewShotClassifier`"
         )
     if num_classes >= _MANY and images >= _MANY_IMAGES:
-        return "this is as much as the paper's datasets have, and well worth it"
+        return "this is as many classes as miniImageNet and CIFAR-FS have, and well worth it"
     return (
-        f"this is worth a try, but less than the paper's datasets have, from {_MANY} classes of "
-        f"{_MANY_IMAGES} images on to train on; more classes help more than more images of each"
+        f"this is worth a try; from {_MANY} classes of {_MANY_IMAGES} images on it is well worth "
+        "it; more classes help more than more images of each"
     )
 
 

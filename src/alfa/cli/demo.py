@@ -36,13 +36,13 @@ def demo(
 ) -> None:
     """Train MAML and ALFA + MAML on few-shot regression side by side, and compare them.
 
-    Writes one self-contained `report.html`. Takes two to three minutes on two cores.
+    Writes one self-contained `report.html`. Takes about two minutes on two cores.
 
     Examples:
 
         alfa demo
 
-        alfa demo --iterations 500 --out /tmp/demo
+        alfa demo --iterations 500 --out runs/short-demo
     """
     from alfa.cli.show import result_table
     from alfa.config import load_experiment

@@ -36,6 +36,8 @@ class Outcome:
 class Learner(nn.Module):
     """A model, where its adaptation starts, and the rule it follows.
 
+    All options are those of `alfa.adapt`.
+
     Args:
         model: any module.
         init: gives theta_{i,0}.
@@ -46,8 +48,6 @@ class Learner(nn.Module):
         over_tasks: ``"auto"``, ``"loop"`` or ``"stack"``.
         batch_norm: ``"transductive"`` or ``"inductive"``.
         memory: ``"store"`` or ``"recompute"``.
-
-    All options are those of `alfa.adapt`.
 
     Example:
         >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse

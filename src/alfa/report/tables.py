@@ -17,7 +17,9 @@ VERDICTS: Mapping[Verdict, str] = {
     "shorter": "trained for less than the cell asks for",
     "quick": "no result: it only shows that everything runs",
 }
-_OUR_PLUS_MINUS = "Our plus-minus is half of the 95 % interval of the mean over test tasks."
+_OUR_PLUS_MINUS = (
+    "Our plus-minus is half of the 95 % interval of the mean over the test tasks of all seeds."
+)
 
 
 @dataclass(frozen=True)

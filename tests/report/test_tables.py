@@ -54,8 +54,8 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "What it shows. A note.",
         "",
         "Bold is ours, before what is published. Our plus-minus is half of the 95 % interval of "
-        "the mean over test tasks. Theirs: 60.00 +- 0.50. The verdict says how ours compares; "
-        "within: as published, but for what chance explains; quick: no result: it only shows that "
+        "the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict says how "
+        "ours compares; within: as published, but for what chance explains; quick: no result: it only shows that "
         "everything runs.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
@@ -99,8 +99,8 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
         r"\par\footnotesize $^{b}$ seeds 50.50, 51.50",
         r"\par\footnotesize $^{c}$ quoted by the paper",
         r"\par\footnotesize $^{d}$ quick: no result: it only shows that everything runs",
-        r"\par\footnotesize Our plus-minus is half of the 95 \% interval of the mean over test "
-        r"tasks. Theirs: 60.00 $\pm$ 0.50.",
+        r"\par\footnotesize Our plus-minus is half of the 95 \% interval of the mean over the "
+        r"test tasks of all seeds. Theirs: 60.00 $\pm$ 0.50.",
     ]
 
 

@@ -55,8 +55,8 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "",
         "Bold is ours, before what is published. Our plus-minus is half of the 95 % interval of "
         "the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict says how "
-        "ours compares; within: as published, but for what chance explains; quick: no result: it only shows that "
-        "everything runs.",
+        "ours compares; within: as published, but for what chance explains; quick: no result: it "
+        "only shows that everything runs.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",

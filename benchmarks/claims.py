@@ -122,9 +122,9 @@ on 5-shot CIFAR-FS, three of the 1-shot ones and two on FC100: 32 x 32 pixels, t
 seed 0, the same tasks in the same order for all; shorter than the paper's 50,000 iterations. The
 best of the validations, one after every 500 iterations on 600 tasks, is tested on 600 tasks of
 unseen classes, and so are the five best together (four after 2,000 iterations, as there are no
-more). Accuracies in percent with the 95 % interval over tasks. Two rows are compared
-by their best models task by task; that is decided where the interval of the mean difference leaves
-out zero. No figure was chosen on test classes.
+more). Accuracies in percent with the 95 % interval over tasks. Two rows are compared by their best
+models task by task; that is decided where the interval of the mean difference leaves out zero. No
+figure was chosen on test classes.
 """
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 try:
@@ -29,3 +32,22 @@ def try_lock(file: IO[Any]) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
             raise
     return True
+
+
+@contextmanager
+def held(path: Path, *, otherwise: Exception) -> Iterator[None]:
+    """Hold a lock file, which goes afterwards.
+
+    Args:
+        path: of the file.
+        otherwise: is raised if another process holds it.
+    """
+    with path.open("a") as file:
+        if not try_lock(file):
+            raise otherwise
+        try:
+            yield
+        finally:
+            # Where there are locks, a file that is open can be removed, too.
+            if fcntl is not None:
+                path.unlink(missing_ok=True)

@@ -18,6 +18,8 @@ import pytest
 from alfa.cli.demo import _alone
 from alfa.train import Run, train
 
+with_locks = pytest.mark.skipif(os.name != "posix", reason="there are no locks elsewhere")
+
 
 @pytest.fixture(scope="module")
 def first(shell, tmp_path_factory: pytest.TempPathFactory):
@@ -138,6 +140,7 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     assert contents(tmp_path) == before
 
 
+@with_locks
 def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_path: Path) -> None:
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with Run(out / "sinusoid-alfa").lock():
@@ -146,6 +149,7 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
         assert contents(out) == before
 
 
+@with_locks
 def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents, tmp_path) -> None:
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with _alone(out):
@@ -154,7 +158,7 @@ def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents,
         assert contents(out) == before
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there are no locks to be seen elsewhere")
+@with_locks
 def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["demo", "--out", str(out)]

@@ -73,28 +73,26 @@ def _alone(out: Path) -> Iterator[None]:
     Raises:
         BusyError: another demo is being made there.
     """
-    from alfa.errors import BusyError
-    from alfa.lock import try_lock
+    from alfa.lock import held
 
-    # Beside it, as the folder itself is removed.
     out.parent.mkdir(parents=True, exist_ok=True)
+    # Beside it, as the folder itself is removed.
     lock = out.absolute().with_name(f".{out.absolute().name}.lock")
-    with lock.open("a") as file:
-        if not try_lock(file):
-            raise BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
-        try:
-            yield
-        finally:
-            # Where locks are known, a file that is open can be removed, too.
-            if os.name == "posix":
-                lock.unlink(missing_ok=True)
+    with held(lock, otherwise=_busy(out)):
+        yield
+
+
+def _busy(out: Path) -> Exception:
+    from alfa.errors import BusyError
+
+    return BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
 
 
 def _clear(out: Path) -> None:
     """Make way for a new demo, without ever removing what is not one."""
     import shutil
 
-    from alfa.errors import BusyError, ConfigError
+    from alfa.errors import ConfigError
     from alfa.train import Run
 
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
@@ -107,7 +105,7 @@ def _clear(out: Path) -> None:
         )
     # Processes of one that was killed may take a moment to notice.
     if any(Run(out / name).is_busy for name in METHODS):
-        raise BusyError(f"another demo is being made in {out}; wait for it, or choose --out.")
+        raise _busy(out)
     shutil.rmtree(out)
 
 

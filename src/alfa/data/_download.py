@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import socket
 import ssl
@@ -18,7 +17,7 @@ from pathlib import Path
 import pooch
 
 from alfa.errors import DataError
-from alfa.lock import try_lock
+from alfa.lock import held
 
 # Seconds to wait before each new attempt; as soon as bytes arrive, counting starts again.
 _WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -268,19 +267,14 @@ def _alone(part: Path) -> Iterator[None]:
     Raises:
         DataError: another one does.
     """
-    lock = part.with_name(f".{part.name}.lock")
-    with lock.open("a") as file:
-        if not try_lock(file):
-            raise DataError(f"another process is downloading {part.stem}; wait for it.")
+    busy = DataError(f"another process is downloading {part.stem}; wait for it.")
+    with held(part.with_name(f".{part.name}.lock"), otherwise=busy):
         try:
             part.touch()
             yield
         finally:
             if part.is_file() and not part.stat().st_size:
                 part.unlink()
-            # Where locks are known, a file that is open can be removed, too.
-            if os.name == "posix":
-                lock.unlink(missing_ok=True)
 
 
 def _check(path: Path, file: RemoteFile, *, advice: str, bad: Path | None = None) -> None:

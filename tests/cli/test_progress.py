@@ -53,6 +53,22 @@ def test_lines_become_rarer(lines, clock) -> None:
     assert told()[-1] == "run: 9,762 of 10,000 it, 1 it/s, 4 min left"
 
 
+def test_the_rate_is_that_of_the_last_minutes(lines, clock) -> None:
+    shown, told = lines
+    shown.update("run", 0, 100_000, unit="it")
+    done = 0
+    # One a second for an hour, an hour's pause, then ten a second.
+    for pace, pause in ((1, 0), (10, 3600)):
+        clock.now += pause
+        for _ in range(3600):
+            clock.now += 1
+            done += pace
+            shown.update("run", done, 100_000, unit="it")
+        assert f", {pace} it/s, " in told()[-1]
+    # 65,220 of them at ten a second.
+    assert told()[-1] == "run: 34,780 of 100,000 it, 10 it/s, 1.8 h left"
+
+
 def test_news_are_a_line_at_once_and_so_is_the_end(lines, clock) -> None:
     shown, told = lines
     shown.update("run", 400, 1000, unit="it")

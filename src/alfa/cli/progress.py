@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # Seconds between two lines, and what part of the time since the first one they grow to.
 _PAUSE, _PART = 10.0, 0.05
+# A rate is that of the last so many seconds, up to twice as many: some validations belong to it,
+# but not what the machine did hours ago.
+_MEMORY = 900.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Pace:
         first: how much was done then, maybe by an earlier run, which is no part of the rate.
         done: how much is done.
         shown: when it was last shown.
+        since: from when, and how much was done then, the rate is measured.
+        later: from when it will be next.
         ended: its end was shown.
     """
 
@@ -49,11 +54,25 @@ class Pace:
     first: int
     done: int
     shown: float
+    since: tuple[float, int]
+    later: tuple[float, int]
     ended: bool = False
+
+    @classmethod
+    def start(cls, now: float, done: int) -> Pace:
+        """A work that is heard of for the first time."""
+        return cls(now, done, done, now, since=(now, done), later=(now, done))
+
+    def go_on(self, now: float, done: int) -> None:
+        """Take note of how far it is."""
+        self.done = done
+        if now - self.later[0] > _MEMORY:
+            self.since, self.later = self.later, (now, done)
 
     def text(self, now: float, work: Amount) -> str:
         """The rate and the time left, as far as they are known."""
-        rate = (self.done - self.first) / (now - self.began) if now > self.began else 0.0
+        began, first = self.since
+        rate = (self.done - first) / (now - began) if now > began else 0.0
         parts = [rate_text(rate, work.unit)] if rate else []
         if rate and work.total is not None and work.done < work.total:
             parts.append(f"{duration_text((work.total - work.done) / rate)} left")
@@ -99,8 +118,8 @@ class Meter(abc.ABC):
         now = self._clock()
         pace = self._paces.get(what)
         if pace is None or done < pace.done:
-            pace = self._paces[what] = Pace(now, done, done, now)
-        pace.done = done
+            pace = self._paces[what] = Pace.start(now, done)
+        pace.go_on(now, done)
         self.show(Amount(what, done, total, unit, note, passing), pace, now)
 
     @abc.abstractmethod

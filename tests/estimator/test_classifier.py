@@ -8,7 +8,9 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from alfa.data import Strokes
 from alfa.errors import CheckpointError, ConfigError, DivergedError
 from alfa.estimator._base import Opened
 from alfa.estimator._images import Reader
+from alfa.inner import Learner
 from alfa.train import Run, reopen
 
 Characters = tuple[np.ndarray, np.ndarray]
@@ -263,7 +266,7 @@ def test_a_fit_that_fails_leaves_the_last_one_as_it_was(run: Path, characters: C
     clf.set_params(value_range=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reader, "read", lambda *_: torch.full((18, 1, 16, 16), torch.nan))
-        with pytest.raises(DivergedError):
+        with pytest.raises(DivergedError, match=r"fewer steps .* may help"):
             clf.fit(images / 255, other)
     assert vars(clf) == before
     assert clf.predict(table).tolist() == expected.tolist()
@@ -346,6 +349,44 @@ def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None
         clf.fit(np.stack([images[0] / 255, np.full((16, 16), np.nan)]), ["a", "b"])
     with pytest.raises(ConfigError, match=r"image 0 is an array of shape \[4, 4, 7\]"):
         clf.fit(np.zeros((1, 4, 4, 7)), ["a"])
+
+
+@pytest.mark.parametrize("transductive", [False, True])
+def test_a_model_that_is_switched_to_training_says_the_same(
+    run: Path, characters: Characters, transductive: bool
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run, transductive=transductive).fit(images, labels)
+    expected = clf.predict_proba(images)
+    clf.model_.train()
+    assert (clf.predict_proba(images) == expected).all()
+    assert all(part.training for part in clf.model_.modules())
+    clf.model_.eval()
+    assert (clf.predict_proba(images) == expected).all()
+
+
+def test_threads_take_turns(run: Path, characters: Characters, monkeypatch) -> None:
+    images, labels = characters
+    at_once: list[int] = []
+    inside = 0
+    adapt = Learner.adapt
+
+    def watched(*arguments, **options):
+        nonlocal inside
+        inside += 1
+        time.sleep(0.01)
+        at_once.append(inside)
+        try:
+            return adapt(*arguments, **options)
+        finally:
+            inside -= 1
+
+    monkeypatch.setattr(Learner, "adapt", watched)
+    with ThreadPoolExecutor(3) as threads:
+        fits = [threads.submit(FewShotClassifier(run).fit, images, labels) for _ in range(3)]
+        found = [fit.result().predict_proba(images) for fit in fits]
+    assert at_once == [1, 1, 1]
+    assert all((each == found[0]).all() for each in found)
 
 
 def test_one_image_cannot_be_normalised_by_itself(run: Path, characters: Characters) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from alfa import FewShotClassifier
 from alfa.errors import ConfigError
-from alfa.estimator._images import is_rows, value_range
+from alfa.estimator._images import _single, is_rows, value_range
 
 Characters = tuple[np.ndarray, np.ndarray]
 
@@ -219,11 +219,46 @@ def test_another_scale_than_that_of_the_support_set_is_refused(
     clf = FewShotClassifier(run).fit(images / 255, labels)
     with pytest.raises(ConfigError, match=r"image 0 has values from 0 to 255, but .* from 0 to 1;"):
         clf.predict(images.astype(kind))
+    # As what is normalised for some networks.
+    with pytest.raises(ConfigError, match=r"image 0 has values from -1 to 1, but .* from 0 to 1;"):
+        clf.predict(images / 127.5 - 1)
     # Sharpening goes a little beyond.
     assert clf.predict(images / 255 * 1.2 - 0.1).shape == (18,)
     # Who says what black and white are is believed.
     clf = FewShotClassifier(run, value_range=(0, 1)).fit(images / 255, labels)
     assert clf.predict(images.astype(kind)).shape == (18,)
+
+
+@pytest.mark.parametrize("scale", [255.0, 65535.0])
+def test_a_narrower_scale_than_that_of_the_support_set_is_refused(
+    run: Path, characters: Characters, scale: float
+) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images * (scale / 255), labels)
+    told = rf"X has values from 0 to 1, but those of the support set were from 0 to {scale:g};"
+    with pytest.raises(ConfigError, match=told):
+        clf.predict(images / 255)
+    # One may be black, and truth values have a scale of their own.
+    assert clf.predict(np.zeros((2, 16, 16))).shape == (2,)
+    ink = images > 127
+    expected = clf.predict_proba(ink.astype(float) * scale)
+    np.testing.assert_allclose(clf.predict_proba(ink), expected, atol=1e-4)
+    known = FewShotClassifier(run, value_range=(0, scale)).fit(images * (scale / 255), labels)
+    assert known.predict(images / 255).shape == (18,)
+
+
+def test_whole_numbers_that_are_no_bytes_are_refused(
+    fitted: FewShotClassifier, characters: Characters
+) -> None:
+    images, _ = characters
+    for values, ends in ((images.astype(np.uint16) * 257, "0 to 65535"), (images - 128.0, "-128")):
+        with pytest.raises(ConfigError, match=rf"image 0 has values from {ends}.* from 0 to 255;"):
+            fitted.predict(values.astype(int))
+
+
+def test_colours_of_a_table_are_pixel_by_pixel() -> None:
+    images = np.arange(2 * 4 * 4 * 3).reshape(2, 4, 4, 3)
+    assert all((a == b).all() for a, b in zip(_single(images.reshape(2, -1)), images, strict=True))
 
 
 def test_a_range_may_be_written_in_any_way(run: Path, characters: Characters) -> None:

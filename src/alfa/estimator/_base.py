@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -26,6 +27,8 @@ from alfa.train.evaluate import check_finite, without_dropout
 from alfa.types import Rates
 
 HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
+# Some kernels must not be called by two threads at a time, on machines without OpenMP.
+_TURN = threading.Lock()
 
 
 class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,7 +88,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             support_x = x.to(self.device, learner.dtype)
             support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
             steps = opened.num_steps if self.num_steps is None else self.num_steps
-            with without_dropout(learner.model), _enough(len(x), "fit on"):
+            with _TURN, without_dropout(learner.model), _enough(len(x), "fit on"):
                 adapted = learner.adapt(
                     support_x.unsqueeze(0), support_y.unsqueeze(0), num_steps=steps, order="none"
                 )
@@ -96,6 +99,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 last,
                 rule=opened.experiment.rule.name,
                 where=f"while {type(self).__name__} was fitted",
+                last="the support loss after the last step",
+                advice="fewer steps (`num_steps`), or other examples, may help.",
             )
             if not number:
                 losses = torch.cat([adapted.support_losses[:, 0], last])
@@ -105,6 +110,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         self.model_ = models[0] if len(models) == 1 else Mean(*models)
         self.num_steps_ = steps
         self._by_itself = not any(map(is_by_batch, self.model_.modules()))
+        self._modes = [part.training for part in self.model_.modules()]
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
         """What the adapted model says of examples, on the CPU."""
@@ -116,8 +122,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         normalising = normalising_together(model) if transductive else contextlib.nullcontext()
         advice = ", or leave `transductive` out" if self._by_itself else ""
         enough = _enough(len(x), "predict", advice)
-        # A user may have switched `model_` to training.
-        with torch.no_grad(), normalising, without_dropout(model), enough:
+        with torch.no_grad(), _in_modes(model, self._modes), normalising, enough:
             # One by one: the rounding of a convolution depends on how many examples it is given,
             # and what is said of one must not.
             parts = [x] if together else x.split(1)
@@ -125,6 +130,21 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+@contextlib.contextmanager
+def _in_modes(model: nn.Module, modes: Sequence[bool]) -> Iterator[None]:
+    """A model as it was fitted, for a while, whatever `train` and `eval` have been called since."""
+    parts = list(model.modules())
+    before = [part.training for part in parts]
+    # What a user has put in its place has its own.
+    for part, mode in zip(parts, modes if len(modes) == len(parts) else before, strict=True):
+        part.training = mode
+    try:
+        yield
+    finally:
+        for part, mode in zip(parts, before, strict=True):
+            part.training = mode
 
 
 @contextlib.contextmanager

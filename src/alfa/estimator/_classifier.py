@@ -31,8 +31,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     Images may be files, PIL images or arrays, of any size: ``[height, width]`` or ``[height,
     width, channel]``, one array of all of them, or a table with a row of pixels for each, as
-    scikit-learn has it (square images where the number of columns allows, otherwise one line). A
-    single image is a list of one.
+    scikit-learn has it: square images where the number of columns allows, otherwise one line, and
+    colours pixel by pixel, red, green, blue, red and so on. A single image is a list of one.
 
     By default what is said of one image does not depend on the others that are predicted with it:
     batch norm uses the statistics of the support set. The paper's protocol is transductive,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from os import PathLike
@@ -24,6 +24,8 @@ ValueRange = tuple[float, float]
 
 _BYTES: ValueRange = (0.0, 255.0)
 _BITS: ValueRange = (0.0, 1.0)
+# From here on, a range is none that pictures from 0 to 1 could belong to.
+_WIDE = 50.0
 
 
 def check_normalised(signature: Signature, run: Any) -> None:
@@ -99,6 +101,7 @@ class Reader:
             ConfigError: one of them is no image; says which.
         """
         num_channels, height, width = self.signature.input_shape
+        self._check_narrow(X)
         levels = np.empty((len(X), num_channels, height, width), np.float32)
         for number, image in enumerate(_single(X)):
             try:
@@ -151,25 +154,48 @@ class Reader:
         return np.repeat(stack, num_channels, axis=0) if len(stack) < num_channels else stack
 
     def _range(self, values: np.ndarray) -> ValueRange:
+        if values.dtype.kind == "b":
+            return _BITS
+        low, high = values.min(), values.max()
         if self.values is not None:
-            self._check_scale(values)
+            # Where an image was sharpened or turned, its values may go a little beyond.
+            if self.is_guessed and self.values == _BITS and not (low >= -0.5 and high <= 1.5):
+                raise DataError(_other_scale(low, high, _BITS))
             return self.values
         if values.dtype.kind == "f":
             raise DataError(
                 f"is an array of {values.dtype}, but the support set had bytes or files only, so "
                 "nobody knows its black and white; give uint8, or set `value_range` and fit again"
             )
-        return _BITS if values.dtype.kind == "b" else _BYTES
-
-    def _check_scale(self, values: np.ndarray) -> None:
-        """Refuse what is on another scale than the support set, such as 0 to 255 after 0 to 1."""
-        low, high = values.min(), values.max()
-        # Where an image was sharpened or turned, its values may go a little beyond.
-        if self.is_guessed and self.values == _BITS and not (low >= -1 and high <= 2):
+        if low < 0 or high > 255:
             raise DataError(
-                f"has values from {low:g} to {high:g}, but those of the support set were from 0 "
-                "to 1; give both on one scale, or set `value_range` and fit again"
+                f"has values from {low} to {high}, but the support set had bytes or files only, "
+                "and bytes are from 0 to 255; give uint8, or set `value_range` and fit again"
             )
+        return _BYTES
+
+    def _check_narrow(self, X: Any) -> None:  # noqa: N803
+        """Refuse pictures from 0 to 1 after a support set of, say, 0 to 255.
+
+        One picture may be nearly black; all of them are hardly.
+        """
+        if not self.is_guessed or self.values is None:
+            return
+        low, high = self.values
+        if low < 0 or high - low < _WIDE:
+            return
+        # Truth values have a scale of their own.
+        ends = _ends(values for values in _unscaled(X) if values.dtype.kind != "b")
+        if ends is not None and ends[0] >= 0 and 0 < ends[1] <= 1:
+            raise ConfigError(f"X {_other_scale(*ends, self.values)}.")
+
+
+def _other_scale(low: float, high: float, support: ValueRange) -> str:
+    return (
+        f"has values from {low:g} to {high:g}, but those of the support set were from "
+        f"{support[0]:g} to {support[1]:g}; give both on one scale, or set `value_range` and fit "
+        "again"
+    )
 
 
 def value_range(X: Any) -> ValueRange | None:  # noqa: N803
@@ -178,13 +204,19 @@ def value_range(X: Any) -> ValueRange | None:  # noqa: N803
     From 0 to 1 where all lie there, and from the least to the greatest otherwise; None where there
     are none, as images that are files or bytes have a scale of their own.
     """
-    ends = [(float(values.min()), float(values.max())) for values in _unscaled(X)]
-    if not ends:
+    ends = _ends(_unscaled(X))
+    if ends is None:
         return None
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    low, high = ends
     if low >= 0 and high <= 1:
         return _BITS
     return (low, high) if low < high else (low, low + 1)
+
+
+def _ends(arrays: Iterable[np.ndarray]) -> ValueRange | None:
+    """The least and the greatest of all numbers; None where there are none."""
+    ends = [(float(values.min()), float(values.max())) for values in arrays]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
 def _unscaled(X: Any) -> Iterator[np.ndarray]:  # noqa: N803
@@ -229,7 +261,10 @@ def _single(X: Any) -> Iterator[Any]:  # noqa: N803
 
 
 def _from_row(row: np.ndarray) -> np.ndarray:
-    """A row of a table as an image: a square one, grey or coloured, or else a single line."""
+    """A row of a table as an image: a square one, grey or coloured, or else a single line.
+
+    Colours are pixel by pixel, as when an image ``[height, width, channel]`` is flattened.
+    """
     for num_channels in (1, 3):
         side = isqrt(len(row) // num_channels)
         if side > 1 and side * side * num_channels == len(row):

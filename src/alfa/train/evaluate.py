@@ -345,6 +345,8 @@ def check_finite(
     rule: str,
     where: str,
     indices: Sequence[int] | None = None,
+    last: str = "the query loss after the last step",
+    advice: str = ADVICE,
 ) -> None:
     """Raise if a loss is not finite.
 
@@ -354,6 +356,8 @@ def check_finite(
         rule: its name.
         where: in what work this happened.
         indices: of these tasks; from 0 on by default.
+        last: what the query losses are called.
+        advice: what may help.
 
     Raises:
         DivergedError: names rule, task and step.
@@ -363,10 +367,9 @@ def check_finite(
     if bool(finite.all()):
         return
     step, task = (int(index) for index in (~finite).nonzero()[0])
-    last = step == len(support_losses)
-    what = "the query loss after the last step" if last else f"the support loss at step {step + 1}"
+    what = last if step == len(support_losses) else f"the support loss at step {step + 1}"
     index = task if indices is None else indices[task]
     raise DivergedError(
         f"{what} of task {index} is {float(losses[step, task])} {where}, with the rule {rule}; "
-        f"{ADVICE}"
+        f"{advice}"
     )

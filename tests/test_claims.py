@@ -1,0 +1,106 @@
+"""The queue that measures the paper's claims goes on where it was, and says what it found."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The command, in a folder without results."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("claims")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "claims.json")
+    monkeypatch.setattr(module, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
+    return module
+
+
+def test_what_was_stopped_while_it_was_tested_is_tested(claims) -> None:
+    entry = claims.QUEUE["maml"]
+    lengths = [0]
+    while lengths[-1] < entry.num_iterations:
+        lengths.append(claims.next_goal(entry, 15_000, lengths[-1], tested=lengths))
+    assert lengths == list(range(0, 15_001, 500))
+    for done in (2_000, 6_000):
+        assert claims.next_goal(entry, 15_000, done, tested=[]) == done
+        assert claims.next_goal(entry, 15_000, done, tested=[done]) == done + 500
+    # In the middle of an epoch, and beyond what is asked for.
+    assert claims.next_goal(entry, 15_000, 2_499, tested=[]) == 2_500
+    assert claims.next_goal(entry, 2_000, 7_000, tested=[]) == 7_000
+
+
+def _evaluated(accuracy: float, count: int = 40) -> SimpleNamespace:
+    per_task = tuple(accuracy + 0.01 * number for number in range(count))
+    content: dict[str, Any] = {
+        "loss": 1.0,
+        "interval": 0.1,
+        "accuracy": sum(per_task) / count,
+        "accuracy_interval": 0.1,
+        "num_tasks": count,
+        "num_steps": 5,
+        "split": "test",
+        "seed": 0,
+        "batch_norm": "transductive",
+    }
+    return SimpleNamespace(**content, per_task=per_task, as_dict=lambda: content)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_elsewhere"), [(2_000, False), (6_000, True), (15_000, True)]
+)
+def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
+    claims, monkeypatch, length: int, is_elsewhere: bool
+) -> None:
+    experiment = SimpleNamespace(tasks=SimpleNamespace(name="images"))
+    result = {
+        "num_iterations": length,
+        "num_meta_parameters": 1,
+        "test": {"num_tasks": 600, "accuracy": _evaluated(0.5).accuracy},
+        "config": {"outer": {"num_iterations": length}},
+        "best_iteration": length,
+        "val_accuracy": 0.5,
+        "seconds": 1.0,
+    }
+    run = SimpleNamespace(
+        exists=True, path=Path("run"), read_result=lambda: result, experiment=lambda: experiment
+    )
+    monkeypatch.setattr(claims, "Run", lambda path: run)
+    monkeypatch.setattr(claims, "progress", lambda path: length)
+    monkeypatch.setattr(claims, "set_up", lambda *_, **__: None)
+    monkeypatch.setattr(claims, "on_dataset", lambda dataset, tasks: dataset)
+    judged: list[Any] = []
+
+    def judge(run: Any, changes: Any = None, num_tasks: int = 0) -> tuple[Any, None]:
+        judged.append(changes)
+        return _evaluated(0.5), None
+
+    monkeypatch.setattr(claims, "judge", judge)
+    # The second time, all is known.
+    for _ in range(2):
+        claims.note("maml")
+    assert judged == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
+    found = json.loads(claims.RESULTS.read_text())["maml"]
+    assert list(found) == [str(length)]
+    assert set(found[str(length)].get("elsewhere", ())) == set(judged) - {None}
+
+
+def test_what_is_said_of_a_claim(claims) -> None:
+    def kept(accuracy: float, bend: float = 0.0) -> dict[str, Any]:
+        found = _evaluated(accuracy)
+        per_task = [a + bend * (-1) ** i for i, a in enumerate(found.per_task)]
+        return {"test": found.as_dict(), "per_task": per_task}
+
+    better, worse = kept(0.6), kept(0.5, bend=1e-3)
+    assert claims.verdict(better, worse) == ["+10.00 +- 0.03", "confirmed"]
+    told = "not confirmed: it is the other way round"
+    assert claims.verdict(worse, better) == ["-10.00 +- 0.03", told]
+    assert claims.verdict(kept(0.51), kept(0.5, bend=0.1))[1] == "not decided at this length"

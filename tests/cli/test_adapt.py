@@ -475,6 +475,20 @@ def test_a_folder_that_is_not_empty_is_kept(adapt, refused, tmp_path: Path) -> N
     assert "is a file; choose a folder with --out" in adapt(out="out/mine.txt").err
 
 
+def test_where_nothing_can_be_written_is_told_before_the_work(
+    adapt, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("alfa.data._pictures.read", None)
+    (tmp_path / "file").write_text("mine")
+    answer = adapt(out="file/deep/out")
+    assert (answer.code, answer.err) == (
+        2,
+        f"alfa: cannot use {tmp_path / 'file'}: Not a directory.\n",
+    )
+    (tmp_path / "out/predictions.csv").mkdir(parents=True)
+    assert "predictions.csv: Is a directory." in adapt("--force").err
+
+
 def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     gone = tmp_path / "gone"

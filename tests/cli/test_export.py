@@ -139,6 +139,11 @@ def test_what_cannot_serve_is_refused(
 ) -> None:
     gone = tmp_path / "gone"
     assert "must end in .onnx" in refused_export(to=tmp_path / "model.pt")
+    (tmp_path / "folder.onnx").mkdir()
+    with monkeypatch.context() as patch:
+        # Nothing is read before.
+        patch.setattr("alfa.data._pictures.read", None)
+        assert "folder.onnx: Is a directory." in refused_export(to=tmp_path / "folder.onnx")
     assert f"{gone} is not a folder; give one of class folders" in refused_export(support=gone)
     assert "was not trained on images; give a run that was" in refused_export(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_export(run=gone)

@@ -24,6 +24,17 @@ def test_a_lack_of_memory_is_a_sentence(refused, tmp_path, monkeypatch, error) -
     monkeypatch.setattr("alfa.train.train", train)
     told = refused("train", "sinusoid-maml", "--out", tmp_path / "run")
     assert "there is not enough memory" in told
+    assert "`--set engine.memory=recompute`" in told
+
+
+def test_no_option_is_advised_that_a_command_does_not_have(refused, tmp_path, monkeypatch) -> None:
+    def judge(*arguments, **options) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("alfa.train.Run.experiment", judge)
+    told = refused("adapt", tmp_path, "--support", tmp_path, "--predict", tmp_path, "--force")
+    assert "there is not enough memory" in told
+    assert "--set" not in told
 
 
 def test_other_errors_of_torch_are_not_hidden(alfa, tmp_path, monkeypatch) -> None:

@@ -150,6 +150,8 @@ def test_somebody_teaches_it_with_pictures(
     other = visit(viewport={"width": 800, "height": 600}, color_scheme="dark")
     me.do("add", within="#classes")
     me.page.locator(".alfa-class").nth(2).wait_for()
+    # Whoever has no mouse goes on from there.
+    playwright.expect(me.page.locator(".alfa-name").nth(2)).to_be_focused()
     for place, name in enumerate(("alef", "bet", "gimel & co")):
         me.rename(place, name)
         # One by one, as a person does it: the answer has the name as what it was made with.
@@ -157,6 +159,7 @@ def test_somebody_teaches_it_with_pictures(
     me.wait("#target", "gimel & co")
     me.rename(0, "bet")
     me.wait("#teach-notice", "There is a class “bet” already; choose another name.")
+    me.wait(".alfa-unseen", "There is a class “bet” already; choose another name.")
     assert me.names() == ["alef", "bet", "gimel & co"]
 
     me.page.get_by_role("tab", name="Upload").first.click()
@@ -170,6 +173,7 @@ def test_somebody_teaches_it_with_pictures(
 
     me.page.locator("#learn").click()
     me.wait(".alfa-score", "of 13 examples recognised")
+    me.wait(".alfa-unseen", "of 13 examples recognised")
     me.wait("#answer", "Now show it something new")
     assert me.page.locator(".alfa-bars rect").count() == 6
     me.page.locator("#rates-box button").first.click()
@@ -181,6 +185,7 @@ def test_somebody_teaches_it_with_pictures(
     me.page.locator(".alfa-odd").nth(2).wait_for()
     told = me.page.locator(".alfa-odd-name").all_inner_texts()
     assert sorted(told) == ["alef", "bet", "gimel & co"]
+    me.wait(".alfa-unseen", told[0])
     me.give("try-drop", files / "0-5.png", files / "1-5.png")
     me.page.locator(".alfa-answer").nth(1).wait_for()
     # Another model has said nothing yet.

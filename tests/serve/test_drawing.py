@@ -75,6 +75,7 @@ def test_a_dot_is_a_drawing() -> None:
         ([[[1, 2], [3]]], "not a drawing"),
         ([[[1, float("nan")]]], "not a drawing"),
         ([[[1e300, 1]]], "not a drawing"),
+        ([[[10**400, 1]]], "not a drawing"),
         ([[["a", "b"]]], "not a drawing"),
         ([[{"x": 1}]], "not a drawing"),
         ([[[0.0, 0.0]] * (MAX_POINTS + 1)], "more than the 5,000"),

@@ -130,12 +130,14 @@ def check_options(head: str, checkpoint: str, on_problem: str) -> None:
 
 
 def check_folder(out: Path, *, force: bool) -> None:
-    """Raise if files of the user's could be lost.
+    """Raise if files of the user's could be lost, or nothing can be written.
 
     Raises:
         ConfigError: it is no folder, or holds something.
+        OSError: it cannot be written to.
     """
     from alfa.errors import ConfigError
+    from alfa.train.files import check_writable
 
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; choose a folder with --out.")
@@ -144,6 +146,7 @@ def check_folder(out: Path, *, force: bool) -> None:
             f"{out} is not empty; choose another folder with --out, or replace predictions in it "
             "with --force."
         )
+    check_writable(out / "predictions.csv")
 
 
 def _words(

@@ -60,10 +60,12 @@ def export(
     from alfa.estimator import FewShotClassifier
     from alfa.export import check_installed, export_onnx
     from alfa.train import Run
+    from alfa.train.files import check_writable
 
     check_options(head, checkpoint, on_problem)
     if to.suffix != ".onnx":
         raise ConfigError(f"--to is {to}, but must end in .onnx.")
+    check_writable(to)
     check_installed()
     set_up(Run(run).experiment(), device="cpu", threads=threads)
     learned = read(support_in(support), shape=input_shape(run))

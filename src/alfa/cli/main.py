@@ -105,9 +105,12 @@ def main(arguments: list[str] | None = None) -> None:
         # torch has an error of its own for graphics cards, and none for the other memory.
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
+        # The only one whose settings can be changed.
+        is_training = (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]
+        settings = "`--set engine.memory=recompute` and `--set engine.tasks_at_once=1`"
         _fail(
-            "there is not enough memory; smaller tasks or models need less, and so do "
-            "`--set engine.memory=recompute` and `--set engine.tasks_at_once=1`."
+            "there is not enough memory; smaller tasks, images or models need less"
+            + (f", and so do {settings}." if is_training else ".")
         )
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import secrets
 import shutil
 import time
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ def own_experiment(
         typer.Exit: the user has stopped it.
     """
     # Beside what is prepared: there must be room for as much anyhow.
-    work = data_folder() / f"{_UNPACKED}{os.getpid()}"
+    # Nobody else's: containers that share a disk have the same process numbers.
+    work = data_folder() / f"{_UNPACKED}{secrets.token_hex(8)}"
     _remove_old(data_folder())
     try:
         with meter(title_of(path), quiet=quiet) as shown:

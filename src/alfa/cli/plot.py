@@ -160,10 +160,12 @@ def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str, int
 
 def _check(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
     from alfa.errors import ConfigError
+    from alfa.train.files import check_writable
 
     for path in outputs:
         if path.suffix not in suffixes:
             raise ConfigError(f"--out is {path}, but must end in {', '.join(suffixes)}.")
+        check_writable(path)
 
 
 def _save(figure: Figure, path: Path) -> None:

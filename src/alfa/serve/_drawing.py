@@ -71,7 +71,7 @@ def _checked(stroke: list[Any]) -> np.ndarray:
     """The points of a stroke, ``[point, 2]``."""
     try:
         points = np.asarray(stroke, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         points = np.empty(0)
     # No screen is larger, and much larger numbers would end in no number at all.
     if points.ndim != 2 or points.shape[1] != 2 or not (np.abs(points) <= 1e6).all():

@@ -35,7 +35,8 @@ def header(model: Model) -> str:
     <span class="alfa-size">{width} &times; {height}</span> pixels. Everything stays on this
     computer and is gone when you close the page.</p>
   </div>
-</header>"""
+</header>
+<div class="alfa-unseen" role="status"></div>"""
 
 
 def at_turn(turn: int, markup: str) -> str:
@@ -187,7 +188,7 @@ def predictions(found: Sequence[Prediction]) -> str:
             f'<div class="alfa-answer"><figure><img alt="The picture as the model sees it" '
             f'src="{each.picture}"></figure><div class="alfa-odds">{name}{bars}</div></div>'
         )
-    return f'<div class="alfa-answers" aria-live="polite">{"".join(parts)}</div>'
+    return f'<div class="alfa-answers">{"".join(parts)}</div>'
 
 
 def nothing_tried(session: Session) -> str:
@@ -204,7 +205,7 @@ def _bar(number: int, name: str, probability: float, *, is_first: bool) -> str:
     return (
         f'<div class="alfa-odd{" is-first" if is_first else ""}" style="--hue:{hue(number)}" '
         f'data-probability="{probability!r}">'
-        f'<span class="alfa-odd-name" title="{escape(name)}">{escape(name)}</span>'
+        f'<span class="alfa-odd-name" title="{escape(name)}">{escape(name)}</span> '
         f'<span class="alfa-odd-value">{_percent(probability)}</span>'
         f'<div class="alfa-track"><div style="width:{100 * probability:.2f}%"></div></div></div>'
     )
@@ -223,7 +224,7 @@ def notice(sentences: Sequence[str], *, is_problem: bool) -> str:
         return ""
     kind = "is-problem" if is_problem else "is-done"
     lines = "".join(f"<div>{escape(sentence_of(text))}</div>" for text in sentences)
-    return f'<div class="alfa-notice {kind}" role="status">{lines}</div>'
+    return f'<div class="alfa-notice {kind}">{lines}</div>'
 
 
 def sentence_of(text: str) -> str:

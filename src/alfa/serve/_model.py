@@ -33,8 +33,8 @@ _INK_IS_DARK = {
 # One thread computes for everybody: it uses all cores, some kernels must not be called by two at a
 # time, and every further thread would keep memory of its own for good.
 _COMPUTER = ThreadPoolExecutor(1, thread_name_prefix="alfa-serve")
-# Pictures that are decoded at once; the largest that are allowed take a few hundred megabytes.
-_DECODING = threading.Semaphore(2)
+# One picture is decoded at a time: the largest that are allowed take a gigabyte.
+_DECODING = threading.Lock()
 T = TypeVar("T")
 
 

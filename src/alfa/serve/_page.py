@@ -57,7 +57,8 @@ def build(model: Model, actions: Actions) -> Any:
     with gr.Blocks(title="alfa: teach a model", analytics_enabled=False) as page:
         # Sessions of gradio that nobody will ask for again are not kept.
         page.state_session_capacity = 2 * MAX_PEOPLE
-        gr.HTML(html.header(model), elem_classes="alfa-top", js_on_load=None)
+        said = widgets.static("said.js")
+        gr.HTML(html.header(model), elem_classes="alfa-top", js_on_load=said)
         with gr.Row(elem_classes="alfa-columns"):
             with gr.Column(min_width=320, elem_classes="alfa-panel"):
                 teaching = _Teaching(model)

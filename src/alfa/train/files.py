@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -53,6 +54,24 @@ def _write_atomic(path: Path, content: bytes, previous: Path | None) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """See before long work that its file can be written; leaves nothing behind.
+
+    Args:
+        path: the file; its folder need not be there yet.
+
+    Raises:
+        OSError: it cannot.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    with named_errors(folder), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _sync(folder: Path) -> None:

@@ -6,6 +6,9 @@ function note_picked(card) {
 
 note_picked(element.querySelector(".is-picked"));
 
+// A new class was asked for, and is on its way.
+let is_adding = false;
+
 element.addEventListener("click", (event) => {
   const card = event.target.closest("[data-class]");
   const button = event.target.closest("[data-do]");
@@ -28,6 +31,7 @@ element.addEventListener("click", (event) => {
     return;
   }
   const picture = button.dataset.picture ? Number(button.dataset.picture) : null;
+  is_adding = button.dataset.do === "add";
   trigger("act", { do: button.dataset.do, class: number, picture });
 });
 
@@ -88,6 +92,11 @@ watch("value", () => {
   for (const box of element.querySelectorAll(".alfa-name")) {
     if (box !== document.activeElement) box.value = box.defaultValue;
   }
+  // The button is another one now, and whoever types would have to start from the top of the page.
+  if (is_adding && document.activeElement === document.body) {
+    Array.from(element.querySelectorAll(".alfa-name")).at(-1).focus();
+  }
+  is_adding = false;
 });
 
 // Nothing is kept, so that a page with pictures is not left by accident.

@@ -54,6 +54,22 @@ def test_a_row_is_all_layers_one_after_the_other(tensors):
         assert torch.equal(flat[task], expected)
 
 
+def test_a_look_without_a_gradient_leaves_none_behind(tensors):
+    params = Params.of({name: tensor.requires_grad_() for name, tensor in tensors.items()})
+    with torch.no_grad():
+        assert params["w"].shape == (4, 3, 2)
+    (grad,) = torch.autograd.grad(params["w"].sum(), params.flat)
+    assert grad.sum() == 4 * 6
+    # From then on they are kept.
+    assert params["w"] is params["w"]
+
+
+def test_the_mean_of_a_layer_without_values_is_zero():
+    layers = Layers({"w": torch.Size([2]), "none": torch.Size([0, 3])})
+    averages = layers.averages(torch.device("cpu"), torch.float64)
+    assert (torch.tensor([[1.0, 3.0]], dtype=torch.float64) @ averages).tolist() == [[2, 0]]
+
+
 def test_views_see_the_row(tensors):
     params = Params.of(tensors)
     with torch.no_grad():

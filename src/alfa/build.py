@@ -56,22 +56,20 @@ def _seeded(seed: int) -> Iterator[torch.Generator]:
 def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
     """The learner of an experiment; the same seed gives the same one."""
 
-    def build(part: Part, registry: Registry[Any], *args: Any) -> Any:
-        context = {"num_steps": experiment.inner.num_steps, "generator": generator}
-        return _build(part, registry, *args, **context)
-
     def build_init(part: Part, model: nn.Module) -> Init:
         if INITS.wraps(part.name, "init"):
             inner = build_init(Part(**part.options["around"]), model)
-            return build(part, INITS, inner)  # type: ignore[no-any-return]
-        return build(part, INITS, model)  # type: ignore[no-any-return]
+            return _build(part, INITS, inner, generator=generator)  # type: ignore[no-any-return]
+        return _build(part, INITS, model, generator=generator)  # type: ignore[no-any-return]
 
     with _seeded(experiment.seed) as generator:
-        model = build(experiment.model, MODELS, tasks.input_shape, tasks.num_outputs)
+        sizes = tasks.input_shape, tasks.num_outputs
+        model = _build(experiment.model, MODELS, *sizes, generator=generator)
         init = build_init(experiment.init, model)
-        rule = build(experiment.rule, RULES, init.layers)
+        num_steps = experiment.inner.num_steps
+        rule = _build(experiment.rule, RULES, init.layers, num_steps=num_steps, generator=generator)
     _check_head(init, tasks, experiment.init.name)
-    if tasks.varies and experiment.rule.options.get("per_parameter_decay"):
+    if _differ_in_classes(tasks) and experiment.rule.options.get("per_parameter_decay"):
         raise ConfigError(
             "rule.per_parameter_decay is true, but these tasks differ in their number of classes, "
             "so that weights of the last layer come and go; leave it out."
@@ -91,10 +89,15 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
     return learner.to(getattr(torch, experiment.engine.dtype))
 
 
+def _differ_in_classes(tasks: Tasks | Signature) -> bool:
+    """Whether weights of the last layer come and go; curves differ in their examples only."""
+    return tasks.varies and tasks.loss == "cross_entropy"
+
+
 def _check_head(init: Init, tasks: Tasks | Signature, name: str) -> None:
     """Refuse an init whose last layer does not fit the tasks."""
     heads = [known for known in INITS if INITS.get(known).any_way]
-    if tasks.varies and not init.any_way:
+    if _differ_in_classes(tasks) and not init.any_way:
         raise ConfigError(
             f"init.name is {name!r}, but these tasks differ in their number of classes; it must "
             f"make a last layer for each task, as {' and '.join(heads)} do."

@@ -29,8 +29,12 @@ from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
 from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
-# Filled in by the builder, from elsewhere in the experiment.
-_CONTEXT = ("num_steps", "generator")
+# Filled in by the builder, from elsewhere in the experiment, for each kind of part.
+_CONTEXT = {
+    "model": ("generator",),
+    "init": ("generator",),
+    "rule": ("num_steps", "generator"),
+}
 # How many inits may be around another.
 _DEEPEST = 10
 
@@ -375,6 +379,12 @@ def _check_part(
             f"{did_you_mean(name, registry)}"
         ]
     extra: dict[str, Any] = {}
+    reserved = {"model": "weights", "init": "around"}.get(registry.kind, "name")
+    for taken in {"name", reserved} & registry.options(name).keys():
+        return None, [
+            f"{key} {name!r} has an option called {taken}, which means something else in a "
+            "configuration; give it another name."
+        ]
     if key == "model" and "weights" in options:
         extra["weights"] = options.pop("weights")
         if not isinstance(extra["weights"], str):
@@ -413,7 +423,7 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
             ... if parameter.default is parameter.empty else parameter.default,
         )
         for key, parameter in registry.options(name).items()
-        if key not in _CONTEXT
+        if key not in _CONTEXT.get(registry.kind, ())
     }
     strict = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     return create_model(name, __config__=strict, **fields)

@@ -39,6 +39,7 @@ MakeInit = Callable[[nn.Module], Init]
 
 _NUM_STEPS = 3
 _NUM_TASKS = 3
+_NUM_CLASSES = 3
 
 
 def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototype-head") -> Path:
@@ -121,12 +122,12 @@ def check_init(make_init: MakeInit) -> None:
 class _Smooth(nn.Module):
     """A small model without kinks, with a parameter that no rule adapts."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_outputs: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         self.first = nn.Linear(2, 4)
         self.norm = nn.LayerNorm(4)
-        self.second = nn.Linear(4, 1)
+        self.second = nn.Linear(4, num_outputs)
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.add_(torch.empty_like(parameter).normal_(0, 0.3, generator=generator))
@@ -139,8 +140,12 @@ class _Smooth(nn.Module):
 def _learner(make_init: MakeInit, make_rule: MakeRule) -> Learner:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = _Smooth()
+        model = _Smooth(1)
         init = make_init(model)
+        if init.needs_classes and not init.any_way:
+            # It has a last layer for the classes already.
+            model = _Smooth(_NUM_CLASSES)
+            init = make_init(model)
         rule = make_rule(init.layers, _NUM_STEPS)
     _jitter(rule)
     loss = cross_entropy if init.needs_classes else mse
@@ -162,7 +167,7 @@ def _episode(init: Init) -> Episode:
     scale = torch.arange(1, _NUM_TASKS + 1, dtype=torch.float64).view(-1, 1, 1)
     y = scale * x.sum(2, keepdim=True).sin()
     if init.needs_classes:
-        y = torch.arange(10).remainder(3).expand(_NUM_TASKS, -1)
+        y = torch.arange(10).remainder(_NUM_CLASSES).expand(_NUM_TASKS, -1)
     return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
 
 
@@ -282,7 +287,10 @@ def _check_state_survives(learner: Learner, make_rule: MakeRule) -> None:
     other = make_rule(learner.rule.layers, _NUM_STEPS).double()
     other.load_state_dict(learner.rule.state_dict())
     params, grads = _states(learner.rule.layers)
-    ours, theirs = learner.rule.rates(1, params, grads), other.rates(1, params, grads)
+    ours, theirs = (
+        rule.rates(1, params, grads, rule.rates(0, params, grads).memory)
+        for rule in (learner.rule, other)
+    )
     assert _same(ours.alpha, theirs.alpha), "alpha changes when the rule is saved and loaded"
     assert _same(ours.beta, theirs.beta), "beta changes when the rule is saved and loaded"
 

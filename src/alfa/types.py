@@ -57,7 +57,9 @@ class Layers(Mapping[str, torch.Size]):
         """``[size, layer]``: a row times this gives the mean of every layer."""
         if (device, dtype) not in self._averages:
             membership = self.membership(device, dtype)
-            self._averages[device, dtype] = (membership / membership.sum(1, keepdim=True)).T
+            # A layer without values has a mean of 0.
+            counts = membership.sum(1, keepdim=True).clamp_min(1)
+            self._averages[device, dtype] = (membership / counts).T
         return self._averages[device, dtype]
 
     def membership(self, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -126,13 +128,17 @@ class Params(Mapping[str, Tensor]):
         return self.flat.shape[0]
 
     def __getitem__(self, name: str) -> Tensor:
-        if self._views is None:
-            parts = self.flat.split(self.layers.sizes, dim=1)
-            self._views = {
-                layer: part.unflatten(1, shape) if shape else part.squeeze(1)
-                for part, (layer, shape) in zip(parts, self.layers.items(), strict=True)
-            }
-        return self._views[name]
+        if self._views is not None:
+            return self._views[name]
+        parts = self.flat.split(self.layers.sizes, dim=1)
+        views = {
+            layer: part.unflatten(1, shape) if shape else part.squeeze(1)
+            for part, (layer, shape) in zip(parts, self.layers.items(), strict=True)
+        }
+        # Whoever looks without a gradient must not leave views without one to others.
+        if torch.is_grad_enabled() or not self.flat.requires_grad:
+            self._views = views
+        return views[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.layers)

@@ -93,6 +93,13 @@ def test_meta_parameters_that_are_not_trained_are_found() -> None:
         check_init(Detached)
 
 
+def test_an_init_may_need_classes_and_have_a_head() -> None:
+    class ByClass(LearnedInit):
+        needs_classes = True
+
+    check_init(ByClass)
+
+
 def test_a_model_of_normalisation_only_has_nothing_to_adapt() -> None:
     with pytest.raises(alfa.errors.ConfigError, match="nothing to adapt"):
         LearnedInit(nn.Sequential(nn.LayerNorm(3)))

@@ -117,8 +117,19 @@ class LosesState(_Broken):
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
-def test_the_unspoiled_rule_passes() -> None:
-    check_rule(lambda layers, num_steps: _Broken(layers))
+class Recalls(_Broken):
+    """As it may: a memory is there from the second step on."""
+
+    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+        alpha = self.log_alpha.exp()
+        if step > 0:
+            alpha = (alpha + memory[0]) / 2
+        return Rates(alpha, params.flat.new_ones(()), (alpha,))
+
+
+@pytest.mark.parametrize("rule", [_Broken, Recalls])
+def test_the_unspoiled_rule_passes(rule: type[_Broken]) -> None:
+    check_rule(lambda layers, num_steps: rule(layers))
 
 
 @pytest.mark.parametrize(

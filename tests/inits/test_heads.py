@@ -358,6 +358,26 @@ def test_a_layer_can_be_named() -> None:
         learner(make_tasks("mlp"))
 
 
+@pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
+def test_a_model_may_have_a_single_number(head) -> None:
+    class Tempered(Smooth):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x):
+            return self.top(self.scale * self.body(x))
+
+    torch.manual_seed(0)
+    model = Tempered().double()
+    init = head(model)
+    learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
+    outcome = learner(make_tasks("own"))
+    outcome.query_losses.sum().backward()
+    assert model.scale.grad != 0
+    assert outcome.adapted.params["scale"].shape == (2,)
+
+
 def test_what_cannot_be_a_head_is_said() -> None:
     with pytest.raises(ConfigError, match="has no linear layer"):
         PrototypeHead(nn.Conv1d(1, 1, 1))

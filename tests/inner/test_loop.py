@@ -344,6 +344,33 @@ def test_support_sets_that_are_trained_get_their_gradient(
 # Mistakes
 
 
+@pytest.mark.parametrize("kind", ["stacked", "plain"])
+@pytest.mark.parametrize("num_tasks", [1, 3])
+def test_examples_of_other_tasks_are_not_predicted(run, plain, randn, kind, num_tasks):
+    adapted = run(model=plain if kind == "plain" else None)
+    told = f"these are examples of {num_tasks} tasks, but 2 were adapted; give examples of each"
+    with pytest.raises(ConfigError, match=told):
+        adapted.predict(randn(num_tasks, 5, 2))
+
+
+@pytest.mark.parametrize("kind", ["stacked", "plain"])
+def test_a_rule_that_looks_without_a_gradient_changes_nothing(make_mlp, make_episode, plain, kind):
+    class Looks(SGD):
+        def rates(self, step, params, grads, memory=()):
+            with torch.no_grad():
+                _ = params[next(iter(params))].abs().mean()
+            return super().rates(step, params, grads, memory)
+
+    model, episode, gradients = plain if kind == "plain" else make_mlp(), make_episode(), []
+    for rule in (SGD, Looks):
+        init = LearnedInit(model)
+        learner = Learner(model, init=init, rule=rule(init.layers), loss=mse, num_steps=3)
+        loss = learner(episode).query_losses.sum()
+        gradients.append(torch.autograd.grad(loss, list(learner.meta_parameters())))
+    for found, expected in zip(*gradients, strict=True):
+        close(found, expected)
+
+
 def test_a_misspelt_order_gets_a_hint(run):
     with pytest.raises(ConfigError, match=r"`order` is 'secnd'.*Did you mean 'second'"):
         run(order="secnd")

@@ -137,6 +137,15 @@ def test_layer_means_are_means_of_layers(make_params, randn, way):
     close(actual, wanted)
 
 
+def test_the_mean_of_a_layer_without_values_is_zero(randn, way):
+    params = Params.of({"w": randn(NUM_TASKS, 3), "none": randn(NUM_TASKS, 0, 2)})
+    params.flat.requires_grad_()
+    means = layer_means(params)
+    close(means, torch.stack([params["w"].mean(1), torch.zeros(NUM_TASKS)], dim=1).to(means))
+    (grad,) = torch.autograd.grad(means.sum(), params.flat)
+    close(grad, torch.full_like(grad, 1 / 3))
+
+
 def test_layer_means_of_one_row_for_all_tasks(randn, way):
     row = Params.of({name: randn(1, *shape) for name, shape in SHAPES.items()})
     expanded = row.like(row.flat.expand(NUM_TASKS, -1))

@@ -45,6 +45,19 @@ def test_mean_and_interval_are_those_of_the_tasks_losses(learner_and_tasks) -> N
     assert found.interval == pytest.approx(1.96 * statistics.stdev(losses) / math.sqrt(7), rel=1e-6)
 
 
+@pytest.mark.parametrize("places", [(), (2,), (3,), (2, 2)], ids=str)
+def test_an_accuracy_is_over_all_places_of_an_example(places) -> None:
+    module = importlib.import_module("alfa.train.evaluate")
+    targets = torch.arange(2 * 4 * math.prod(places)).remainder(3).view(2, 4, *places)
+    outputs = torch.nn.functional.one_hot(targets, 3).double()
+    # One place of the second task's first example is wrong.
+    wrong = outputs[1, 0].view(-1, 3)[0]
+    wrong.copy_(wrong.roll(1))
+    judged = module._Judged((module._Part((0, 1), outputs, targets, torch.zeros(2)),))
+    found = judged.figures(mse, 1, classified=True)[:, 1]
+    assert found.tolist() == pytest.approx([1, 1 - 1 / (4 * math.prod(places))])
+
+
 def test_the_evaluation_says_what_it_was(learner_and_tasks) -> None:
     found = evaluate(*learner_and_tasks, num_tasks=3, num_steps=2, split="val", seed=4).as_dict()
     settings = {key: found[key] for key in ("num_tasks", "num_steps", "split", "seed")}

@@ -67,7 +67,8 @@ class _OwnHead(LearnedInit):
         body = Params.of({name: theta[name] for name in names}) if names else _none(theta)
         weight, bias = self.head_start(body, support, way)
         own = {self._weight: weight, self._bias: bias}
-        rows = [own.get(name, theta[name]).flatten(1) for name in self._layers]
+        tasks = theta.num_tasks
+        rows = [own.get(name, theta[name]).reshape(tasks, -1) for name in self._layers]
         return Params(torch.cat(rows, dim=1), self._layers_for(way))
 
     def _layers_for(self, way: int) -> Layers:

@@ -124,9 +124,11 @@ class Learner(nn.Module):
         return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
 
     def meta_parameters(self) -> Iterator[nn.Parameter]:
-        """What the outer loop trains: the init's meta-parameters, then the rule's."""
+        """What the outer loop trains: the init's meta-parameters, the rule's, and the loss's."""
         yield from self.init.meta_parameters()
         yield from self.rule.parameters()
+        if isinstance(self.loss, nn.Module):
+            yield from self.loss.parameters()
 
 
 def _check_queries(y: Tensor, *, way: int) -> None:

@@ -54,7 +54,16 @@ class Adapted:
     memory: MemoryMode = "store"
 
     def predict(self, x: Tensor) -> Tensor:
-        """Outputs of every task's own model, ``[task, example, ...]``."""
+        """Outputs of every task's own model, ``[task, example, ...]``.
+
+        Raises:
+            ConfigError: these are the examples of another number of tasks.
+        """
+        if len(x) != self.params.num_tasks:
+            raise ConfigError(
+                f"these are examples of {len(x)} tasks, but {self.params.num_tasks} were adapted; "
+                "give examples of each, in their order."
+            )
         if self.memory == "store" or not torch.is_grad_enabled():
             return self._predict(x, slice(None))
         # Each task's pass is made again when its gradient is needed, and only then kept.

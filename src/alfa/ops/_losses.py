@@ -78,7 +78,7 @@ def check_losses(losses: Tensor, num_tasks: int) -> Tensor:
     if losses.shape != (num_tasks,):
         raise ConfigError(
             f"the loss must return one value per task, of shape ({num_tasks},), but returned "
-            f"{tuple(losses.shape)}; lift a loss of a single task with alfa.per_task(loss)."
+            f"{tuple(losses.shape)}; lift a loss of a single task with alfa.ops.per_task(loss)."
         )
     return losses
 

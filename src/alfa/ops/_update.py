@@ -31,7 +31,8 @@ def layer_means(params: Params) -> Tensor:
         return flat @ layers.averages(flat.device, flat.dtype)
     if compiled.worth_it(flat, work=0):
         return _Means.apply(flat, layers)  # type: ignore[no-any-return, no-untyped-call]
-    return torch.stack([part.mean(1) for part in flat.split(layers.sizes, dim=1)], dim=1)
+    parts = flat.split(layers.sizes, dim=1)
+    return torch.stack([part.sum(1) / max(part.shape[1], 1) for part in parts], dim=1)
 
 
 def spread(values: Tensor, layers: Layers) -> Tensor:

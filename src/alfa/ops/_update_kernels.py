@@ -26,7 +26,7 @@ def means(rows, bounds, out):
             total = 0.0
             for i in range(len(part)):
                 total += part[i]
-            out[task, layer] = total / len(part)
+            out[task, layer] = total / max(len(part), 1)
 
 
 @_jit
@@ -35,7 +35,7 @@ def means_transposed(d, bounds, out):
     for task in range(out.shape[0]):
         for layer in range(len(bounds) - 1):
             part = out[task, bounds[layer] : bounds[layer + 1]]
-            part[:] = d[task, layer] / len(part)
+            part[:] = d[task, layer] / max(len(part), 1)
 
 
 @_jit

@@ -69,7 +69,7 @@ class ALFA(Rule):
         beta_form: how beta is read, ``"decay"``: 1 - beta0 beta1, or ``"factor"``: beta0 beta1.
         per_parameter_decay: multiplies the decay by a meta-learned one of each weight, which
             a random init needs (section 3.3).
-        decay_start: where each weight's own decay starts.
+        decay_start: where each weight's own decay starts, with `per_parameter_decay`.
         state: what the generator sees, of ``"weights"`` and ``"gradients"`` (Table 5).
         state_gradient: what of the state the outer gradient flows through: ``"full"``,
             ``"weights"`` (the gradients' means are constants) or ``"none"``.

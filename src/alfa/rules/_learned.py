@@ -31,7 +31,7 @@ class LearnedRates(Rule):
         beta: `Learned` or `Constant`.
         beta_form: how a learned beta is read, ``"decay"`` (1 - value) or ``"factor"``.
         per_parameter_decay: multiplies the decay by a meta-learned one of each weight.
-        decay_start: where each weight's own decay starts.
+        decay_start: where each weight's own decay starts, with `per_parameter_decay`.
 
     Example:
         >>> import torch

@@ -169,6 +169,11 @@ class WeightFactor(nn.Module):
                 f"generated, but got {form!r} and {beta!r}; change those or leave it out (the "
                 "preset 'paper' has the form 'factor')."
             )
+        if not per_parameter and decay_start != DECAY_START:
+            raise ConfigError(
+                f"`decay_start` is {decay_start}, but without `per_parameter_decay` there is no "
+                "decay that starts there; set that to true, or leave `decay_start` out."
+            )
         self.form = "factor" if isinstance(beta, Constant) else form
         self.layers = layers
         self.decay = (

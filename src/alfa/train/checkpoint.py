@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from alfa.errors import AlfaWarning, CheckpointError, DamagedError
+from alfa.errors import AlfaWarning, CheckpointError, ConfigError, DamagedError
 from alfa.train.files import write_atomic
 
 # The first one has no checksum.
@@ -229,6 +229,11 @@ def _unshared(learner: nn.Module) -> dict[str, Tensor]:
     seen: set[int] = set()
     state: dict[str, Tensor] = {}
     for key, tensor in learner.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(
+                f"the state of the model has {key}, a {type(tensor).__name__}, but a checkpoint "
+                "holds tensors only; keep it as a buffer, or leave `get_extra_state` out."
+            )
         if id(tensor) not in seen:
             seen.add(id(tensor))
             state[key] = tensor.detach()

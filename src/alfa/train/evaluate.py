@@ -193,8 +193,9 @@ class _Judged:
 
     def _accuracies(self) -> Tensor:
         """The part of each task's queries that are classified right, ``[task]``."""
-        right = [(p.outputs.argmax(2) == p.targets).cpu().double().mean(1) for p in self.parts]
-        return self._in_order(right)
+        right = [(p.outputs.argmax(-1) == p.targets).cpu().double() for p in self.parts]
+        # An example may have several places that are classified, such as pixels.
+        return self._in_order([of_part.flatten(1).mean(1) for of_part in right])
 
     def _in_order(self, values: list[Tensor]) -> Tensor:
         indices = torch.tensor([index for part in self.parts for index in part.indices])

@@ -47,7 +47,8 @@ class OuterStep:
     ) -> None:
         self.experiment, self.learner, self.tasks = experiment, learner, tasks
         self.processes, self.device, self.num_sharing = processes, device, num_sharing
-        self.parameters = list(learner.meta_parameters())
+        # A user's model may have frozen some of its weights.
+        self.parameters = [p for p in learner.meta_parameters() if p.requires_grad]
         self.optimizer = self._make_optimizer() if self.parameters else None
         self.memory: MemoryPlan | None = None
         self.memory_budget: float | None = None
@@ -134,7 +135,6 @@ class OuterStep:
             for group in groups
             for first in range(0, len(group.indices), at_once)
         ]
-        trained = [p for p in self.parameters if p.requires_grad]
         # Which tasks are of one size depends on which are looked at; their order does not.
         for indices, tasks in sorted(stacks, key=lambda stack: stack[0][0]):
             episode = tasks.to(self.device, self.learner.dtype)
@@ -148,14 +148,13 @@ class OuterStep:
                     indices=indices,
                 )
                 loss = outcome.query_losses.sum() / num_tasks
-                grads = torch.autograd.grad(loss, trained, materialize_grads=True)
+                grads = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
             yield torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
 
     def _put(self, gradient: Tensor) -> None:
         """Give every parameter its part of the gradient."""
-        trained = [p for p in self.parameters if p.requires_grad]
-        parts = gradient.split([p.numel() for p in trained])
-        for parameter, part in zip(trained, parts, strict=True):
+        parts = gradient.split([p.numel() for p in self.parameters])
+        for parameter, part in zip(self.parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
     def _set_learning_rate(self, iteration: int) -> None:

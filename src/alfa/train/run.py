@@ -70,6 +70,21 @@ class Run:
             if path not in wanted:
                 path.unlink()
 
+    def add_best_member(self, iteration: int, experiment: Experiment) -> None:
+        """Count the best model among those that are tested together.
+
+        A run that was to test it alone has not kept it as one of them.
+
+        Args:
+            iteration: of the best model.
+            experiment: of this run.
+        """
+        if self.member(iteration).is_file() or not self.checkpoint("best").is_file():
+            return
+        best = self.load_checkpoint("best", experiment)
+        if best.progress.get("iteration") == iteration:
+            write_atomic(self.member(iteration), self.checkpoint("best").read_bytes())
+
     def kept_members(self, iterations: Sequence[int]) -> list[int]:
         """Those of the best models that are there, by their iterations."""
         return [number for number in sorted(iterations) if self.member(number).is_file()]

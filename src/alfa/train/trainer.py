@@ -163,7 +163,10 @@ class _Trainer:
         if iteration < wanted:
             # A result of the shorter training would pass for that of the longer one.
             self.run.set_result_aside()
-        self.run.keep_members(Best.from_progress(checkpoint.progress).iterations)
+        best = Best.from_progress(checkpoint.progress).iterations
+        self.run.keep_members(best)
+        if best and self.experiment.test.ensemble > 1:
+            self.run.add_best_member(best[0], self.experiment)
         # What is to be validated again is also written again.
         self.run.rewind_metrics(checkpoint.progress.get("validated", iteration))
         self.run.write_config(self.experiment)

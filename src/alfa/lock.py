@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,10 @@ try:
     import fcntl
 except ImportError:  # Windows has other locks.
     fcntl = None  # type: ignore[assignment]
+
+
+# What file systems without locks answer, such as some on networks.
+_WITHOUT = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def try_lock(file: IO[Any]) -> bool:
@@ -28,10 +33,37 @@ def try_lock(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # Some network file systems have none.
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+        if error.errno not in _WITHOUT:
             raise
     return True
+
+
+def open_locked(path: Path, mode: str = "a") -> IO[Any] | None:
+    """Open a file that may be removed by whoever holds it, and lock it until it is closed.
+
+    Returns:
+        The file; None if another process holds it.
+    """
+    while True:
+        file = path.open(mode)
+        try:
+            if not try_lock(file):
+                file.close()
+                return None
+            if _is_at(file, path):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        # It was removed between being opened and being locked: who comes next makes another one.
+        file.close()
+
+
+def _is_at(file: IO[Any], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -42,9 +74,10 @@ def held(path: Path, *, otherwise: Exception) -> Iterator[None]:
         path: of the file.
         otherwise: is raised if another process holds it.
     """
-    with path.open("a") as file:
-        if not try_lock(file):
-            raise otherwise
+    file = open_locked(path)
+    if file is None:
+        raise otherwise
+    with file:
         try:
             yield
         finally:

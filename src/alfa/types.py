@@ -131,7 +131,7 @@ class Params(Mapping[str, Tensor]):
         if self._views is not None:
             return self._views[name]
         parts = self.flat.split(self.layers.sizes, dim=1)
-        views = {
+        views: dict[str, Tensor] = {
             layer: part.unflatten(1, shape) if shape else part.squeeze(1)
             for part, (layer, shape) in zip(parts, self.layers.items(), strict=True)
         }

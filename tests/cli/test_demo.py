@@ -119,6 +119,11 @@ def test_a_folder_with_other_content_is_refused_and_kept(
     assert contents(tmp_path) == before
 
 
+def test_the_root_of_a_disk_is_no_place_for_a_demo(refused) -> None:
+    told = refused("demo", "--out", "/", "--iterations", "1")
+    assert "/ holds something other than a demo; choose another folder with --out." in told
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused_and_kept(refused, tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")

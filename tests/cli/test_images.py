@@ -96,6 +96,11 @@ def test_show_draws_an_episode(alfa, spots, tmp_path) -> None:
         assert min(picture.size) > 100
 
 
+def test_sizes_that_are_drawn_cannot_be_given(refused, tmp_path) -> None:
+    words = ("data", "show", "strokes", "--varied", "--way", "3", "--num-query", "2")
+    assert "--way and --num-query cannot be given with --varied" in refused(*words)
+
+
 def test_show_of_too_small_classes_is_refused(refused, spots, tmp_path) -> None:
     message = refused("data", "show", "spots", "--way", "3", "--out", tmp_path / "sheet.png")
     assert "fewer than the 20 images that `shot` and `num_query` ask for: test-0 (9)" in message

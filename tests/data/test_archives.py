@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import stat
@@ -213,8 +214,15 @@ def test_a_link_is_not_written_through(tmp_path):
     refuses(archive, tmp_path, "its member 'x' leads to")
 
 
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize("kind", ["symbolic", "zip"])
-def test_links_inside_become_what_they_stand_for(tmp_path, kind):
+def test_links_inside_become_what_they_stand_for(tmp_path, kind, has_links, monkeypatch):
+    def refuse(*names):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        # As on many a memory stick.
+        monkeypatch.setattr(os, "link", refuse)
     links = {"b/link.png": "../a/1.png", "c/link.png": "../b/link.png"}
     if kind == "zip":
         extra = [zip_link(*pair) for pair in links.items()]
@@ -227,6 +235,25 @@ def test_links_inside_become_what_they_stand_for(tmp_path, kind):
     found = content_of(target)
     assert {found[name] for name in ("a/1.png", *links)} == {b"1"}
     assert not any(path.is_symlink() for path in target.rglob("*"))
+
+
+def test_copies_in_the_place_of_links_are_no_way_around_the_limit(tmp_path, monkeypatch):
+    def refuse(*names):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(_archives, "ALWAYS_ALLOWED", 10_000)
+    extra = [tar_link(f"b/{number}.png", "../a/1.png") for number in range(20)]
+    archive = write_tar(tmp_path / "a.tar", {"a/1.png": bytes(900)}, extra=extra)
+    with pytest.raises(DataError, match="a link too many"):
+        unpack(archive, tmp_path / "out", max_ratio=0.1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_left_by_those_that_were_killed_goes(tmp_path):
+    (tmp_path / ".out.unpacking/deep").mkdir(parents=True)
+    unpack(write_zip(tmp_path / "a.zip", {"a/1.png": b"1"}), tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "out"]
 
 
 @pytest.mark.parametrize("links", [{"a": "b"}, {"a": "b", "b": "a"}, {"a": "a"}, {"a": "."}])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, decode, decode_opened, thumbnail
+from alfa.data._decode import MAX_PIXELS, decode, decode_opened, read_image, thumbnail
 from alfa.errors import DataError
 
 
@@ -326,6 +326,41 @@ def test_an_opened_image_is_treated_as_its_file_is(photo) -> None:
         assert np.array_equal(pixels, expected), name
         assert changes == told, name
         assert (image.mode, image.size) == before, name
+
+
+def _tiff(bits: int, content: bytes, width: int) -> bytes:
+    """Grey levels of any number of bits, in a single row."""
+    tags = {256: width, 257: 1, 258: bits, 259: 1, 262: 1, 277: 1, 278: 1, 279: len(content)}
+    tags[273] = 8 + 2 + 12 * (len(tags) + 1) + 4
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + content
+
+
+def test_white_is_as_many_bits_as_the_file_says() -> None:
+    # 0, 2048, 4095 and 0.
+    pixels, changes = decode(_tiff(12, bytes.fromhex("000800fff000"), 4), size=None, num_channels=1)
+    assert pixels.flatten().tolist() == [0, 128, 255, 0]
+    assert changes == ["12 bits scaled to 8"]
+    levels = struct.pack("<4H", 0, 4095, 32768, 65535)
+    pixels, changes = decode(_tiff(16, levels, 4), size=None, num_channels=1)
+    assert pixels.flatten().tolist() == [0, 16, 128, 255]
+    assert changes == ["16 bits scaled to 8"]
+
+
+def test_levels_of_32_bits_that_would_all_be_black_are_refused() -> None:
+    grey = np.arange(144, dtype=np.int32).reshape(12, 12)
+    with pytest.raises(DataError, match="grey levels from 0 to 143, of which nobody knows"):
+        decode(saved(Image.fromarray(grey), "TIFF"), size=None, num_channels=1)
+    black, _ = decode(saved(Image.fromarray(0 * grey), "TIFF"), size=None, num_channels=1)
+    assert not black.any()
+
+
+def test_a_file_that_is_too_large_for_an_image_is_not_read(tmp_path) -> None:
+    path = tmp_path / "huge.jpg"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match=r"^has 1,099,512 MB, more than the 522 that are allowed"):
+        read_image(path)
 
 
 def test_an_opened_image_that_cannot_be_used_is_refused() -> None:

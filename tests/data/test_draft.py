@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from alfa.data._draft import Draft
 from alfa.data._prepare import Progress, prepare
 from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
+from alfa.lock import open_locked
 
 BAD = np.zeros((0, 4), np.uint8)
 
@@ -164,6 +168,52 @@ def test_two_processes_cannot_prepare_the_same(run, tmp_path: Path) -> None:
     place = tmp_path / "data/stores/many-4"
     with Draft(place, shape=(1, 4, 4), key=""), pytest.raises(DataError, match=told):
         run()
+    assert run().verify() == []
+
+
+def test_a_draft_that_is_removed_while_another_waits_is_made_anew(tmp_path, monkeypatch) -> None:
+    place, removed = tmp_path / "data/stores/many-4", []
+
+    def late(path: Path, mode: str) -> Any:
+        if not removed:
+            removed.append(path)
+            shutil.rmtree(path.parent)
+        return open_locked(path, mode)
+
+    monkeypatch.setattr("alfa.data._draft.open_locked", late)
+    with Draft(place, shape=(1, 4, 4), key="") as draft:
+        assert removed
+        assert draft.work.is_dir()
+        with pytest.raises(DataError, match="another process is preparing many-4"):
+            Draft(place, shape=(1, 4, 4), key="")
+
+
+def test_nothing_of_a_store_is_open_when_it_is_moved(run, monkeypatch) -> None:
+    """Windows would refuse."""
+    moved = []
+    rename = Path.rename
+
+    def watched(path: Path, target: Path) -> Path:
+        opened = {os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.exists()}
+        moved.append([name for name in opened if name.startswith(f"{path}{os.sep}")])
+        return rename(path, target)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("open files are found in /proc")
+    monkeypatch.setattr(Path, "rename", watched)
+    assert run().verify() == []
+    assert moved == [[]]
+
+
+def test_a_disk_that_cannot_make_folders_last_is_used(run, monkeypatch) -> None:
+    fsync = os.fsync
+
+    def refuse_folders(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
     assert run().verify() == []
 
 

@@ -42,6 +42,12 @@ def test_the_data_folder_can_be_chosen(monkeypatch, tmp_path: Path) -> None:
     assert data_folder().name == "alfa"
 
 
+def test_the_data_folder_of_nobody_is_a_sentence(monkeypatch) -> None:
+    monkeypatch.setenv("ALFA_DATA", "~nosuchuser/data")
+    with pytest.raises(DataError, match="ALFA_DATA is '~nosuchuser/data', but there is no home"):
+        data_folder()
+
+
 def test_what_is_prepared_is_found(make, tmp_path: Path) -> None:
     assert prepared(root=tmp_path) == {}
     make("dots", 4)

@@ -182,10 +182,10 @@ def test_progress_is_told(run) -> None:
 def test_names_of_any_kind_are_listed_one_per_line(root: Path, tmp_path: Path) -> None:
     image = np.zeros((4, 4), np.uint8)
     source = Arrays({"train": {"a": [image]}})
-    item = Item("a\nb/\udcff\u00e9.png", lambda: image)
+    item = Item("a\nb/\x1b[2J\udcff\u00e9.png", lambda: image)
     source.listing = Listing({"train": {"odd": [item, item]}})
     store = prepare(source, tmp_path, root=root, name="odd")
-    assert store.items() == ["a\\nb/\\udcff\u00e9.png"] * 2
+    assert store.items() == ["a\\nb/\\x1b[2J\\udcff\u00e9.png"] * 2
     assert store.verify() == []
 
 

@@ -75,9 +75,12 @@ def _alone(out: Path) -> Iterator[None]:
     """
     from alfa.lock import held
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # Beside it, as the folder itself is removed.
-    lock = out.absolute().with_name(f".{out.absolute().name}.lock")
+    place = out.resolve()
+    if not place.name:
+        raise _no_demo(out)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Beside it, as all that is in the folder is removed.
+    lock = place.with_name(f".{place.name}.lock")
     with held(lock, otherwise=_busy(out)):
         yield
 
@@ -92,7 +95,6 @@ def _clear(out: Path) -> None:
     """Make way for a new demo, without ever removing what is not one."""
     import shutil
 
-    from alfa.errors import ConfigError
     from alfa.train import Run
 
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
@@ -100,13 +102,24 @@ def _clear(out: Path) -> None:
     ours = {*METHODS, "report.html", "tasks.png", MARK}
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     if MARK not in names or names - ours:
-        raise ConfigError(
-            f"{out} holds something other than a demo; choose another folder with --out."
-        )
+        raise _no_demo(out)
     # Processes of one that was killed may take a moment to notice.
     if any(Run(out / name).is_busy for name in METHODS):
         raise _busy(out)
-    shutil.rmtree(out)
+    for path in out.iterdir():
+        if path.name in METHODS:
+            shutil.rmtree(path)
+        # What is left, if this is stopped, must still be known as a demo.
+        elif path.name != MARK:
+            path.unlink()
+
+
+def _no_demo(out: Path) -> Exception:
+    from alfa.errors import ConfigError
+
+    return ConfigError(
+        f"{out} holds something other than a demo; choose another folder with --out."
+    )
 
 
 def _train_side_by_side(experiments: dict[str, Experiment], out: Path, *, quiet: bool) -> None:

@@ -15,9 +15,13 @@ def show(
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="The side of the images.")] = None,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    way: Annotated[int, typer.Option(min=1, help="Classes of a task.")] = 5,
-    shot: Annotated[int, typer.Option(min=1, help="Support images of a class.")] = 5,
-    num_query: Annotated[int, typer.Option(min=1, help="Queries of a class.")] = 15,
+    way: Annotated[int | None, typer.Option(min=1, help="Classes of a task; by default 5.")] = None,
+    shot: Annotated[
+        int | None, typer.Option(min=1, help="Support images of a class; by default 5.")
+    ] = None,
+    num_query: Annotated[
+        int | None, typer.Option(min=1, help="Queries of a class; by default 15.")
+    ] = None,
     episode: Annotated[int, typer.Option(min=0, help="Which episode.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
     varied: Annotated[
@@ -36,16 +40,23 @@ def show(
         alfa data show md-omniglot --varied
     """
     from alfa.data import SPLITS, FewShot, Varied, open_images, related_in
-    from alfa.errors import check_choice
+    from alfa.errors import ConfigError, check_choice
     from alfa.report.sheet import contact_sheet
 
     check_choice("--split", split, SPLITS)
+    sizes = {"--way": way, "--shot": shot, "--num-query": num_query}
+    given = [option for option, value in sizes.items() if value is not None]
+    if varied and given:
+        raise ConfigError(
+            f"{' and '.join(given)} cannot be given with --varied, which draws the sizes of a "
+            "task; leave one of them out."
+        )
     images = open_images(name, size=size)
     tasks: FewShot | Varied
     if varied:
         tasks = Varied([images], related=related_in(images))
     else:
-        tasks = FewShot(images, way=way, shot=shot, num_query=num_query)
+        tasks = FewShot(images, way=way or 5, shot=shot or 5, num_query=num_query or 15)
     path = out or Path(f"{name}.png")
     contact_sheet(tasks, path, split=split, index=episode, seed=seed)  # type: ignore[arg-type]
     typer.echo(f"written: {path}")

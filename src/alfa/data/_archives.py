@@ -89,7 +89,9 @@ def unpack(
         raise DataError(
             f"{archive} cannot be unpacked to {target}, which holds something else; move that away."
         )
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unpacking")
+    # The folder around it is one process's alone, so that what is there was left by one that was
+    # killed.
+    unfinished = target.with_name(f".{target.name}.unpacking")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
@@ -202,7 +204,7 @@ def _unpack_into(
                 else:
                     _write(folder / place, member)
                 on_progress(raw.tell(), total)
-        _link(folder, links, archive)
+        _link(folder, links, archive, limit - unpacked)
         on_progress(total, total)
     except _DAMAGE as error:
         raise _damaged(archive, error) from None
@@ -248,8 +250,15 @@ def _write(path: Path, member: _Member) -> None:
             raise EOFError(f"{member.name} has {file.tell()} bytes instead of {member.size}")
 
 
-def _link(folder: Path, links: dict[str, _Member], archive: Path) -> None:
-    """Make what the links stand for; none is ever on disk as a link that could be followed."""
+def _link(folder: Path, links: dict[str, _Member], archive: Path, room: int) -> None:
+    """Make what the links stand for; none is ever on disk as a link that could be followed.
+
+    Args:
+        folder: that everything else was unpacked to.
+        links: by where they lie in it.
+        archive: that they are from.
+        room: bytes that may still be written.
+    """
     targets = {
         place: _place(posixpath.normpath(member.target.replace("\\", "/")), member.name, archive)
         for place, member in links.items()
@@ -265,7 +274,14 @@ def _link(folder: Path, links: dict[str, _Member], archive: Path) -> None:
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        os.link(folder / target, path)
+        try:
+            os.link(folder / target, path)
+        except OSError:
+            # Some disks have no such links.
+            room -= (folder / target).stat().st_size
+            if room < 0:
+                raise _refused(archive, links[place].name, "a link too many to copies") from None
+            shutil.copyfile(folder / target, path)
 
 
 def _refused(archive: Path, name: str, what: str) -> DataError:

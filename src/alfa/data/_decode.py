@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -14,6 +15,8 @@ from alfa.errors import DataError
 
 # An image that declares more pixels is taken for a bomb: it is small on disk and fills the memory.
 MAX_PIXELS = 64_000_000
+# As large as that many pixels can be, of 16 bits and four channels, without compression.
+MAX_BYTES = 8 * MAX_PIXELS + 10_000_000
 # Pixels only: some of Pillow's other formats are programs (EPS runs Ghostscript) or drawings.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA", "TIFF", "AVIF")
 _NAMES = {"1": "1-bit", "L": "grey", "P": "palette"}
@@ -142,6 +145,22 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
+def read_image(path: Path) -> bytes:
+    """The content of an image file.
+
+    Raises:
+        DataError: it is too large for one.
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise DataError(
+            f"has {size / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:,.0f} that are allowed, and "
+            "is hardly an image"
+        )
+    return path.read_bytes()
+
+
 def opened(content: bytes) -> Image.Image:
     """An image file, read.
 
@@ -195,6 +214,7 @@ def _check_size(size: tuple[int, int]) -> None:
 def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
     """The image in a mode, ``"L"`` or ``"RGB"``, and what had to be done."""
     changes = []
+    bits = _declared_bits(image)
     if getattr(image, "is_animated", False):
         # A picture that the user has opened may stand at another one.
         which = "one" if image.tell() else "the first"
@@ -203,8 +223,8 @@ def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
         image = ImageOps.exif_transpose(image)
         changes.append("turned as its EXIF orientation says")
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        image = _eight_bits(image)
-        changes.append("16 bits scaled to 8")
+        image = _eight_bits(image, bits)
+        changes.append(f"{bits} bits scaled to 8")
     if image.has_transparency_data:
         image, change = _on_white(image)
         changes.append(change)
@@ -238,13 +258,26 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) else 1
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey levels of 16 bits on the scale of 8; Pillow's own conversion would clip them."""
-    levels = np.asarray(image)
+def _declared_bits(image: Image.Image) -> int:
+    """Of a grey level, as far as the file says so; 16 otherwise."""
+    try:
+        (bits,) = image.tag_v2[ExifTags.Base.BitsPerSample]  # type: ignore[attr-defined]
+    # No TIFF, or one with colours, or with damaged tags.
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 16
+    return bits if bits in range(9, 16) else 16
+
+
+def _eight_bits(image: Image.Image, bits: int) -> Image.Image:
+    """Grey levels of up to 16 bits on the scale of 8; Pillow's own conversion would clip them."""
+    levels, white = np.asarray(image), (1 << bits) - 1
     low, high = levels.min(), levels.max()
-    if image.mode == "F" or low < 0 or high > 65535:
+    # Numbers of 32 bits are those of 16, unless all of them would be nearly black.
+    is_dark = image.mode == "I" and 0 < high <= 255
+    if image.mode == "F" or low < 0 or high > white or is_dark:
         raise DataError(
             f"has grey levels from {low:g} to {high:g}, of which nobody knows what is white; save "
             "it with 8 or 16 bits"
         )
-    return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    scaled = (255 * levels.astype(np.uint32) + white // 2) // white
+    return Image.fromarray(scaled.astype(np.uint8))

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -23,7 +24,7 @@ import numpy as np
 from alfa.data._base import Split
 from alfa.data._store import IMAGES, INDEX, ITEMS, Index, checksum
 from alfa.errors import DataError
-from alfa.lock import try_lock
+from alfa.lock import open_locked
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,8 @@ class Draft:
         self.entries: list[Entry] = []
         self._ends: list[int] = []
         self._images: IO[bytes] | None = None
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._journal = (self.path / "journal.jsonl").open("a+b")
+        self._journal = self._opened()
         try:
-            self._lock()
             if self._old.exists() and not place.exists():
                 # Killed after the old store was moved away, and before the new one took its place.
                 self._old.rename(place)
@@ -94,11 +93,20 @@ class Draft:
         if self._images is not None:
             self._images.close()
 
-    def _lock(self) -> None:
-        if not try_lock(self._journal):
-            raise DataError(
-                f"another process is preparing {self.place.name}; wait until it has finished."
-            )
+    def _opened(self) -> IO[bytes]:
+        """The journal, which nobody else has open."""
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                journal = open_locked(self.path / "journal.jsonl", "a+b")
+            except FileNotFoundError:
+                # Another process has just finished, and removed the folder.
+                continue
+            if journal is None:
+                raise DataError(
+                    f"another process is preparing {self.place.name}; wait until it has finished."
+                )
+            return journal
 
     def _load(self, key: str) -> None:
         """Read the journal as far as it is whole."""
@@ -188,6 +196,8 @@ class Draft:
         self._images.seek(0)
         self._images.write(_header(self.num_images, self.shape))
         _sync(self._images)
+        # Windows moves no folder that holds an open file.
+        self._images.close()
         with (self._store / ITEMS).open("wb") as file:
             hasher = hashlib.sha256()
             for item in items:
@@ -209,6 +219,8 @@ class Draft:
 
     def discard(self) -> None:
         """Remove everything but the finished store."""
+        if os.name == "nt":
+            self._journal.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _offset(self, num_images: int) -> int:
@@ -229,8 +241,8 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    # Windows cannot open a folder, and needs no such thing.
-    if os.name == "posix":
+    # Windows cannot open a folder, and some network disks have nothing to do for one.
+    with contextlib.suppress(OSError):
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)

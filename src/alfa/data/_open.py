@@ -22,7 +22,13 @@ GENERATED = {"strokes": Hand(), "strokes-free": FREE_HAND}
 
 def data_folder() -> Path:
     """Where datasets are kept: ``ALFA_DATA``, or the user's cache folder."""
-    return Path(os.environ.get(SWITCH) or pooch.os_cache("alfa")).expanduser()
+    given = os.environ.get(SWITCH) or str(pooch.os_cache("alfa"))
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        raise DataError(
+            f"{SWITCH} is {given!r}, but there is no home folder of such a user; give a full path."
+        ) from None
 
 
 def raw_path(dataset: str, *, root: Path | None = None) -> Path:

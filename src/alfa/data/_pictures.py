@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alfa.data._decode import decode, thumbnail
+from alfa.data._decode import decode, read_image, thumbnail
 from alfa.data._workers import quiet_pillow
 from alfa.data.sources._base import Problem
 from alfa.data.sources._folders import files, is_image, shortened, subfolders
@@ -210,7 +210,7 @@ def contents(path: Path) -> bytes:
         DataError: it cannot be read; the text says why, without its name.
     """
     try:
-        return path.read_bytes()
+        return read_image(path)
     # A name with a character that no system takes is a ValueError.
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -15,6 +15,7 @@ from typing import Literal
 from alfa.data._base import SPLITS, Split
 from alfa.data._draft import Draft, Entry
 from alfa.data._open import store_path
+from alfa.data._pictures import plain
 from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
 from alfa.data._workers import AT_ONCE, Decoded, decode_all, decode_chunks, quiet_pillow
 from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source, Workspace
@@ -239,7 +240,7 @@ class _Job:
 
     def _judge(self, problems: Sequence[Problem], draft: Draft) -> None:
         """Refuse what cannot be prepared, or not as the user wants it."""
-        fatal = [_plain(str(problem)) for problem in problems if problem.fatal]
+        fatal = [plain(str(problem)) for problem in problems if problem.fatal]
         if draft.num_images and (self.on_problem == "skip" or not fatal):
             return
         if not fatal:
@@ -277,9 +278,9 @@ class _Job:
                 place = (entry.split, entry.name, first, entry.count, entry.checksum)
                 stored.append(StoredClass(*place))
             first += entry.count
-        changed = [_plain(str(problem)) for problem in problems if not problem.fatal]
+        changed = [plain(str(problem)) for problem in problems if not problem.fatal]
         for planned, entry in zip(classes, entries, strict=True):
-            changed += [f"{_plain(planned.items[n].name)}: {how}" for n, how in entry.changed]
+            changed += [f"{plain(planned.items[n].name)}: {how}" for n, how in entry.changed]
         return Index(
             dataset=self.name,
             size=self.size,
@@ -287,7 +288,7 @@ class _Job:
             mean=tuple(self.source.mean),
             std=tuple(self.source.std),
             classes=stored,
-            left_out=[_plain(str(problem)) for problem in problems if problem.fatal],
+            left_out=[plain(str(problem)) for problem in problems if problem.fatal],
             changed=changed,
             listing=listed,
             source=self._source_name(),
@@ -330,10 +331,4 @@ def _names(classes: Sequence[_Class], entries: Sequence[Entry]) -> Iterator[str]
     """The names of the images that are written, in their order."""
     for planned, entry in zip(classes, entries, strict=True):
         bad = {number for number, _ in entry.left_out}
-        yield from (_plain(item.name) for n, item in enumerate(planned.items) if n not in bad)
-
-
-def _plain(name: str) -> str:
-    """A name that fits on one line of valid text."""
-    valid = name.encode("utf-8", "backslashreplace").decode()
-    return valid.replace("\r", "\\r").replace("\n", "\\n")
+        yield from (plain(item.name) for n, item in enumerate(planned.items) if n not in bad)

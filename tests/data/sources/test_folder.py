@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import sys
+import unicodedata
 
 import pytest
 
@@ -249,6 +250,32 @@ def test_accents_are_the_same_on_every_system(tmp_path, find, make_classes):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="they are one name elsewhere")
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_split_file_may_spell_accents_in_either_way(tmp_path, find, make_classes, fatal, form):
+    for name in ("café", "chat", "chien"):
+        make_classes(tmp_path / "pets", [unicodedata.normalize(form, name)])
+    for written in ("NFC", "NFD"):
+        table = {"train": [unicodedata.normalize(written, "café")], "val": ["chat"]}
+        file = write_split(tmp_path / "split.json", {**table, "test": ["chien"]})
+        listing = find(Folder(split_file=file), tmp_path / "pets")
+        assert fatal(listing) == []
+        assert list(listing.classes["train"]) == ["café"]
+
+
+def test_a_link_to_itself_is_a_problem_of_its_own(tmp_path, find, make_classes, fatal, counts):
+    make_classes(tmp_path / "pets", ["cat"])
+    (tmp_path / "pets/cat/loop.png").symlink_to("loop.png")
+    listing = find(Folder(split="train"), tmp_path / "pets")
+    assert fatal(listing) == ["cat/loop.png: is not a file, or a link to one that is not there"]
+
+
+@pytest.mark.parametrize("suffix", ["pgm", "jfif", "JP2", "tga", "avif"])
+def test_every_format_that_is_read_is_found(tmp_path, find, counts, png, suffix):
+    (tmp_path / "pets/cat").mkdir(parents=True)
+    (tmp_path / f"pets/cat/1.{suffix}").write_bytes(png)
+    assert counts(find(Folder(split="train"), tmp_path / "pets")) == {"train": (1, 1)}
+
+
 def test_accents_of_both_kinds_are_two_classes(tmp_path, find, make_classes):
     names = ["cafe\u0301", "caf\u00e9", "zoo"]
     listing = find(Folder(split="test"), make_classes(tmp_path / "a", names))

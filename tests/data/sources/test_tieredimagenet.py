@@ -121,3 +121,22 @@ def test_broken_pickles(tmp_path, write, find, options, match):
 def test_images_that_are_bytes(write, find, png):
     listing = find(SOURCE, write("train", ["robin"], images=[png] * 3))
     assert [item.read() for item in listing.classes["train"]["robin"]] == [png] * 3
+
+
+@pytest.mark.parametrize("name", ["tieredimagenet", "miniimagenet"])
+def test_the_other_classes_of_imagenet_are_left_out(
+    tmp_path, find, make_classes, published, counts, fatal, notes, name
+):
+    every = {each for names in published("md-ilsvrc").values() for each in names}
+    own = {each for names in published(name).values() for each in names}
+    make_classes(tmp_path / "ILSVRC", sorted(every), count=1)
+    listing = find(SOURCES.get(name)(), tmp_path / "ILSVRC")
+    assert sum(number for number, _ in counts(listing).values()) == len(own)
+    assert fatal(listing) == []
+    left = len(every - own)
+    told = f"ImageNet: {left:,} classes that are there are none of its own, and left out"
+    assert told in notes(listing)
+    # What ImageNet does not have is a mistake still.
+    make_classes(tmp_path / "ILSVRC", ["n99999999"], count=1)
+    told = "n99999999: no split has a class of this name"
+    assert fatal(find(SOURCES.get(name)(), tmp_path / "ILSVRC")) == [told]

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -265,6 +266,8 @@ def _by_file(
     problems = []
     under: dict[str, list[Split]] = {}
     for where, name, written in _pairs(path):
+        # As the folders are called everywhere, unless both spellings are there.
+        name = name if name in classes else unicodedata.normalize("NFC", name)
         split = split_named(written)
         if split is None:
             what = f"{written!r} is not a split; there are {', '.join(SPLITS)}"

@@ -11,18 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from alfa.data._base import Split
+from alfa.data._decode import read_image
 from alfa.data.sources._base import Item, Problem
 
 IMAGE_SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".tif",
-    ".tiff",
-    ".ppm",
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".tga", ".avif"),
 )
 # What file managers and archivers leave behind, besides names that begin with a dot.
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
@@ -89,12 +83,12 @@ def split_named(name: str) -> Split | None:
 
 def subfolders(folder: Path) -> dict[str, Path]:
     """The folders in a folder by name, links to folders included, in order."""
-    return dict(_entries(folder, os.DirEntry.is_dir))
+    return dict(_entries(folder, _is_folder))
 
 
 def files(folder: Path) -> dict[str, Path]:
     """Everything else in a folder by name, in order."""
-    return dict(_entries(folder, lambda entry: not entry.is_dir()))
+    return dict(_entries(folder, lambda entry: not _is_folder(entry)))
 
 
 def levels(root: Path) -> Iterator[Sequence[Path]]:
@@ -155,5 +149,13 @@ def _entries(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[t
     )
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    # Such as a link to itself.
+    except OSError:
+        return False
+
+
 def _read_file(path: str) -> bytes:
-    return Path(path).read_bytes()
+    return read_image(Path(path))

@@ -126,6 +126,7 @@ def find_published(
     work: Workspace,
     readers: Sequence[Reader],
     archives: Sequence[str],
+    cut_from: ClassList | None = None,
 ) -> Listing:
     """Find a dataset and hold it against its published list.
 
@@ -136,6 +137,7 @@ def find_published(
         work: for what must be unpacked.
         readers: of the layouts, the likeliest first.
         archives: patterns of the paths of its archives, in lower case, seen from `path`.
+        cut_from: the list of a larger dataset, whose other classes may lie beside its own.
 
     Raises:
         DataError: nothing of it is there.
@@ -150,7 +152,24 @@ def find_published(
     )
     if not found:
         raise nothing_found(source, path)
+    if cut_from is not None:
+        found = _without_others(found, classes, cut_from)
     return arrange(found, classes, source.published)
+
+
+def _without_others(found: Found, classes: ClassList, larger: ClassList) -> Found:
+    """What was found without the classes that only a larger dataset has."""
+
+    left = [
+        entry
+        for entry in found.classes
+        if entry.is_certain or classes.name(entry.name) or not larger.name(entry.name)
+    ]
+    count = len(found.classes) - len(left)
+    if not count:
+        return found
+    what = f"{count:,} classes that are there are none of its own, and left out"
+    return Found(left, [*found.problems, Problem("ImageNet", what, fatal=False)])
 
 
 def nothing_found(source: Source, path: Path) -> DataError:

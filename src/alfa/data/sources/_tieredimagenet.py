@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -50,6 +49,7 @@ class TieredImageNet(Source):
             work=work,
             readers=(class_folders(classes), partial(_read_pickles, classes, work)),
             archives=("*tiered*imagenet*",),
+            cut_from=class_list("md-ilsvrc"),
         )
 
 
@@ -136,7 +136,7 @@ def _encoded(image: object, pickle: Path) -> bytes:
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there once all of it is written."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("wb") as file:
             yield file

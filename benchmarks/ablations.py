@@ -44,7 +44,8 @@ Eight cells of the paper's Table 6, which is on miniImageNet, here on CIFAR-FS (
 5-way 5-shot, 4-CONV, seed 0) and for 1,500 iterations instead of 50,000. All were trained on the
 same tasks in the same order; the best of three validations on 300 tasks was tested on the same 600
 tasks of unseen classes. Two cells are compared task by task, with the 95 % interval of the mean
-difference: *decided* where that leaves out zero. Accuracies in percent.
+difference: *decided* where that leaves out zero, on these tasks and from this seed; it says nothing
+about other seeds. Accuracies in percent.
 """
 
 

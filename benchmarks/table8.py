@@ -10,6 +10,7 @@ The figures of the paper are quoted from its Table 8.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -93,7 +94,7 @@ def cell(known: dict[str, Any], method: str, network: str, shots: int) -> str:
     if not tests:
         return "not run"
     mean = statistics.mean(test["loss"] for test in tests)
-    interval = statistics.mean(test["interval"] for test in tests)
+    interval = math.hypot(*(test["interval"] for test in tests)) / len(tests)
     seeds = ", ".join(f"{test['loss']:.3f}" for test in tests)
     return f"**{mean:.3f}** +- {interval:.3f} ({seeds})"
 

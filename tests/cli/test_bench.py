@@ -51,6 +51,13 @@ def test_bench_prints_a_table_for_every_work(alfa) -> None:
 
 
 @pytest.mark.usefixtures("measured")
+def test_what_only_one_of_them_leaves_out_is_said(alfa) -> None:
+    told = "alfa makes no graph here; the others, which have no such mode, train."
+    assert told in alfa("bench", "--work", "evaluate-84", "--rounds", "1").out
+    assert told not in alfa("bench", "--work", "train-84", "--rounds", "1").out
+
+
+@pytest.mark.usefixtures("measured")
 def test_the_tables_are_narrow(alfa, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     answer = alfa("bench", "--rounds", "1")

@@ -106,6 +106,9 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
         (["table1", "--all"], "--all means every table; leave it out, or table1"),
         (["table8", "--device", "cuda:9"], "--device is 'cuda:9', which this machine does not"),
         (["table8", "--quick", "--iterations", "5"], "--quick has its own number of iterations"),
+        (["--quick", "--iterations", "5"], "--quick has its own number of iterations"),
+        (["--jobs", "4"], "--jobs and --on are for running, and no table is named"),
+        (["--on", "ray"], "--jobs and --on are for running, and no table is named"),
     ],
 )
 def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from alfa.cli.report import _curves
 from alfa.paper import TABLES, Cell, collect, curves_of, lay_out
 from alfa.paper._compare import compare
 from alfa.paper._state import test_of as _test_of
@@ -93,6 +96,52 @@ def test_a_damaged_test_is_a_problem_and_the_rest_of_the_run_counts(pretend, tmp
     assert [grid.num_measured for grid in grids] == [1, 0]
     (problem,) = collection.problems
     assert "cub.json is damaged" in problem
+
+
+def _changed(path: Path, **changes: Any) -> None:
+    result = json.loads((path / "result.json").read_text())
+    for key, value in changes.items():
+        part, _, name = key.partition("_")
+        if name:
+            result[part] |= {name: value}
+        else:
+            result[part] = value
+    (path / "result.json").write_text(json.dumps(result))
+
+
+def test_a_result_that_leaves_something_out_is_shown(pretend, tmp_path, box) -> None:
+    path = pretend(MAML, 0.6848)
+    _changed(path, ensemble=None, config_seed=None)
+    result = json.loads((path / "result.json").read_text())
+    del result["config"]["seed"], result["test"]["num_tasks"], result["test"]["accuracy_interval"]
+    (path / "result.json").write_text(json.dumps(result))
+    found = box(MAML)
+    assert (found.measured, found.verdict) == ("67.48", "")
+    assert found.notes == ("1 of 600 test tasks", "1 of 5 models")
+
+
+def test_a_result_without_its_figure_is_a_problem_of_its_own(pretend, tmp_path) -> None:
+    bad = pretend(MAML, 0.6848)
+    pretend(ALFA, 0.6912)
+    _changed(bad, ensemble_accuracy=None)
+    collection = collect([tmp_path], TABLES.values())
+    grid = lay_out(TABLES["table1"], collection, links_from=tmp_path)
+    assert grid.num_measured == 1
+    (problem,) = collection.problems
+    assert problem == f"{bad} says nothing of its accuracy; test it again."
+
+
+def test_two_runs_of_one_seed_are_told_apart_in_the_curves(pretend, tmp_path) -> None:
+    for name in ("first", "second"):
+        pretend(MAML, at=name)
+    drawn = str(_curves(TABLES["table1"], collect([tmp_path], TABLES.values())))
+    assert "maml/conv4, seed 0<" in drawn
+    assert "maml/conv4, seed 0 (second)<" in drawn
+
+
+def test_a_figure_that_is_no_number_is_no_verdict(pretend, box) -> None:
+    pretend(MAML, float("nan"), float("nan"))
+    assert box(MAML).verdict == ""
 
 
 def test_a_shorter_training_is_no_verdict(pretend, box) -> None:
@@ -232,8 +281,8 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     [
         ("table1", "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a"),
         ("tableC", "In the authors' own rows the paper's plus-minus is no interval of the mean: "),
-        ("table2", "The paper does not say what its plus-minus is here; it is taken to be half"),
-        ("tableD", "The paper does not say what its plus-minus is here; "),
+        ("table2", "its plus-minus the standard deviation of three seeds; here it is taken to be"),
+        ("tableD", "The paper's supplement calls its plus-minus the standard deviation"),
         ("table8", "The paper's plus-minus is a 95 % confidence interval."),
     ],
 )

@@ -22,6 +22,7 @@ from alfa.report.curves import Curve, draw, nice_ticks
         (-1, 1, [-1, -0.5, 0, 0.5, 1]),
         (0.1, 0.1 + 1e-17, [0.1, 0.2]),
         (0.1, 0.3, [0.1, 0.15, 0.2, 0.25, 0.3]),
+        (0, 1e-13, [0, 2e-14, 4e-14, 6e-14, 8e-14, 1e-13]),
     ],
 )
 def test_ticks_are_round_and_enclose_the_range(low, high, ticks) -> None:

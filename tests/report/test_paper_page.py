@@ -99,7 +99,7 @@ def test_what_the_papers_plus_minus_is_stands_with_each_table() -> None:
 
 def test_verdicts_are_explained_by_what_the_cell_asks_for() -> None:
     assert VERDICTS["shorter"] == "trained for less than the cell asks for"
-    assert "1 above: <span>higher than published by more than chance explains" in page()
+    assert f"1 above: <span>{VERDICTS['above']}" in page()
 
 
 def test_the_page_needs_no_network() -> None:

@@ -55,8 +55,8 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "",
         "Bold is ours, before what is published. Our plus-minus is half of the 95 % interval of "
         "the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict says how "
-        "ours compares; within: as published, but for what chance explains; quick: no result: it "
-        "only shows that everything runs.",
+        "ours compares; within: as published, but for what the choice of test tasks explains; "
+        "quick: no result: it only shows that everything runs.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",
@@ -95,7 +95,8 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     assert r"LEO\_1 & -- & -- & \textit{quick}$^{d}$ \\" in lines
     # Below the table, what there is to know of single figures, and of all.
     assert lines[-6:-1] == [
-        r"\par\footnotesize $^{a}$ within: as published, but for what chance explains",
+        r"\par\footnotesize $^{a}$ within: as published, but for what the choice of test tasks "
+        "explains",
         r"\par\footnotesize $^{b}$ seeds 50.50, 51.50",
         r"\par\footnotesize $^{c}$ quoted by the paper",
         r"\par\footnotesize $^{d}$ quick: no result: it only shows that everything runs",

@@ -71,10 +71,36 @@ def test_a_result_with_values_of_another_kind_is_damaged(tmp_path, change) -> No
     whole = {"test": {"loss": 0.1}, "num_iterations": 5, "num_meta_parameters": 3, "seconds": 1}
     whole["config"] = {"seed": 0}
     run.write_result(whole)
-    assert run.read_result() == whole
+    found = run.read_result()
+    assert found is not None
+    assert found["test"].pop("num_tasks") == 1
+    assert {key: value for key, value in found.pop("test").items() if value is not None} == {
+        "loss": 0.1,
+        "num_models": 1,
+    }
+    assert found == {key: value for key, value in whole.items() if key != "test"}
     run.write_result({**whole, **change})
     with pytest.raises(CheckpointError, match=r"result\.json is damaged"):
         run.read_result()
+
+
+def test_what_a_result_leaves_out_is_filled_in(tmp_path) -> None:
+    run = Run(tmp_path)
+    whole = {"test": {"loss": 0.1}, "num_iterations": 5, "num_meta_parameters": 3, "seconds": 1}
+    run.write_result({**whole, "ensemble": None, "config": {"outer": {}}})
+    found = run.read_result()
+    assert found is not None
+    assert "ensemble" not in found
+    assert found["config"] == {"outer": {}, "seed": 0}
+
+
+@pytest.mark.parametrize("value", ['"high"', "[]", "1" * 400], ids=["text", "list", "digits"])
+def test_a_record_whose_figures_are_none_does_not_count(tmp_path, value) -> None:
+    run = Run(tmp_path)
+    lines = ['{"iteration": 5, "val_loss": 1, "val_accuracy": null}']
+    lines += [f'{{"iteration": 10, "val_loss": {value}}}', '{"iteration": 15, "val_loss": NaN}']
+    run.metrics.write_text("".join(f"{line}\n" for line in lines))
+    assert [record["iteration"] for record in run.read_metrics()] == [5, 15]
 
 
 def test_a_folder_is_busy_while_it_is_trained_in(tiny, tmp_path) -> None:

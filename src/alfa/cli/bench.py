@@ -81,6 +81,9 @@ def _print(results: dict[str, dict[str, Comparison]]) -> None:
     for name, found in results.items():
         console.print(f"{name}: {WORKS[name].title}", style="bold", highlight=False, soft_wrap=True)
         console.print(_table(found))
+        if not WORKS[name].train:
+            told = "alfa makes no graph here; the others, which have no such mode, train."
+            console.print(told, highlight=False, soft_wrap=True)
         console.print()
     console.print(
         "ratio: alfa's speed over that of the row, from the rounds in which these two took turns.\n"

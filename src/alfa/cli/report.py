@@ -129,8 +129,11 @@ def _curves(table: Table, collection: Collection) -> Markup:
         ]
         tasks, _, title = str(run.serves).partition("/")
         what = "validation accuracy, %" if accurate else "validation loss"
-        curve = Curve(f"{title}, seed {run.experiment.seed}", tuple(points))
-        kinds.setdefault(f"{tasks}: {what}", []).append(curve)
+        lines = kinds.setdefault(f"{tasks}: {what}", [])
+        label = f"{title}, seed {run.experiment.seed}"
+        if label in (line.title for line in lines):
+            label += f" ({run.path.name})"
+        lines.append(Curve(label, tuple(points)))
     figures = (
         draw(lines, x_title="outer iterations", y_title=title, explodes=title.endswith("loss"))
         for title, lines in kinds.items()

@@ -85,15 +85,20 @@ def reproduce(
         "rows": rows or [],
         "backbone": backbone or [],
     }
+    if quick and iterations is not None:
+        raise ConfigError("--quick has its own number of iterations; leave --iterations out.")
     if not tables and not everything:
         if any(wanted.values()) or only_list or dry_run:
             raise ConfigError("name the tables that are meant, such as table1, or all with --all.")
+        if jobs_at_once > 1 or on is not None:
+            raise ConfigError(
+                "--jobs and --on are for running, and no table is named; name some, such as "
+                "table1, or all with --all."
+            )
         _overview(out, seeds=seeds, iterations=iterations, quick=quick, as_json=as_json)
         return
     if tables and everything:
         raise ConfigError(f"--all means every table; leave it out, or {' '.join(tables)}.")
-    if quick and iterations is not None:
-        raise ConfigError("--quick has its own number of iterations; leave --iterations out.")
     if on is not None:
         check_choice("--on", on, ("ray",))
         if jobs_at_once > 1:

@@ -65,13 +65,14 @@ def _plus_minus(table: Table) -> str:
         return (
             "In the authors' own rows the paper's plus-minus is no interval of the mean: 70.00 +- "
             "0.46 in Table 1 is the accuracy with the standard deviation of a single answer, the "
-            "square root of p (1 - p), as a fraction."
+            "square root of p (1 - p), as a fraction, although the supplement calls it that of "
+            "three seeds."
         )
     if tables <= {*_SAYS_SO}:
         return "The paper's plus-minus is a 95 % confidence interval."
     return (
-        "The paper does not say what its plus-minus is here; it is taken to be half of the 95 % "
-        "interval of the mean."
+        "The paper's supplement calls its plus-minus the standard deviation of three seeds; here "
+        "it is taken to be half of the 95 % interval of the mean."
     )
 
 
@@ -140,12 +141,12 @@ def of_cell(cell: Cell, collection: Collection) -> list[Measured]:
         assert run.result is not None
         try:
             test = test_of(run.path, cell, run.result)
+            if test is None:
+                continue
+            found = measure(cell, run.result, test, path=run.path, is_quick=run.is_quick)
         except CheckpointError as error:
             collection.note(str(error))
             continue
-        if test is None:
-            continue
-        found = measure(cell, run.result, test, path=run.path, is_quick=run.is_quick)
         age = (run.path / "result.json").stat().st_mtime
         rank = (found.num_iterations, found.num_tasks, found.num_models, age)
         if found.seed not in by_seed or rank > by_seed[found.seed][0]:
@@ -165,11 +166,11 @@ def mean_over_seeds(found: Sequence[Measured]) -> tuple[float, float | None]:
 def compare(cell: Cell, value: float, interval: float | None) -> Verdict:
     """Whether a figure is within, above or below what the paper has, for better or worse.
 
-    Both are means over tasks, so that chance explains a difference up to the root of the sum of
-    the squares of both intervals; where the paper gives no interval of the mean, it is taken to be
-    as wide as ours.
+    Both are means over tasks, whose choice explains a difference up to the root of the sum of the
+    squares of both intervals; where the paper gives no interval of the mean, it is taken to be as
+    wide as ours. How much other seeds would differ is not counted.
     """
-    if interval is None:
+    if interval is None or not math.isfinite(value):
         return ""
     theirs = interval
     if (cell.table in _WITH_INTERVALS or cell.quoted) and cell.published.spread is not None:

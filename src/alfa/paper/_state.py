@@ -152,10 +152,15 @@ def measure(
         test: the part of it, or the other test, that measures the cell.
         path: the run folder.
         is_quick: it shows that everything runs, and says nothing about the method.
+
+    Raises:
+        CheckpointError: it does not say how good the run is.
     """
     accuracy = cell.metric == "accuracy"
     names = ("accuracy", "accuracy_interval") if accuracy else ("loss", "interval")
-    value, interval = (test[name] for name in names)
+    value, interval = (test.get(name) for name in names)
+    if value is None:
+        raise CheckpointError(f"{path} says nothing of its {cell.metric}; test it again.")
     scale = 100 if accuracy else 1
     return Measured(
         value=scale * value,

@@ -129,4 +129,5 @@ def nice_ticks(low: float, high: float, *, count: int = 5, whole: bool = False) 
     first = math.floor(low / step + 1e-9)
     last = max(math.ceil(high / step - 1e-9), first + 1)
     # Not 0.30000000000000004
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    digits = 12 - math.floor(math.log10(step))
+    return [round(number * step, digits) for number in range(first, last + 1)]

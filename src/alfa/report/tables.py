@@ -11,9 +11,9 @@ from typing import Literal
 
 Verdict = Literal["", "within", "above", "below", "shorter", "quick"]
 VERDICTS: Mapping[Verdict, str] = {
-    "within": "as published, but for what chance explains",
-    "above": "higher than published by more than chance explains",
-    "below": "lower than published by more than chance explains",
+    "within": "as published, but for what the choice of test tasks explains",
+    "above": "higher than published by more than the choice of test tasks explains",
+    "below": "lower than published by more than the choice of test tasks explains",
     "shorter": "trained for less than the cell asks for",
     "quick": "no result: it only shows that everything runs",
 }

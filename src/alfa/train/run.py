@@ -285,13 +285,17 @@ class Run:
         if content is None:
             return None
         try:
-            _Result.model_validate(content)
+            checked = _Result.model_validate(content)
         except ValidationError:
             raise CheckpointError(
                 f"{self.result} is damaged; remove it and go on with `alfa train --resume "
                 f"{self.path}`, which writes it again."
             ) from None
-        return content
+        # Older results do not say everything.
+        tests = {key: getattr(checked, key) for key in ("test", "ensemble")}
+        told = {key: {**t.model_dump(), **content[key]} for key, t in tests.items() if t}
+        others = {key: value for key, value in content.items() if key not in tests}
+        return {**others, **told, "config": {**checked.config.model_dump(), **content["config"]}}
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -300,8 +304,15 @@ def _record(line: bytes) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    is_one = isinstance(record, dict) and isinstance(record.get("iteration"), int)
-    return record if is_one else None
+    if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
+        return None
+    return record if all(map(_is_figure, record.values())) else None
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether a value of a record is a number that can be calculated with, or none."""
+    is_whole = isinstance(value, int) and abs(value) < 2**63
+    return value is None or is_whole or isinstance(value, float)
 
 
 class _Tested(BaseModel, strict=True):

@@ -29,12 +29,14 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import tomli_w
 import torch
 from _common import table, write_part
 from PIL import Image
 
 from alfa.cli.main import main
-from alfa.config import builtin_experiments
+from alfa.config import builtin_experiments, to_dict
+from alfa.paper import TABLES, Cell
 from alfa.train.files import write_atomic
 
 RESULTS = Path("docs/results/fuzzing.json")
@@ -139,10 +141,17 @@ class RunFolders(Kind):
 
     def make(self) -> None:
         self.run = self.folder / "run"
-        small = ("outer.num_iterations=4", "outer.validate_every=2", "outer.num_val_tasks=2")
-        small += ("test.num_tasks=2", "test.ensemble=2", "model.hidden=[4]", "tasks.num_query=3")
+        # Of a cell of the paper, so that reports show it in a table, and its curve.
+        cell = TABLES["table8"].entries["alfa+maml", "5s-2x40"]
+        assert isinstance(cell, Cell)
+        config = self.folder / "cell.toml"
+        config.write_text(tomli_w.dumps(to_dict(cell.experiment)))
+        small = ("outer.num_iterations=4", "test.num_tasks=2", "test.ensemble=2")
         words = [word for setting in small for word in ("--set", setting)]
-        called(["train", "sinusoid-alfa", "--out", str(self.run), *words])
+        called(["train", str(config), "--out", str(self.run), *words])
+        metrics = self.run / "metrics.jsonl"
+        first = {**json.loads(metrics.read_text()), "iteration": 2}
+        metrics.write_text(f"{json.dumps(first)}\n{metrics.read_text()}")
         self.files = [file for name in self.names for file in self.run.glob(name)]
         self.whole = {file: file.read_bytes() for file in self.files}
 

@@ -44,7 +44,7 @@ class MiniImageNet(Source):
     }
     layouts = (
         "folders {train,val,test}/<class>/*.jpg, where a class is called n01532829",
-        "class folders <class>/*.jpg, such as those of ImageNet's training images",
+        "class folders <class>/*.jpg",
         "images/*.jpg with {train,val,test}.csv beside it, or images called after their class",
         "mini-imagenet-cache-{train,val,test}.pkl",
         "any of these in a zip or tar archive, such as mini-imagenet.tar.gz",
@@ -64,7 +64,6 @@ class MiniImageNet(Source):
             work=work,
             readers=(class_folders(classes), _read_csv, partial(_read_flat, classes), _read_caches),
             archives=("*mini*imagenet*", "images.*", "train.*", "val.*", "test.*"),
-            cut_from=class_list("md-ilsvrc"),
         )
 
 

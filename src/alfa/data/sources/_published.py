@@ -159,7 +159,6 @@ def find_published(
 
 def _without_others(found: Found, classes: ClassList, larger: ClassList) -> Found:
     """What was found without the classes that only a larger dataset has."""
-
     left = [
         entry
         for entry in found.classes

@@ -35,6 +35,8 @@ _CONTEXT = {
     "init": ("generator",),
     "rule": ("num_steps", "generator"),
 }
+# Keys that mean the same for every part of a kind, and cannot be options of its own.
+_RESERVED = {"model": ("name", "weights"), "init": ("name", "around")}
 # How many inits may be around another.
 _DEEPEST = 10
 
@@ -379,10 +381,10 @@ def _check_part(
             f"{did_you_mean(name, registry)}"
         ]
     extra: dict[str, Any] = {}
-    reserved = {"model": "weights", "init": "around"}.get(registry.kind, "name")
-    for taken in {"name", reserved} & registry.options(name).keys():
+    reserved = _RESERVED.get(registry.kind, ("name",))
+    if taken := [option for option in registry.options(name) if option in reserved]:
         return None, [
-            f"{key} {name!r} has an option called {taken}, which means something else in a "
+            f"{key} {name!r} has an option called {taken[0]}, which means something else in a "
             "configuration; give it another name."
         ]
     if key == "model" and "weights" in options:

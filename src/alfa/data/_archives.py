@@ -280,7 +280,8 @@ def _link(folder: Path, links: dict[str, _Member], archive: Path, room: int) -> 
             # Some disks have no such links.
             room -= (folder / target).stat().st_size
             if room < 0:
-                raise _refused(archive, links[place].name, "a link too many to copies") from None
+                what = "a link, whose copy is more than it may unpack to"
+                raise _refused(archive, links[place].name, what) from None
             shutil.copyfile(folder / target, path)
 
 

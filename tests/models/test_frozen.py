@@ -194,7 +194,7 @@ def test_dropout_is_switched_off_and_on_again() -> None:
 def test_a_frozen_module_can_still_normalise_examples_together() -> None:
     adapted, x = _normed(Normed())
     queries = torch.randn(1, 5, *x.shape[2:], dtype=torch.float64)
-    expected = adapted.predict(queries)[0]
+    expected = adapted.predict(queries.expand(2, -1, -1, -1, -1))[0]
     frozen = adapted.frozen(x[0])
     before = frozen(queries[0])
     with normalising_together(frozen):
@@ -212,7 +212,7 @@ def test_statistics_that_a_module_has_learned_are_kept() -> None:
     torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
     with normalising_together(frozen):
         # The other layer alone, as in the engine.
-        torch.testing.assert_close(frozen(x[0][:3]), adapted.predict(x[:1, :3])[0])
+        torch.testing.assert_close(frozen(x[0][:3]), adapted.predict(x[:, :3])[0])
 
 
 def test_a_layer_that_is_used_twice_goes_on_to_normalise_by_the_batch() -> None:

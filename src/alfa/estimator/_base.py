@@ -122,7 +122,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         normalising = normalising_together(model) if transductive else contextlib.nullcontext()
         advice = ", or leave `transductive` out" if self._by_itself else ""
         enough = _enough(len(x), "predict", advice)
-        with torch.no_grad(), _in_modes(model, self._modes), normalising, enough:
+        as_fitted = _in_modes(model, self._modes)
+        with torch.no_grad(), as_fitted, normalising, without_dropout(model), enough:
             # One by one: the rounding of a convolution depends on how many examples it is given,
             # and what is said of one must not.
             parts = [x] if together else x.split(1)

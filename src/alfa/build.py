@@ -57,10 +57,10 @@ def build_learner(experiment: Experiment, tasks: Tasks | Signature) -> Learner:
     """The learner of an experiment; the same seed gives the same one."""
 
     def build_init(part: Part, model: nn.Module) -> Init:
-        if INITS.wraps(part.name, "init"):
-            inner = build_init(Part(**part.options["around"]), model)
-            return _build(part, INITS, inner, generator=generator)  # type: ignore[no-any-return]
-        return _build(part, INITS, model, generator=generator)  # type: ignore[no-any-return]
+        wraps = INITS.wraps(part.name, "init")
+        inner = build_init(Part(**part.options["around"]), model) if wraps else model
+        init: Init = _build(part, INITS, inner, generator=generator)
+        return init
 
     with _seeded(experiment.seed) as generator:
         sizes = tasks.input_shape, tasks.num_outputs

@@ -71,6 +71,11 @@ def zip_link(name, target):
     return info, target
 
 
+def no_link(*names):
+    """As on many a memory stick."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 def refuses(archive, folder, match, **options):
     """Nothing is left of an archive that is refused, in the folder or outside of it."""
     before = sorted(folder.rglob("*"))
@@ -217,12 +222,8 @@ def test_a_link_is_not_written_through(tmp_path):
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize("kind", ["symbolic", "zip"])
 def test_links_inside_become_what_they_stand_for(tmp_path, kind, has_links, monkeypatch):
-    def refuse(*names):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
     if not has_links:
-        # As on many a memory stick.
-        monkeypatch.setattr(os, "link", refuse)
+        monkeypatch.setattr(os, "link", no_link)
     links = {"b/link.png": "../a/1.png", "c/link.png": "../b/link.png"}
     if kind == "zip":
         extra = [zip_link(*pair) for pair in links.items()]
@@ -238,10 +239,7 @@ def test_links_inside_become_what_they_stand_for(tmp_path, kind, has_links, monk
 
 
 def test_copies_in_the_place_of_links_are_no_way_around_the_limit(tmp_path, monkeypatch):
-    def refuse(*names):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", no_link)
     monkeypatch.setattr(_archives, "ALWAYS_ALLOWED", 10_000)
     extra = [tar_link(f"b/{number}.png", "../a/1.png") for number in range(20)]
     archive = write_tar(tmp_path / "a.tar", {"a/1.png": bytes(900)}, extra=extra)

@@ -188,6 +188,7 @@ def test_a_draft_that_is_removed_while_another_waits_is_made_anew(tmp_path, monk
             Draft(place, shape=(1, 4, 4), key="")
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds open files in /proc")
 def test_nothing_of_a_store_is_open_when_it_is_moved(run, monkeypatch) -> None:
     """Windows would refuse."""
     moved = []
@@ -198,8 +199,6 @@ def test_nothing_of_a_store_is_open_when_it_is_moved(run, monkeypatch) -> None:
         moved.append([name for name in opened if name.startswith(f"{path}{os.sep}")])
         return rename(path, target)
 
-    if not Path("/proc/self/fd").is_dir():
-        pytest.skip("open files are found in /proc")
     monkeypatch.setattr(Path, "rename", watched)
     assert run().verify() == []
     assert moved == [[]]

@@ -260,12 +260,9 @@ def _orientation(image: Image.Image) -> int:
 
 def _declared_bits(image: Image.Image) -> int:
     """Of a grey level, as far as the file says so; 16 otherwise."""
-    try:
-        (bits,) = image.tag_v2[ExifTags.Base.BitsPerSample]  # type: ignore[attr-defined]
-    # No TIFF, or one with colours, or with damaged tags.
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return 16
-    return bits if bits in range(9, 16) else 16
+    # Only a TIFF has such tags; one with colours has several numbers of bits.
+    declared = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
+    return next((bits for bits in range(9, 16) if declared == (bits,)), 16)
 
 
 def _eight_bits(image: Image.Image, bits: int) -> Image.Image:

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -23,6 +22,7 @@ import numpy as np
 
 from alfa.data._base import Split
 from alfa.data._store import IMAGES, INDEX, ITEMS, Index, checksum
+from alfa.durable import sync_folder
 from alfa.errors import DataError
 from alfa.lock import open_locked
 
@@ -208,12 +208,12 @@ class Draft:
         with (self._store / INDEX).open("wb") as file:
             file.write(f"{replace(index, items=hasher.hexdigest()).to_json()}\n".encode())
             _sync(file)
-        _sync_folder(self._store)
+        sync_folder(self._store)
         shutil.rmtree(self._old, ignore_errors=True)
         if self.place.exists():
             self.place.rename(self._old)
         self._store.rename(self.place)
-        _sync_folder(self.place.parent)
+        sync_folder(self.place.parent)
         shutil.rmtree(self._old, ignore_errors=True)
         self.discard()
 
@@ -238,13 +238,3 @@ def _header(num_images: int, shape: Sequence[int]) -> bytes:
 def _sync(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    # Windows cannot open a folder, and some network disks have nothing to do for one.
-    with contextlib.suppress(OSError):
-        folder = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from alfa.durable import sync_folder
+
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
@@ -49,7 +51,7 @@ def _write_atomic(path: Path, content: bytes, previous: Path | None) -> None:
         if previous is not None and path.is_file():
             os.replace(path, previous)
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -72,16 +74,6 @@ def check_writable(path: Path) -> None:
         folder = folder.parent
     with named_errors(folder), tempfile.TemporaryFile(dir=folder):
         pass
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder outlast a loss of power, where the system can do so."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -50,7 +50,7 @@ STROKES = {
     "model": {"name": "conv4", "filters": 4},
     "rule": {"name": "alfa"},
     "inner": {"num_steps": 2},
-    "outer": {"num_iterations": 50, "num_tasks": 4, "validate_every": 25, "num_val_tasks": 7},
+    "outer": {"num_iterations": 10, "num_tasks": 4, "validate_every": 5, "num_val_tasks": 7},
     "test": {"num_tasks": 5, "ensemble": 2},
     "engine": {"dtype": "float64"},
 }
@@ -80,7 +80,7 @@ def in_processes(count: int, function: Callable[[Processes], Any]) -> list[Any]:
     # has, so that they need not import everything anew.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["alfa.train", "alfa.ops._kernels", "torch._dynamo", "torch.distributed", "cloudpickle"]
+        ["alfa.train", "alfa.ops._kernels", "torch.distributed", "cloudpickle"]
     )
     with tempfile.TemporaryDirectory() as folder:
         answers = [Path(folder) / str(rank) for rank in range(count)]

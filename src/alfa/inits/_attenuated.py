@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.inits._base import Init, Support, register_init
-from alfa.ops import layer_means, spread
+from alfa.ops import layer_means, spread, undrawn
 from alfa.types import Layers, Params
 
 
@@ -35,8 +35,8 @@ class Attenuated(Init):
         super().__init__()
         self.init = init
         size = len(init.layers)
-        first = nn.utils.skip_init(nn.Linear, size, size)
-        second = nn.utils.skip_init(nn.Linear, size, size)
+        first = undrawn(nn.Linear, size, size)
+        second = undrawn(nn.Linear, size, size)
         for parameter in (*first.parameters(), *second.parameters()):
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5, generator=generator)
         self.needs_classes, self.any_way = init.needs_classes, init.any_way

@@ -10,6 +10,7 @@ from torch import nn
 from alfa.errors import ConfigError
 from alfa.models._base import register_model
 from alfa.models._convolutional import Convolutional, image_shape
+from alfa.ops import undrawn
 from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Stage
 from alfa.types import Count
 
@@ -56,13 +57,13 @@ class Conv4(Convolutional):
         stages: list[Stage] = []
         for block in range(1, num_blocks + 1):
             fan_in = num_channels if block == 1 else filters
-            conv = nn.utils.skip_init(nn.Conv2d, fan_in, filters, 3, padding=1)
+            conv = undrawn(nn.Conv2d, fan_in, filters, 3, padding=1)
             self.add_module(f"conv{block}", conv)
             self.add_module(f"norm{block}", nn.BatchNorm2d(filters, track_running_stats=False))
             # A bias before batch norm changes nothing, so the network has none.
             stages += [Conv(f"conv{block}"), Norm(f"norm{block}")]
         features = filters * (height >> num_blocks) * (width >> num_blocks)
-        self.linear = nn.utils.skip_init(nn.Linear, features, num_outputs)
+        self.linear = undrawn(nn.Linear, features, num_outputs)
         self.num_outputs = num_outputs
         self.start(generator)
         self.network = Chain(*stages, Flatten(), Linear("linear"))

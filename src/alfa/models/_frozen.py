@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.errors import AlfaWarning, ConfigError
+from alfa.ops import undrawn
 from alfa.ops.stages import (
     Chain,
     Conv,
@@ -211,7 +212,7 @@ def _conv(stage: Conv, params: Mapping[str, Tensor]) -> nn.Module:
     (weight,) = (params[name] for name in stage.names)
     num_outputs, num_inputs, side, _ = weight.shape
     options = {"stride": stage.stride, "padding": side // 2, "bias": False}
-    conv = nn.utils.skip_init(nn.Conv2d, num_inputs, num_outputs, side, **options)
+    conv = undrawn(nn.Conv2d, num_inputs, num_outputs, side, **options)
     return _filled(conv, weight=weight)
 
 
@@ -229,7 +230,7 @@ def _norm(stage: Norm, params: Mapping[str, Tensor]) -> nn.Module:
 
 def filled_linear(weight: Tensor, bias: Tensor) -> nn.Module:
     """A linear layer with these parameters."""
-    linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0])
+    linear = undrawn(nn.Linear, weight.shape[1], weight.shape[0])
     return _filled(linear, weight=weight, bias=bias)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from alfa.errors import ConfigError
 from alfa.models._base import AS_USUAL, How, Model, register_model
 from alfa.models._frozen import filled_linear
-from alfa.ops import Loss, mlp, mlp_mse_gradients, mse
+from alfa.ops import Loss, mlp, mlp_mse_gradients, mse, undrawn
 from alfa.types import Count, Params
 
 
@@ -47,7 +47,7 @@ class MLP(Model):
         self.sizes = (torch.Size(input_shape).numel(), *hidden, num_outputs)
         pairs = pairwise(self.sizes)
         for number, (fan_in, fan_out) in enumerate(pairs, start=1):
-            linear = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+            linear = undrawn(nn.Linear, fan_in, fan_out)
             nn.init.xavier_uniform_(linear.weight, generator=generator)
             nn.init.zeros_(linear.bias)
             self.add_module(f"linear{number}", linear)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from alfa.errors import ConfigError, check_choice
 from alfa.models._base import How, register_model
 from alfa.models._convolutional import Convolutional, image_shape
-from alfa.ops import Plan
+from alfa.ops import Plan, undrawn
 from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Split, Stage, Sum
 from alfa.types import Count
 
@@ -76,7 +76,7 @@ class ResNet12(Convolutional):
             else:
                 stages.append(Pool(size=1))
             num_channels = outputs
-        self.linear = nn.utils.skip_init(nn.Linear, num_channels, num_outputs)
+        self.linear = undrawn(nn.Linear, num_channels, num_outputs)
         self.num_outputs = num_outputs
         self.start(generator)
         self.network = Chain(*stages, GlobalPool(), Linear("linear"))
@@ -88,9 +88,7 @@ class ResNet12(Convolutional):
         def conv(part: str, fan_in: int, side: int, slope: float) -> Chain:
             block.add_module(
                 f"conv{part}",
-                nn.utils.skip_init(
-                    nn.Conv2d, fan_in, num_outputs, side, padding=side // 2, bias=False
-                ),
+                undrawn(nn.Conv2d, fan_in, num_outputs, side, padding=side // 2, bias=False),
             )
             norm = nn.BatchNorm2d(num_outputs, track_running_stats=False)
             block.add_module(f"norm{part}", norm)

@@ -11,6 +11,7 @@ from torch import nn
 from alfa.errors import ConfigError
 from alfa.models._base import register_model
 from alfa.models._convolutional import Convolutional, image_shape
+from alfa.ops import undrawn
 from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, MaxPool, Norm, Pool, Stage, Sum
 from alfa.types import Count
 
@@ -64,7 +65,7 @@ class ResNet18(Convolutional):
             stride = 1 if group == 1 else 2
             stages += self._block(f"block{group}a", num_inputs, num_filters, stride)
             stages += self._block(f"block{group}b", num_filters, num_filters, None)
-        self.linear = nn.utils.skip_init(nn.Linear, filters[-1], num_outputs)
+        self.linear = undrawn(nn.Linear, filters[-1], num_outputs)
         self.num_outputs = num_outputs
         self.start(generator)
         self.network = Chain(*stages, GlobalPool(), Linear("linear"))
@@ -102,7 +103,7 @@ class ResNet18(Convolutional):
     ) -> Chain:
         """A convolution and its batch norm, added to a module."""
         options = {"stride": stride, "padding": side // 2, "bias": False}
-        conv = nn.utils.skip_init(nn.Conv2d, num_inputs, num_outputs, side, **options)
+        conv = undrawn(nn.Conv2d, num_inputs, num_outputs, side, **options)
         module.add_module(f"conv{part}", conv)
         module.add_module(f"norm{part}", nn.BatchNorm2d(num_outputs, track_running_stats=False))
         return Chain(

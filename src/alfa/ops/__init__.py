@@ -15,6 +15,7 @@ from alfa.ops._losses import (
 from alfa.ops._mlp import mlp, mlp_mse_gradients
 from alfa.ops._network import Plan, network, network_gradients, norm_pool_act
 from alfa.ops._threads import set_threads, usable_cpus
+from alfa.ops._undrawn import undrawn
 from alfa.ops._update import apply_rates, layer_means, spread
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "per_task",
     "set_threads",
     "spread",
+    "undrawn",
     "usable_cpus",
 ]
 

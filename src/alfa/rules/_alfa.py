@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError, check_choice
-from alfa.ops import layer_means
+from alfa.ops import layer_means, undrawn
 from alfa.rules._base import Rule, register_rule
 from alfa.rules._rates import (
     ALPHA_START,
@@ -202,7 +202,7 @@ def _generator_network(
     sizes = [num_inputs, *[num_hidden] * (depth - 1), num_outputs]
     modules: list[nn.Module] = []
     for fan_in, fan_out in pairwise(sizes):
-        linear = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+        linear = undrawn(nn.Linear, fan_in, fan_out)
         bound = fan_in**-0.5
         for parameter in linear.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=generator)

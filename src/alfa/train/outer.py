@@ -14,6 +14,7 @@ from alfa.data import Tasks
 from alfa.errors import DivergedError
 from alfa.inner import GB, Learner, MemoryPlan, plan_memory
 from alfa.rules import RULES
+from alfa.train.adam import Adam
 from alfa.train.distributed import Processes
 from alfa.train.evaluate import ADVICE, check_finite, seeded
 
@@ -65,7 +66,7 @@ class OuterStep:
                 }
                 for is_decayed in (True, False)
             ]
-        return torch.optim.Adam(groups, lr=outer.learning_rate, fused=True)
+        return Adam(groups, lr=outer.learning_rate, fused=True)
 
     def plan(self) -> MemoryPlan:
         """Choose how an iteration uses memory, for tasks as large as they get."""

@@ -26,6 +26,11 @@ class PeakMemory(TorchDispatchMode):
         self.bytes = 0
         self._sizes: dict[StorageWeakRef, int] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Torch would import its compiler, which takes seconds, to keep it out of the method below.
+        return False
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],

@@ -22,6 +22,7 @@ from alfa.config import Experiment, to_dict
 from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
 from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.models import Model
+from alfa.train.adam import Adam
 from alfa.train.agree import check_files
 from alfa.train.checkpoint import Checkpoint, load_newest
 from alfa.train.distributed import ALONE
@@ -215,7 +216,7 @@ class _Pretrainer:
         self.experiment, self.tasks, self.images, self.path = experiment, tasks, images, path
         self.options, self.device, self.should_stop = options, device, should_stop
         self.model = model.to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
+        self.optimizer = Adam(self.model.parameters(), fused=True)
         self.epochs: list[Epoch] = []
         self.seconds = 0.0
         # Of the epoch at hand: batches that are done, and the sum of their losses.

@@ -15,6 +15,7 @@ from alfa.data import ImageSet, Limits, Varied
 from alfa.errors import ConfigError, DataError
 from alfa.inits import INITS
 from alfa.train import Run, evaluate, judge, judged_tasks, on_dataset, train
+from alfa.train.adam import Adam
 
 SMALL = {"min_way": 2, "max_way": 4, "max_query": 2, "max_support": 12}
 
@@ -208,13 +209,13 @@ def test_a_decay_of_each_weight_is_refused_with_a_sentence(experiment, tmp_path)
 
 def test_the_rate_falls_and_weights_decay(experiment, tmp_path, monkeypatch) -> None:
     seen = []
-    original = torch.optim.Adam.step
+    original = Adam.step
 
     def step(self, *args):
         seen.append([(g["lr"], g["weight_decay"], len(g["params"])) for g in self.param_groups])
         return original(self, *args)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    monkeypatch.setattr(Adam, "step", step)
     outer = {"learning_rate": 0.01, "rate_factor": 0.5, "rate_every": 2, "weight_decay": 0.1}
     train(experiment(outer=outer), tmp_path / "run")
     rates = [0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025]

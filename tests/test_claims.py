@@ -103,4 +103,36 @@ def test_what_is_said_of_a_claim(claims) -> None:
     assert claims.verdict(better, worse) == ["+10.00 +- 0.03", "confirmed"]
     told = "not confirmed: it is the other way round"
     assert claims.verdict(worse, better) == ["-10.00 +- 0.03", told]
+    # Where the paper has it so, too, nobody is surprised.
+    assert claims.verdict(worse, better, 0.5)[1] == told
+    assert claims.verdict(worse, better, -0.5)[1] == f"{told}, as in the paper on this data"
+    assert claims.verdict(better, worse, -0.5)[1] == "confirmed"
     assert claims.verdict(kept(0.51), kept(0.5, bend=0.1))[1] == "not decided at this length"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("random", 39.87), ("alfa+maml+l2f", 76.60), ("1-shot-maml", 56.80), ("fc100-maml", 49.38)],
+)
+def test_the_papers_figure_of_an_entry(claims, name: str, expected: float) -> None:
+    assert claims.published(name) == expected
+
+
+def test_every_change_of_our_defaults_is_told(claims) -> None:
+    assert list(claims.CHANGES) == list(claims.VARIANTS)
+    assert claims.our_defaults({}) == []
+
+    def kept(accuracy: float) -> dict[str, Any]:
+        found = _evaluated(accuracy)
+        return {"test": found.as_dict(), "per_task": found.per_task}
+
+    short = str(claims.SHORT)
+    results = {"alfa+maml": {short: kept(0.5)}, "depth-2": {short: kept(0.6)}}
+    results["beta-factor"] = {short: kept(0.4)}
+    lines = [line for line in claims.our_defaults(results) if "`" in line]
+    assert [line.split("|")[2].strip(" `") for line in lines] == [
+        *("alfa+maml", "depth-2", "beta-factor")
+    ]
+    assert [line.split("|")[5].strip() for line in lines] == [
+        *("", "the default is worse", "the default is better")
+    ]

@@ -1,4 +1,4 @@
-"""`alfa compare`: runs on the same tasks, and what of their difference is more than chance."""
+"""`alfa compare`: runs on the same tasks, and which differences are more than their choice."""
 
 from __future__ import annotations
 

@@ -34,9 +34,10 @@ def compare(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Test runs on the same tasks, and say which differences are more than chance.
+    """Test runs on the same tasks, and say which differences the choice of tasks does not explain.
 
-    Differences are taken task by task, which tells much smaller ones than two intervals do.
+    Differences are taken task by task, which tells much smaller ones than two intervals do. They
+    are those of these trainings; other seeds are not counted.
 
     Examples:
 
@@ -219,8 +220,8 @@ def _print(runs: list[Path], evaluations: list[Evaluation], differences: list[Di
     count, split = evaluations[0].num_tasks, evaluations[0].split
     lower = "" if scale == 100 else " Of losses, lower is better."
     console.print(
-        f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than chance."
-        f"{lower}",
+        f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than the "
+        f"choice of tasks explains, other seeds not counted.{lower}",
         highlight=False,
         soft_wrap=True,
     )

@@ -1,12 +1,14 @@
 """The scikit-learn classifier on real images, against what one would otherwise pick.
 
     python benchmarks/estimator.py accuracy RUN   200 draws of five unseen classes of CIFAR-FS
+    python benchmarks/estimator.py heads RUN...   last layers for other numbers of classes
     python benchmarks/estimator.py times          of fit, predict and ONNX, at 32 and 84 pixels
     python benchmarks/estimator.py report         writes docs/results/estimator.md, with what
                                                   benchmarks/serve_load.py has found
 
-`accuracy` needs the prepared dataset cifar-fs where `ALFA_DATA` says, and a run that was trained on
-it. Draws are the tasks of `alfa evaluate`, so that its figure can be held against ours.
+`accuracy` and `heads` need the prepared dataset cifar-fs where `ALFA_DATA` says, and runs that were
+trained on it. Draws are the tasks of `alfa evaluate`, so that its figure can be held against ours;
+those of `heads` are of validation classes, as an advice is made of it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import torch
-from _common import alfa, table, write_part
+from _common import alfa, figure, table, write_part
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
@@ -33,7 +36,8 @@ from sklearn.svm import LinearSVC
 
 from alfa import FewShotClassifier
 from alfa.config import parse_experiment
-from alfa.data import FewShot
+from alfa.data import FewShot, Split
+from alfa.errors import AlfaWarning
 from alfa.export import export_onnx
 from alfa.train import Run, reopen, train
 from alfa.train.evaluate import mean_and_interval
@@ -43,6 +47,14 @@ RESULTS = Path("docs/results/estimator.json")
 LOAD = Path("docs/results/serve-load.json")
 PAGE = Path("docs/results/estimator.md")
 NUM_DRAWS = 200
+# What a last layer can be made of for classes that are more or fewer than in training.
+WAYS, NUM_HEAD_DRAWS = (3, 7, 10), 25
+HEADS: dict[str, dict[str, Any]] = {
+    "trained": {},
+    "zero": {"head": "zero"},
+    "prototype": {"head": "prototype"},
+    "prototype, no steps": {"head": "prototype", "num_steps": 0},
+}
 
 INTRO = """\
 # Five images of each class: what `fit` gives
@@ -69,14 +81,8 @@ def accuracy(run: str) -> None:
     assert isinstance(tasks, FewShot)
     found: dict[str, list[float]] = {}
     for index in range(NUM_DRAWS):
-        _, numbers = tasks.draw(index, num_tasks=1, split="test", seed=experiment.seed)
-        images = tasks.images.take(numbers[0]).transpose(0, 1, 3, 4, 2)
-        way, shot = len(images), tasks.shot
-        support, query = (
-            part.reshape(-1, *images.shape[2:]) for part in np.split(images, [shot], 1)
-        )
-        labels, truth = (np.repeat(np.arange(way), len(part) // way) for part in (support, query))
-        for name, value in scores(run, support, labels, query, truth).items():
+        drawn = draw(tasks, index, "test", experiment.seed)
+        for name, value in scores(run, *drawn).items():
             found.setdefault(name, []).append(value)
         if index % 20 == 19:
             told = ", ".join(f"{n} {100 * statistics.mean(v):.1f}" for n, v in found.items())
@@ -94,6 +100,52 @@ def accuracy(run: str) -> None:
         }
     length = experiment.outer.num_iterations
     keep("accuracy", {"run": run, "num_iterations": length, "figures": figures})
+
+
+def draw(tasks: FewShot, index: int, split: Split, seed: int) -> tuple[np.ndarray, ...]:
+    """Images and labels to learn from, and those to be judged on."""
+    _, numbers = tasks.draw(index, num_tasks=1, split=split, seed=seed)
+    images = tasks.images.take(numbers[0]).transpose(0, 1, 3, 4, 2)
+    way = len(images)
+    support, query = (
+        part.reshape(-1, *images.shape[2:]) for part in np.split(images, [tasks.shot], 1)
+    )
+    labels, truth = (np.repeat(np.arange(way), len(part) // way) for part in (support, query))
+    return support, labels, query, truth
+
+
+def heads(*runs: str) -> None:
+    found: dict[str, Any] = {}
+    for run in runs:
+        _, tasks, experiment = reopen(Run(Path(run)))
+        assert isinstance(tasks, FewShot)
+        of_run: dict[str, dict[str, Any]] = {}
+        for way in WAYS:
+            wider = FewShot(tasks.images, way=way, shot=tasks.shot, num_query=tasks.num_query)
+            values: dict[str, list[float]] = {
+                head: [] for head in HEADS if head != "trained" or way <= tasks.way
+            }
+            for index in range(NUM_HEAD_DRAWS):
+                support, labels, query, truth = draw(wider, index, "val", experiment.seed)
+                for head, scored in values.items():
+                    with warnings.catch_warnings():
+                        # Of a layer that does not suit the run, which is what is measured.
+                        warnings.simplefilter("ignore", AlfaWarning)
+                        clf = FewShotClassifier(run, **HEADS[head]).fit(support, labels)
+                    scored.append(clf.score(query, truth))
+            for head, scored in values.items():
+                mean, interval = mean_and_interval(torch.tensor(scored))
+                figures = {"accuracy": mean, "accuracy_interval": interval}
+                of_run.setdefault(head, {})[str(way)] = figures
+            print(
+                run,
+                way,
+                {h: round(v[str(way)]["accuracy"], 4) for h, v in of_run.items() if str(way) in v},
+                flush=True,
+            )
+        length = experiment.outer.num_iterations
+        found[run] = {"num_iterations": length, "figures": of_run}
+    keep("heads", {"num_draws": NUM_HEAD_DRAWS, "runs": found})
 
 
 def scores(
@@ -214,6 +266,8 @@ def report() -> None:
         ]
         told = f"The run: `{about['run']}`, {about['num_iterations']:,} iterations."
         lines += ["### Accuracy", "", told, "", *table(["", "accuracy"], rows)]
+    if "heads" in results:
+        lines += other_heads(results["heads"])
     if "times" in results:
         rows = []
         for side, found in results["times"].items():
@@ -231,6 +285,29 @@ def report() -> None:
         page = f"{INTRO}\n<!-- written by benchmarks/estimator.py report -->\n<!-- end -->\n"
         write_atomic(PAGE, page.encode())
     write_part(PAGE, "estimator.py", lines)
+
+
+def other_heads(results: dict[str, Any]) -> list[str]:
+    """Accuracies of every way to make a last layer."""
+    rows = []
+    for run, found in results["runs"].items():
+        title = f"`{Path(run).name}`, {found['num_iterations']:,} iterations"
+        for head in HEADS:
+            figures = found["figures"][head]
+            rows.append(
+                [
+                    title,
+                    head,
+                    *(figure(figures[w]) if w in figures else "-" for w in map(str, WAYS)),
+                ]
+            )
+    told = (
+        f"Five images of each class, as many classes as it says, {results['num_draws']} draws of "
+        "validation classes; the runs were trained for five classes. `head` is what the last layer "
+        "begins with: the trained one, zeros, or the prototypes of the classes."
+    )
+    head = ["", "`head`", *(f"{way} classes" for way in WAYS)]
+    return ["### More classes, or fewer", "", told, "", *table(head, rows)]
 
 
 def many_people(load: dict[str, Any]) -> list[str]:
@@ -255,7 +332,7 @@ def many_people(load: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    chosen = {f.__name__: f for f in (accuracy, times, cold, report)}
+    chosen = {f.__name__: f for f in (accuracy, heads, times, cold, report)}
     if len(sys.argv) < 2 or sys.argv[1] not in chosen:
         sys.exit(__doc__)
     chosen[sys.argv[1]](*sys.argv[2:])

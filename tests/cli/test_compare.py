@@ -63,5 +63,10 @@ def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settin
     assert "--dataset" not in told
 
 
+def test_a_size_is_one_of_another_dataset(refused, trained, other) -> None:
+    told = refused("compare", trained, other, "--size", "32")
+    assert "--size is 32, but says which one of --dataset; give that as well" in told
+
+
 def test_no_run_is_told(refused, trained, tmp_path) -> None:
     assert str(tmp_path / "none") in refused("compare", trained, tmp_path / "none")

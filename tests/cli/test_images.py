@@ -96,6 +96,12 @@ def test_show_draws_an_episode(alfa, spots, tmp_path) -> None:
         assert min(picture.size) > 100
 
 
+def test_show_writes_png_alone(refused, spots, tmp_path) -> None:
+    told = refused("data", "show", "spots", "--out", tmp_path / "sheet.jpg")
+    assert "sheet.jpg, but must end in .png" in told
+    assert not (tmp_path / "sheet.jpg").exists()
+
+
 def test_sizes_that_are_drawn_cannot_be_given(refused, tmp_path) -> None:
     words = ("data", "show", "strokes", "--varied", "--way", "3", "--num-query", "2")
     assert "--way and --num-query cannot be given with --varied" in refused(*words)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from alfa.report import load_run
+from alfa.report.plots import sinusoid_tasks
 from alfa.report.rates import used_rates
 
 # In doubles, which examples are brought to.
@@ -102,6 +104,25 @@ def test_fits_are_drawn_for_several_runs(alfa, sine, tmp_path) -> None:
         assert picture.size[0] > 600
 
 
+def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_path) -> None:
+    settings = (*SINE, "seed=5", "inner.num_steps=2")
+    other = _trained(alfa, tmp_path / "other", "sinusoid-maml", settings)
+    figure = sinusoid_tasks([load_run(sine), load_run(other)], num_tasks=2)
+    rows = [figure.axes[:2], figure.axes[2:]]
+    curves = [[axes.lines[-2].get_ydata() for axes in row] for row in rows]
+    np.testing.assert_array_equal(curves[0], curves[1])
+    # Before the first step, and after each: as many as in the legend, in the same colours.
+    steps = [[line.get_color() for line in row[0].lines[:-2]] for row in rows]
+    assert [len(colors) for colors in steps] == [6, 3]
+    assert steps[0][:3] == steps[1]
+    widths = [[line.get_linewidth() for line in row[0].lines[:-2]] for row in rows]
+    assert widths == [[1] * 5 + [1.8], [1, 1, 1.8]]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][2:] == [
+        *("before", "step 1", "step 2", "step 3", "step 4", "step 5")
+    ]
+
+
 def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_path) -> None:
     out = tmp_path / "episode.png"
     answer = alfa("plot", "episode", images, "--episode", "1", "--out", out)
@@ -131,6 +152,12 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
         (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
         (["fit", "IMAGES"], "only curves can be drawn as such; use `alfa plot episode`"),
         (["episode", "RUN"], "was not trained on images; use `alfa plot fit`"),
+        (["episode", "IMAGES", "--size", "8"], "--size is 8, but says which one of --dataset"),
+        (["rates", "IMAGES", "--size", "8"], "--size is 8, but says which one of --dataset"),
+        (
+            ["rates", "IMAGES", "--dataset", "spots", "--size", "9"],
+            "spots is prepared in size 8, but not in 9",
+        ),
         (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
         (["episode", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),

@@ -109,6 +109,8 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
         (["--quick", "--iterations", "5"], "--quick has its own number of iterations"),
         (["--jobs", "4"], "--jobs and --on are for running, and no table is named"),
         (["--on", "ray"], "--jobs and --on are for running, and no table is named"),
+        (["table8", "--jobs", "2", "--dry-run"], "are for running, but --dry-run runs nothing"),
+        (["table8", "--on", "ray", "--list"], "are for running, but --list runs nothing"),
     ],
 )
 def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:

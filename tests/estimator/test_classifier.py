@@ -25,13 +25,13 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from alfa import FewShotClassifier
-from alfa.config import parse_experiment
+from alfa.config import Part, parse_experiment
 from alfa.data import Strokes
-from alfa.errors import CheckpointError, ConfigError, DivergedError
+from alfa.errors import AlfaWarning, CheckpointError, ConfigError, DivergedError
 from alfa.estimator._base import Opened
 from alfa.estimator._images import Reader
 from alfa.inner import Learner
-from alfa.train import Run, reopen
+from alfa.train import Run, reopen, train
 
 Characters = tuple[np.ndarray, np.ndarray]
 
@@ -117,10 +117,47 @@ def test_any_number_of_classes(run: Path) -> None:
         assert clf.predict_proba(images[:4]).shape == (4, way)
 
 
+@pytest.fixture(scope="module")
+def too_fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a trained last layer and constant rates, larger than any that help."""
+    content = {
+        "tasks": {"name": "images", "dataset": "strokes", "size": 16, "num_query": 2},
+        "model": {"name": "conv4", "filters": 8},
+        "rule": {"name": "sgd", "learning_rate": 30.0},
+        "outer": {"num_iterations": 2, "num_tasks": 1, "validate_every": 1, "num_val_tasks": 1},
+        "test": {"num_tasks": 1, "ensemble": 2},
+    }
+    path = tmp_path_factory.mktemp("too-fast") / "run"
+    train(parse_experiment(content), path)
+    return path
+
+
+def test_constant_rates_begin_with_prototypes_rather_than_zeros(too_fast: Path) -> None:
+    images = Strokes(num_classes=7, num_examples=1, size=16).images().images[:, 0]
+    with pytest.raises(ConfigError, match=r"use head='prototype' \(--head prototype\)"):
+        FewShotClassifier(too_fast).fit(images, np.arange(7))
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "ensemble"])
+def test_a_fit_that_makes_it_worse_is_told(
+    too_fast: Path, characters: Characters, checkpoint: str
+) -> None:
+    with pytest.warns(
+        AlfaWarning, match=r"made the loss of the support set rise from .* to"
+    ) as told:
+        clf = FewShotClassifier(too_fast, checkpoint=checkpoint).fit(*characters)
+    assert clf.support_losses_[-1] > clf.support_losses_[0]
+    # It points at the line that has called `fit`.
+    assert {Path(warning.filename) for warning in told} == {Path(__file__)}
+    FewShotClassifier(too_fast, checkpoint=checkpoint, num_steps=0).fit(*characters)
+
+
 def test_a_linear_head_has_its_own_number_of_classes(linear_run: Path) -> None:
     images = Strokes(num_classes=7, num_examples=2, size=16).images().images[:, 0]
     labels = np.arange(14) // 2
-    with pytest.raises(ConfigError, match=r"7 classes, but .* for 5; use head='prototype'"):
+    with pytest.raises(
+        ConfigError, match=r"7 classes, but .* for 5; use head='zero' \(--head zero"
+    ):
         FewShotClassifier(linear_run).fit(images, labels)
     few = FewShotClassifier(linear_run).fit(images[:6], labels[:6])
     assert few.predict_proba(images).shape == (14, 3)
@@ -410,3 +447,13 @@ def test_it_passes_the_checks_of_scikit_learn(run: Path) -> None:
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     assert not failed
     assert sum(r["status"] == "passed" for r in results) > 45
+
+
+def test_another_head_is_in_the_place_of_the_one_that_was_named(linear_run: Path) -> None:
+    run = Run(linear_run)
+    named = run.experiment().model_copy(
+        update={"init": Part(name="prototype-head", head="linear", adapt=["linear.*"])}
+    )
+    opened = Opened(named, run.signature(named), []).with_head("zero-head")
+    assert opened.experiment.init.name == "zero-head"
+    assert opened.experiment.init.options == {"head": "linear", "adapt": ["linear.*"]}

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from alfa import FewShotClassifier
+from alfa.data import Strokes
 from alfa.errors import ConfigError
 from alfa.estimator._images import _single, is_rows, value_range
 
@@ -254,6 +255,22 @@ def test_whole_numbers_that_are_no_bytes_are_refused(
     for values, ends in ((images.astype(np.uint16) * 257, "0 to 65535"), (images - 128.0, "-128")):
         with pytest.raises(ConfigError, match=rf"image 0 has values from {ends}.* from 0 to 255;"):
             fitted.predict(values.astype(int))
+
+
+def test_floats_of_another_size_are_taken_as_bytes_are(
+    run: Path, fitted: FewShotClassifier
+) -> None:
+    # Edges, where the filter that brings them to the model's size goes beyond black and white.
+    images = Strokes(num_classes=3, num_examples=2, size=45).images().images[:, 0]
+    floats = FewShotClassifier(run, value_range=(0, 1)).fit(images / 255.0, np.arange(6) // 2)
+    both = [fitted._reader.read(images), floats._reader.read(images / 255.0)]
+    # Bytes are rounded, too, in both directions.
+    assert float((both[0] - both[1]).abs().max()) < 1.5 / 255 / fitted.signature_.std[0]
+    # What goes beyond by itself stays.
+    beyond = floats._reader.read(images / 255.0 * 1.2)
+    assert float(beyond.max()) == pytest.approx(
+        float(both[1].max()) + 0.2 / floats.signature_.std[0]
+    )
 
 
 def test_colours_of_a_table_are_pixel_by_pixel() -> None:

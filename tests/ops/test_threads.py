@@ -86,6 +86,24 @@ def test_threads_are_never_more_than_usable_processors(monkeypatch, usable, numb
     assert torch.get_num_threads() == number
 
 
+def test_what_a_small_model_got_is_not_handed_on(monkeypatch) -> None:
+    monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
+    torch.set_num_threads(4)
+    assert [set_threads(small=True), set_threads(), set_threads(2), set_threads()] == [1, 4, 2, 4]
+    # Somebody else's choice counts.
+    torch.set_num_threads(3)
+    assert [set_threads(small=True), set_threads()] == [1, 3]
+
+
+@pytest.mark.parametrize(("share", "number"), [(1, 6), (2, 4), (3, 2), (9, 1)])
+def test_processes_share_the_processors(monkeypatch, share: int, number: int) -> None:
+    monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
+    torch.set_num_threads(6)
+    assert set_threads(share=share) == number
+    assert set_threads(5, share=share) == 5
+    assert set_threads(small=True, share=share) == 1
+
+
 def test_the_compiled_kernels_get_as_many_as_torch() -> None:
     numba = pytest.importorskip("numba")
     _compiled.norm_kernels()

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from alfa.report.curves import Curve, draw
-from alfa.report.paper_page import RunLine, render
+from alfa.report.paper_page import RunLine, _address, render
 from alfa.report.tables import VERDICTS, Box, Grid, Row
 
 CHROMIUM = next(
@@ -100,6 +100,12 @@ def test_what_the_papers_plus_minus_is_stands_with_each_table() -> None:
 def test_verdicts_are_explained_by_what_the_cell_asks_for() -> None:
     assert VERDICTS["shorter"] == "trained for less than the cell asks for"
     assert f"1 above: <span>{VERDICTS['above']}" in page()
+
+
+def test_addresses_of_folders() -> None:
+    assert _address("../runs/a b") == "../runs/a%20b"
+    # That of another drive is one already.
+    assert _address("file:///D:/a%20b") == "file:///D:/a%20b"
 
 
 def test_the_page_needs_no_network() -> None:

@@ -26,7 +26,7 @@ Support = Annotated[
 ]
 Head = Annotated[
     str,
-    typer.Option(help="The last layer: trained, or prototype or zero for any number of classes."),
+    typer.Option(help="The last layer: trained, or zero or prototype for any number of classes."),
 ]
 NumSteps = Annotated[
     int | None, typer.Option(min=0, help="Inner steps; by default as in the run's test.")
@@ -82,7 +82,7 @@ def adapt(
 
         alfa adapt runs/strokes-demo --support letters --predict scans
 
-        alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head prototype
+        alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head zero
     """
     from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up

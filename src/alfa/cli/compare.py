@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli.evaluate import BatchNorm, Checkpoint, Dataset, NumSteps, NumTasks, Split
+from alfa.cli.evaluate import BatchNorm, Checkpoint, Dataset, NumSteps, NumTasks, Size, Split
 from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def compare(
     split: Split = "test",
     checkpoint: Checkpoint = "best",
     dataset: Dataset = None,
+    size: Size = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the first run's.")
     ] = None,
@@ -45,19 +46,20 @@ def compare(
 
         alfa compare runs/maml runs/alfa --dataset cub --num-tasks 300 --json
     """
-    from alfa.cli.evaluate import check_options
+    from alfa.cli.evaluate import check_options, check_size
     from alfa.cli.progress import meter, show_testing
     from alfa.cli.start import set_up
     from alfa.errors import ConfigError
     from alfa.train import Run, difference, judge, on_dataset
 
     check_options(split, checkpoint)
+    check_size(size, dataset)
     if len(runs) < 2:
         raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
     experiments = [Run(path).experiment() for path in runs]
     first = experiments[0]
     changes = [
-        [] if dataset is None else on_dataset(dataset, tasks=experiment.tasks.name)
+        [] if dataset is None else on_dataset(dataset, size=size, tasks=experiment.tasks.name)
         for experiment in experiments
     ]
     check_same_tasks(runs, changes, split)

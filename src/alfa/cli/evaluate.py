@@ -27,6 +27,9 @@ Dataset = Annotated[
     str | None,
     typer.Option(help="Another dataset of images; they are brought to the model's size."),
 ]
+Size = Annotated[
+    int | None, typer.Option(min=1, help="In which --dataset is prepared, where it is in several.")
+]
 BatchNorm = Annotated[
     str | None, typer.Option(help="transductive or inductive; by default as in training.")
 ]
@@ -39,6 +42,14 @@ def check_options(split: str, checkpoint: str) -> None:
 
     check_choice("--split", split, SPLITS)
     check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
+
+
+def check_size(size: int | None, dataset: object) -> None:
+    """Raise if a size is given and no dataset that is prepared in it."""
+    from alfa.errors import ConfigError
+
+    if size is not None and not dataset:
+        raise ConfigError(f"--size is {size}, but says which one of --dataset; give that as well.")
 
 
 def evaluate(

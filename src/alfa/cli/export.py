@@ -42,7 +42,7 @@ def export(
 
         alfa export runs/strokes-demo --support letters --to letters.onnx
 
-        alfa export runs/cifar --support pets --to pets.onnx --head prototype --checkpoint ensemble
+        alfa export runs/cifar --support pets --to pets.onnx --head zero --checkpoint ensemble
 
     In Python, with nothing but numpy, Pillow and onnxruntime:
 

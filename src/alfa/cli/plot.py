@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alfa.cli.evaluate import Size
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -30,6 +32,7 @@ Dataset = Annotated[
 def rates(
     run: TheRun,
     dataset: Dataset = None,
+    size: Size = None,
     layer: Annotated[
         list[str] | None, typer.Option(help="Only layers like this, such as `conv4.*`.")
     ] = None,
@@ -55,11 +58,11 @@ def rates(
     from alfa.train.files import write_atomic
 
     outputs = out or [Path("rates.png")]
-    _check(outputs, (*PICTURES, ".csv"))
+    check_outputs(outputs, (*PICTURES, ".csv"))
     found = []
     names: list[str | None] = list(dataset or ())
     for name in names or [None]:
-        learner, tasks, title, seed = _reopened(run, name)
+        learner, tasks, title, seed = _reopened(run, name, size)
         if zoom > learner.num_steps:
             raise ConfigError(f"--zoom is {zoom}, but the steps are 1 to {learner.num_steps}.")
         used = used_rates(learner, tasks, title=title, num_tasks=num_tasks, seed=seed)
@@ -90,7 +93,7 @@ def fit(
     from alfa.report import load_run
     from alfa.report.plots import sinusoid_tasks
 
-    _check([out], PICTURES)
+    check_outputs([out], PICTURES)
     loaded = [load_run(path) for path in runs]
     for path, found in zip(runs, loaded, strict=True):
         if not isinstance(found.tasks, Sinusoids):
@@ -105,6 +108,7 @@ def fit(
 def episode(
     run: TheRun,
     dataset: Annotated[str | None, typer.Option(help="Tasks of another dataset.")] = None,
+    size: Size = None,
     number: Annotated[int, typer.Option("--episode", min=0, help="Which episode.")] = 0,
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
     out: Annotated[Path, typer.Option(help="Ends in .png.")] = Path("episode.png"),
@@ -121,9 +125,9 @@ def episode(
     from alfa.errors import ConfigError, check_choice
     from alfa.report.sheet import contact_sheet
 
-    _check([out], (".png",))
+    check_outputs([out], (".png",))
     check_choice("--split", split, SPLITS)
-    learner, tasks, _, seed = _reopened(run, dataset)
+    learner, tasks, _, seed = _reopened(run, dataset, size)
     if not isinstance(tasks, FewShot | Varied):
         raise ConfigError(f"{run} was not trained on images; use `alfa plot fit` for curves.")
     where = {"split": split, "seed": seed}
@@ -143,22 +147,26 @@ def episode(
     typer.echo(f"written: {out}")
 
 
-def _reopened(path: Path, dataset: str | None) -> tuple[Learner, Tasks, str, int]:
+def _reopened(path: Path, dataset: str | None, size: int | None) -> tuple[Learner, Tasks, str, int]:
     """The best model of a run, tasks for it, what they are called, and the seed of its test."""
+    from alfa.cli.evaluate import check_size
     from alfa.cli.start import set_up
     from alfa.report.load import load_best
     from alfa.train import Run
 
+    check_size(size, dataset)
     run = Run(path)
     trained = run.experiment()
     set_up(trained, device="cpu", threads=None)
     own = trained.tasks.options.get("dataset")
     own = ", ".join(own) if isinstance(own, list) else own
-    learner, tasks = load_best(run, trained, dataset=None if dataset == own else dataset)
+    elsewhere = None if dataset == own and size is None else dataset
+    learner, tasks = load_best(run, trained, dataset=elsewhere, size=size)
     return learner, tasks, dataset or own or trained.tasks.name, trained.seed
 
 
-def _check(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
+def check_outputs(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
+    """Raise if a picture is asked for in another format, or where nothing can be written."""
     from alfa.errors import ConfigError
     from alfa.train.files import check_writable
 

@@ -99,6 +99,11 @@ def reproduce(
         return
     if tables and everything:
         raise ConfigError(f"--all means every table; leave it out, or {' '.join(tables)}.")
+    if (only_list or dry_run) and (jobs_at_once > 1 or on is not None):
+        raise ConfigError(
+            f"--jobs and --on are for running, but {'--list' if only_list else '--dry-run'} runs "
+            "nothing; leave them out, or it."
+        )
     if on is not None:
         check_choice("--on", on, ("ray",))
         if jobs_at_once > 1:
@@ -216,13 +221,11 @@ def _run(
 def _workers(count: int | None, out: Path, *, device: str, threads: int | None) -> Workers:
     from functools import partial
 
-    from alfa.ops import usable_cpus
     from alfa.paper import LocalWorkers
 
     if count is not None:
-        # Those that share a machine share its processors.
-        own = threads or max(1, usable_cpus() // count)
-        return LocalWorkers(count, device=device, before=partial(_set_up, device, own))
+        before = partial(_set_up, device, threads, share=count)
+        return LocalWorkers(count, device=device, before=before)
     from alfa.paper._ray import RayWorkers
 
     own = threads or 1
@@ -235,10 +238,10 @@ def _workers(count: int | None, out: Path, *, device: str, threads: int | None) 
     )
 
 
-def _set_up(device: str, threads: int | None, job: Job) -> None:
+def _set_up(device: str, threads: int | None, job: Job, *, share: int = 1) -> None:
     from alfa.cli.start import set_up
 
-    set_up(job.experiment, device=device, threads=threads)
+    set_up(job.experiment, device=device, threads=threads, share=share)
 
 
 def _estimate(

@@ -39,11 +39,14 @@ def show(
 
         alfa data show md-omniglot --varied
     """
+    from alfa.cli.plot import check_outputs
     from alfa.data import SPLITS, FewShot, Varied, open_images, related_in
     from alfa.errors import ConfigError, check_choice
     from alfa.report.sheet import contact_sheet
 
     check_choice("--split", split, SPLITS)
+    path = out or Path(f"{name}.png")
+    check_outputs([path], (".png",))
     sizes = {"--way": way, "--shot": shot, "--num-query": num_query}
     given = [option for option, value in sizes.items() if value is not None]
     if varied and given:
@@ -57,6 +60,5 @@ def show(
         tasks = Varied([images], related=related_in(images))
     else:
         tasks = FewShot(images, way=way or 5, shot=shot or 5, num_query=num_query or 15)
-    path = out or Path(f"{name}.png")
     contact_sheet(tasks, path, split=split, index=episode, seed=seed)  # type: ignore[arg-type]
     typer.echo(f"written: {path}")

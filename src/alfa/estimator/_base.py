@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from alfa.build import build_learner
 from alfa.config import Experiment, Part
 from alfa.data import Signature
-from alfa.errors import ConfigError, check_choice
+from alfa.errors import AlfaWarning, ConfigError, check_choice
 from alfa.inner import Learner
 from alfa.models import is_by_batch, normalising_together
 from alfa.ops import check_device
@@ -102,9 +103,10 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 last="the support loss after the last step",
                 advice="fewer steps (`num_steps`), or other examples, may help.",
             )
+            losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
+            _warn_of_a_rise(losses)
             if not number:
-                losses = torch.cat([adapted.support_losses[:, 0], last])
-                self.support_losses_ = losses.detach().cpu().numpy()
+                self.support_losses_ = losses
                 self.rates_ = _rates(adapted.rates, learner)
             models.append(frozen)
         self.model_ = models[0] if len(models) == 1 else Mean(*models)
@@ -131,6 +133,19 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+def _warn_of_a_rise(losses: np.ndarray) -> None:
+    """Say where adaptation has made a model worse for the very examples that it was shown."""
+    first, last = losses[[0, -1]]
+    if last > first:
+        warnings.warn(
+            f"adaptation made the loss of the support set rise from {first:.3g} to {last:.3g}: the "
+            "run has learned its rates with another last layer or other images; head='zero' "
+            "(--head zero), fewer steps, or a run that was trained on images like these may help.",
+            AlfaWarning,
+            stacklevel=4,
+        )
 
 
 @contextlib.contextmanager
@@ -188,7 +203,7 @@ class Opened:
         init = self.experiment.init
         if self.why_fixed:
             raise ConfigError(f"{self.why_fixed}; leave `head` out.")
-        options = {key: value for key, value in init.options.items() if key == "adapt"}
+        options = {key: value for key, value in init.options.items() if key in ("adapt", "head")}
         changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
         return replace(self, experiment=changed)
 

@@ -42,8 +42,9 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     Args:
         run: a run folder that `alfa train` made.
-        head: the last layer: ``"trained"``, as the run has it; ``"prototype"`` or ``"zero"``, made
-            anew for any number of classes.
+        head: the last layer: ``"trained"``, as the run has it; ``"zero"`` or ``"prototype"``, made
+            anew for any number of classes. Where the run was trained with a layer of its own,
+            ``"zero"`` suits ALFA, and ``"prototype"`` MAML.
         num_steps: inner steps; by default those of the run's own test.
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
         transductive: whether images that are predicted together are normalised together.
@@ -225,10 +226,13 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             return opened.with_head(HEADS[self.head])
         num_outputs, way = opened.signature.num_outputs, len(self.classes_)
         if way > num_outputs and not opened.any_way:
+            # Rates that ALFA generates grow without limit on prototypes that it was not trained
+            # with; constant ones get further from them than from zeros.
+            better = "zero" if opened.experiment.rule.name == "alfa" else "prototype"
             advice = (
                 "train a run with init.name=prototype-head"
                 if opened.why_fixed
-                else "use head='prototype'"
+                else f"use head={better!r} (--head {better})"
             )
             raise ConfigError(
                 f"there are {way} classes, but the last layer of {self.run} was trained for "

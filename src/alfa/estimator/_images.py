@@ -142,15 +142,7 @@ class Reader:
         if levels.shape[2] == 3 and num_channels == 1:
             # The luma of ITU-R 601, as Pillow has it.
             levels = levels @ np.array([[0.299], [0.587], [0.114]], np.float32)
-        planes = [
-            np.asarray(
-                Image.fromarray(np.ascontiguousarray(levels[:, :, channel])).resize(
-                    (width, height), Image.Resampling.LANCZOS
-                )
-            )
-            for channel in range(levels.shape[2])
-        ]
-        stack = np.stack(planes)
+        stack = np.stack([_resized(plane, width, height) for plane in levels.transpose(2, 0, 1)])
         return np.repeat(stack, num_channels, axis=0) if len(stack) < num_channels else stack
 
     def _range(self, values: np.ndarray) -> ValueRange:
@@ -188,6 +180,19 @@ class Reader:
         ends = _ends(values for values in _unscaled(X) if values.dtype.kind != "b")
         if ends is not None and ends[0] >= 0 and 0 < ends[1] <= 1:
             raise ConfigError(f"X {_other_scale(*ends, self.values)}.")
+
+
+def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:
+    """One channel in another size, as Pillow has it of bytes.
+
+    Its filter goes beyond black and white at edges, where bytes end, across and then down; values
+    that were beyond before stay.
+    """
+    low, high = min(0, plane.min()), max(255, plane.max())
+    for size in ((width, len(plane)), (width, height)):
+        image = Image.fromarray(np.ascontiguousarray(plane))
+        plane = np.clip(np.asarray(image.resize(size, Image.Resampling.LANCZOS)), low, high)
+    return plane
 
 
 def _other_scale(low: float, high: float, support: ValueRange) -> str:

@@ -60,7 +60,7 @@ def load_run(path: Path, title: str | None = None) -> TrainedRun:
 
 
 def load_best(
-    run: Run, experiment: Experiment, *, dataset: str | None = None
+    run: Run, experiment: Experiment, *, dataset: str | None = None, size: int | None = None
 ) -> tuple[Learner, Tasks]:
     """The best model of a run as its test takes it, and tasks for it.
 
@@ -71,8 +71,10 @@ def load_best(
         run: the run, which need not be complete.
         experiment: of the run.
         dataset: that the tasks come from, if not the run's own.
+        size: in which that is prepared, if in several.
     """
-    changes = [] if dataset is None else on_dataset(dataset, tasks=experiment.tasks.name)
+    tasks_of = experiment.tasks.name
+    changes = [] if dataset is None else on_dataset(dataset, size=size, tasks=tasks_of)
     learner, tasks, _ = reopen(run, changes)
     run.load_checkpoint("best", experiment).restore(learner)
     learner.num_steps = experiment.inner.num_test_steps or learner.num_steps

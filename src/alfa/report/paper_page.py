@@ -62,8 +62,7 @@ def render(
     """
     environment = html_environment()
     environment.filters["signs"] = lambda text: text.replace("+-", "\u00b1")
-    # Names of folders need not be text.
-    environment.filters["address"] = lambda link: quote(link.encode("utf-8", "surrogateescape"))
+    environment.filters["address"] = _address
     boxes = [box for grid in grids for box in grid.boxes]
     counts: Counter[Verdict] = Counter(box.verdict for box in boxes)
     return environment.get_template("paper.html").render(
@@ -77,3 +76,10 @@ def render(
         command=command,
         version=alfa.__version__,
     )
+
+
+def _address(link: str) -> str:
+    """A link as it stands in a page; names of folders need not be text."""
+    if link.startswith("file://"):
+        return link
+    return quote(link.encode("utf-8", "surrogateescape"))

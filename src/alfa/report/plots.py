@@ -56,15 +56,16 @@ def _first_loss(run: TrainedRun) -> float:
 
 
 def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int = 0) -> Figure:
-    """Unseen curves, and what each method predicts after 0, 1, ... steps."""
+    """Unseen curves, the same for all, and what each method predicts after 0, 1, ... steps."""
     grid = np.linspace(-5, 5, 200)
+    most_steps = max(run.learner.num_steps for run in runs)
+    where = {"split": "test", "seed": runs[0].experiment.seed}
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.3 * num_tasks, 2.5 * len(runs)), layout="constrained")
         panels = figure.subplots(len(runs), num_tasks, sharex=True, sharey="col", squeeze=False)
         for run, row in zip(runs, panels, strict=True):
             if not isinstance(run.tasks, Sinusoids):
                 raise TypeError("only sinusoid tasks can be drawn as curves")
-            where = {"split": "test", "seed": run.experiment.seed}
             episode = run.tasks.episode(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
             curves, _ = run.tasks.draw(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
             episode = episode.to("cpu", run.learner.dtype)
@@ -75,7 +76,8 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
                 adapted = run.learner.adapt(
                     episode.support_x, episode.support_y, num_steps=step, order="none"
                 )
-                _draw_step(row, grid, adapted, inputs, step, run.learner.num_steps)
+                is_last = step == run.learner.num_steps
+                _draw_step(row, grid, adapted, inputs, _color(step, most_steps), is_last=is_last)
             for task, axes in enumerate(row):
                 axes.plot(grid, truth[task], color="black", linewidth=1, linestyle=(0, (4, 2)))
                 axes.plot(
@@ -86,18 +88,30 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
                     markersize=4,
                 )
                 axes.set_title(f"{run.title}, unseen task {task + 1}")
-        _task_legend(figure, runs[0].learner.num_steps)
+        _task_legend(figure, most_steps)
         return figure
 
 
+def _color(step: int, last: int) -> tuple[float, float, float, float]:
+    color: tuple[float, float, float, float] = mpl.colormaps["viridis_r"](
+        0.05 + 0.9 * step / max(last, 1)
+    )
+    return color
+
+
 def _draw_step(
-    row: Sequence[Axes], grid: np.ndarray, adapted: Adapted, x: torch.Tensor, step: int, last: int
+    row: Sequence[Axes],
+    grid: np.ndarray,
+    adapted: Adapted,
+    x: torch.Tensor,
+    color: tuple[float, float, float, float],
+    *,
+    is_last: bool,
 ) -> None:
     with torch.no_grad():
         predictions = adapted.predict(x)[..., 0].numpy()
-    color = mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))
     for axes, prediction in zip(row, predictions, strict=True):
-        axes.plot(grid, prediction, color=color, linewidth=1.8 if step == last else 1)
+        axes.plot(grid, prediction, color=color, linewidth=1.8 if is_last else 1)
 
 
 def _task_legend(figure: Figure, last: int) -> None:
@@ -108,7 +122,6 @@ def _task_legend(figure: Figure, last: int) -> None:
         Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
     ]
     for step in range(last + 1):
-        color = mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))
         label = "before" if step == 0 else f"step {step}"
-        handles.append(Line2D([], [], color=color, label=label))
+        handles.append(Line2D([], [], color=_color(step, last), label=label))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

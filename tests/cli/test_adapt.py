@@ -153,7 +153,44 @@ def test_the_figures_as_json(adapt, tmp_path: Path) -> None:
     assert content["csv"] == str(tmp_path / "out" / "predictions.csv")
     found = rows(tmp_path / "out" / "predictions.csv")
     assert [p["label"] for p in content["predictions"]] == [row["label"] for row in found]
-    assert content["left_out"] == content["notes"] == []
+    assert content["left_out"] == []
+    missed = [name for name, c in content["classes"].items() if not c["recognised"]]
+    told = ": none of the images that it was shown of this class is recognised"
+    assert content["notes"] == [name + told for name in missed]
+    hits = sum(c["recognised"] for c in classes) / sum(c["support"] for c in classes)
+    assert content["support_accuracy"] == pytest.approx(hits)
+
+
+def test_what_is_not_learned_is_told_and_kept(
+    alfa, characters_run, folders, tmp_path: Path
+) -> None:
+    support, asked = folders
+    words = ("--support", support, "--predict", asked, "--predict", support, "--head", "zero")
+    answer = alfa("adapt", characters_run, *words, "--num-steps", "0", "--out", tmp_path / "out")
+    assert answer.code == 0
+    told = "after 0 steps the loss of the support set is 1.1, and that of who guesses 1.1: these"
+    page = (tmp_path / "out" / "predictions.html").read_text()
+    assert told in answer.out
+    assert told in page
+    both = "9 of the images to classify are in the support set as well"
+    assert both in answer.out
+    assert both in page
+    # All are taken for the first.
+    assert "of the support images it recognises 33.3 %" in answer.out
+    assert "bet: none of the images that it was shown of this class is recognised" in answer.out
+    assert "alef: none of" not in answer.out
+
+
+def test_one_image_has_no_others_to_be_normalised_with(
+    alfa, characters_run, folders, tmp_path: Path
+) -> None:
+    support, asked = folders
+    (tmp_path / "one" / "bet").mkdir(parents=True)
+    shutil.copy(next((asked / "bet").iterdir()), tmp_path / "one" / "bet")
+    words = ("--support", support, "--predict", tmp_path / "one", "--out", tmp_path / "out")
+    content = json.loads(alfa("adapt", characters_run, *words, "--json").out)
+    assert content["num_known"] == 1
+    assert list(content["accuracies"]) == ["inductive"]
 
 
 def test_the_page_shows_every_picture_and_marks_what_is_wrong(adapt, tmp_path: Path) -> None:
@@ -279,8 +316,10 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
     words = ("--support", support, "--predict", asked, "--out", tmp_path / "out", "--json")
     answer = alfa("adapt", pooled_run(twice=True), *words)
     assert answer.code == 0
-    assert "depends on the others that are given with it" in answer.err
     content = json.loads(answer.out)
+    # It stays with what came of it.
+    assert "depends on the others that are given with it" in content["notes"][0]
+    assert "depends on the others" in (tmp_path / "out" / "predictions.html").read_text()
     right = sum(of_class["right"] for of_class in content["classes"].values())
     assert content["accuracies"] == {"transductive": right / 9}
 
@@ -291,37 +330,40 @@ def test_of_many_images_only_some_are_normalised_together(
     """Groups that have every class, and no second pass of each image by itself."""
     monkeypatch.setattr(alfa_adapt, "_TOGETHER", 4)
     seen: list[tuple[int, bool]] = []
-    outputs, scored = FewShotEstimator._outputs, []
+    outputs, predict, told = FewShotEstimator._outputs, FewShotClassifier.predict, []
 
     def spy(self, x, *, transductive=False):
         seen.append((len(x), transductive))
         return outputs(self, x, transductive=transductive)
 
-    def score(self, X, y):  # noqa: N803
-        scored.append((list(y), float(np.mean(self.predict(X) == np.array(y)))))
-        return scored[-1][1]
+    def listen(self, X):  # noqa: N803
+        told.append(list(predict(self, X)))
+        return told[-1]
 
     monkeypatch.setattr(FewShotEstimator, "_outputs", spy)
-    monkeypatch.setattr(FewShotClassifier, "score", score)
+    monkeypatch.setattr(FewShotClassifier, "predict", listen)
     found = json.loads(adapt("--json").out)["accuracies"]
     assert sum(count for count, together in seen if not together) == 18
     assert [count for count, together in seen if together] == [3, 3, 3]
-    assert [labels for labels, _ in scored] == [["alef", "bet", "gimel"]] * 3
-    assert found["transductive"] == pytest.approx(np.mean([part for _, part in scored]))
+    right = sum(
+        labels[n] == name for labels in told for n, name in enumerate(("alef", "bet", "gimel"))
+    )
+    assert found["transductive"] == pytest.approx(right / 9)
 
 
 def test_the_accuracy_of_groups_counts_every_image_once(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alfa_adapt, "_TOGETHER", 5)
-    parts = iter([(5, 1.0), (4, 0.25)])
+    # Of nine that lie class by class, every other one.
+    parts = iter([["alef", "alef", "bet", "gimel", "gimel"], ["gimel", "bet", "alef", "alef"]])
 
-    def score(self, X, y):  # noqa: N803
-        count, part = next(parts)
-        assert len(X) == len(y) == count
-        return part
+    def predict(self, X):  # noqa: N803
+        labels = next(parts)
+        assert len(X) == len(labels)
+        return labels
 
-    monkeypatch.setattr(FewShotClassifier, "score", score)
+    monkeypatch.setattr(FewShotClassifier, "predict", predict)
     assert json.loads(adapt("--json").out)["accuracies"]["transductive"] == pytest.approx(6 / 9)
 
 

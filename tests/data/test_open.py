@@ -91,8 +91,13 @@ def test_what_is_not_prepared_is_told(make, tmp_path: Path) -> None:
         f"dost is not prepared under {tmp_path / 'stores'}; run `alfa data prepare folder PATH "
         "--name dost` first, or set ALFA_DATA to where it is. Did you mean 'dots'?"
     )
-    with pytest.raises(DataError, match=r"run `alfa data prepare cub` first"):
+    with pytest.raises(DataError) as caught:
         open_images("cub", root=tmp_path)
+    told = "run `alfa data prepare cub PATH` first (`alfa data list` says where to get it), or set"
+    assert told in str(caught.value)
+    assert "Did you mean" not in str(caught.value)
+    with pytest.raises(DataError, match=rf"prepare folder {tmp_path} --name NAME` first"):
+        open_images(str(tmp_path), root=tmp_path)
     with pytest.raises(DataError, match=r"strokes is drawn when it is needed"):
         open_store("strokes", root=tmp_path)
 

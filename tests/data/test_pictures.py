@@ -206,3 +206,36 @@ def test_a_file_that_may_not_be_read_is_a_problem(folder: Path) -> None:
 def test_names_are_shown_on_one_line() -> None:
     assert plain("naïve, “猫” \u200d ok") == "naïve, “猫” \u200d ok"
     assert plain("a\nb\x1b[31m\udcff\u2028") == "a\\nb\\x1b[31m\\udcff\\u2028"
+
+
+def test_photos_that_are_not_read_are_told(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "phone" / name).mkdir(parents=True)
+        (tmp_path / "phone" / name / "IMG_1.HEIC").write_bytes(b"x")
+    told = r"no class folders with images; .*IMG_1.HEIC.* in a format that is not read; save it as"
+    with pytest.raises(DataError, match=told):
+        support_in(tmp_path / "phone")
+    save(tmp_path / "phone" / "cat" / "1.png")
+    (tmp_path / "phone" / "cat" / "notes.txt").write_text("x")
+    fatal = {p.where: p.what for p in support_in(tmp_path / "phone").problems if p.fatal}
+    for name in ("cat", "dog"):
+        assert "not read" in fatal[str(tmp_path / "phone" / name / "IMG_1.HEIC")]
+    (note,) = (p.what for p in support_in(tmp_path / "phone").problems if not p.fatal)
+    assert note == "what is no image is left out: notes.txt"
+
+
+def test_parts_of_a_dataset_are_no_classes(tmp_path: Path) -> None:
+    for part in ("train", "Test"):
+        save(tmp_path / "all" / part / "cat" / "1.png")
+        save(tmp_path / "all" / part / "dog" / "1.png")
+    with pytest.raises(DataError, match=r"has the folders Test, train, which are parts of a data"):
+        support_in(tmp_path / "all")
+    assert {p.label for p in support_in(tmp_path / "all" / "train").pictures} == {"cat", "dog"}
+
+
+def test_a_class_of_folders_alone_is_worth_a_note(tmp_path: Path) -> None:
+    for name in ("cats/siam", "cats/manx", "dogs/old", "birds"):
+        save(tmp_path / "pets" / name / "1.png")
+    found = [(p.where, p.what) for p in support_in(tmp_path / "pets").problems]
+    told = "all images of this class lie in its folders manx, siam"
+    assert found == [(str(tmp_path / "pets" / "cats"), told)]

@@ -12,6 +12,8 @@ from alfa import FewShotClassifier
 from alfa.errors import AlfaWarning, ConfigError
 
 Characters = tuple[np.ndarray, np.ndarray]
+# Runs that were trained for a moment only.
+pytestmark = pytest.mark.filterwarnings("ignore:after 2 steps the loss of the support set")
 
 
 @pytest.fixture(scope="module")

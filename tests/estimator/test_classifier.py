@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import pickle
@@ -149,7 +150,33 @@ def test_a_fit_that_makes_it_worse_is_told(
     assert clf.support_losses_[-1] > clf.support_losses_[0]
     # It points at the line that has called `fit`.
     assert {Path(warning.filename) for warning in told} == {Path(__file__)}
-    FewShotClassifier(too_fast, checkpoint=checkpoint, num_steps=0).fit(*characters)
+
+
+@pytest.mark.parametrize("head", ["trained", "zero"])
+def test_a_fit_without_steps_is_told(too_fast: Path, characters: Characters, head: str) -> None:
+    clf = FewShotClassifier(too_fast, head=head, num_steps=0)
+    with pytest.warns(AlfaWarning, match=r"after 0 steps the loss .* not known any better"):
+        clf.fit(*characters)
+    # Prototypes are made of the images.
+    FewShotClassifier(too_fast, head="prototype", num_steps=0).fit(*characters)
+
+
+def test_hits_are_those_of_each_class(run: Path, characters: Characters) -> None:
+    images, labels = characters
+    clf = FewShotClassifier(run).fit(images, labels)
+    right = clf.predict(images) == labels
+    assert clf.support_hits_.tolist() == [right[labels == name].sum() for name in clf.classes_]
+    assert clf.support_accuracy_ == clf.support_hits_.sum() / len(labels)
+
+
+@pytest.mark.parametrize("label", [Path("a/alef"), None, 2.5, datetime.date(2020, 1, 1)])
+def test_labels_of_other_types_are_a_sentence(run: Path, characters: Characters, label) -> None:
+    images, _ = characters
+    labels = np.array(["bet"] * (len(images) - 1) + [label], dtype=object)
+    with pytest.raises(
+        ConfigError, match=rf"label {len(images) - 1} is .*, but labels must be str"
+    ):
+        FewShotClassifier(run).fit(images, labels)
 
 
 def test_a_linear_head_has_its_own_number_of_classes(linear_run: Path) -> None:

@@ -273,6 +273,43 @@ def test_floats_of_another_size_are_taken_as_bytes_are(
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        *((40.0, 167.0, (0, 255)), (0.5, 255.0, (0, 255)), (3, 60, (0, 255)), (0, 16, (0, 16))),
+        *((-1.0, 200.0, (-1, 200)), (0.0, 256.0, (0, 256)), (0.0, 1.0, (0, 1))),
+    ],
+)
+def test_numbers_that_were_bytes_are_on_the_scale_of_bytes(low, high, expected) -> None:
+    assert value_range(np.array([[[low, high], [high, low]]])) == expected
+
+
+def test_dark_pictures_are_the_same_as_bytes_and_as_floats(
+    run: Path, characters: Characters
+) -> None:
+    images, labels = (characters[0] // 2 + 40).astype(np.uint8), characters[1]
+    expected = FewShotClassifier(run).fit(images, labels).predict_proba(images)
+    found = FewShotClassifier(run).fit(images.astype(np.float32), labels)
+    for same in (images, images.astype(np.float64), [Image.fromarray(image) for image in images]):
+        assert np.abs(found.predict_proba(same) - expected).max() < 1e-5
+
+
+def test_channels_may_come_first_in_a_list_too(run: Path, fitted: FewShotClassifier) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, 20, 24), dtype=np.uint8)
+    expected = fitted.predict_proba(images)
+    assert (fitted.predict_proba(list(images)) == expected).all()
+    assert (fitted.predict_proba([torch.from_numpy(image) for image in images]) == expected).all()
+    assert (fitted.predict_proba(images.transpose(0, 2, 3, 1)) == expected).all()
+
+
+def test_floats_that_can_be_seen_through_are_put_on_white(run: Path, characters) -> None:
+    # Of the model's size: bytes are rounded where they are resized.
+    rgba = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 4), dtype=np.uint8)
+    clf = FewShotClassifier(run, value_range=(0, 1)).fit(characters[0] / 255.0, characters[1])
+    both = [clf._reader.read(pixels) for pixels in (rgba, rgba / 255.0)]
+    assert float((both[0] - both[1]).abs().max()) < 1.5 / 255 / clf.signature_.std[0]
+
+
 def test_colours_of_a_table_are_pixel_by_pixel() -> None:
     images = np.arange(2 * 4 * 4 * 3).reshape(2, 4, 4, 3)
     assert all((a == b).all() for a, b in zip(_single(images.reshape(2, -1)), images, strict=True))

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 
 import alfa
 from alfa import FewShotClassifier
@@ -168,6 +169,21 @@ def test_an_image_that_cannot_be_checked_is_named(classifier, tmp_path, image, t
     with pytest.raises(DataError, match=f"an image of `check_on` is {told}, but must be uint8"):
         export_onnx(classifier, tmp_path / "model.onnx", check_on=[image])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_images_to_check_on_may_be_files_and_pil_images(classifier, characters, tmp_path) -> None:
+    picture = Image.fromarray(characters[0][0])
+    picture.save(tmp_path / "a.png")
+    images = [tmp_path / "a.png", str(tmp_path / "a.png"), picture]
+    assert export_onnx(classifier, tmp_path / "m.onnx", check_on=images).num_checked == 27
+    for image, told in (
+        (tmp_path / "none.png", r"none\.png "),
+        ([[1]], "an image of `check_on` is of the type list, but must be a file name"),
+    ):
+        with pytest.raises(DataError, match=told):
+            export_onnx(classifier, tmp_path / "n.onnx", check_on=[image])
+    assert not (tmp_path / "n.onnx").exists()
 
 
 def _fail(*_: object, **__: object) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,9 +108,11 @@ def adapt(
         learned, asked = _read_both(run, support, predict, shown.update)
         judge(learned, asked, on_problem=on_problem)
         check_classes(learned, support)
-        classifier.fit(learned.pixels, learned.labels)
+        with kept_warnings() as told:
+            classifier.fit(learned.pixels, learned.labels)
         predictions = _predictions(classifier, asked, shown.update)
     summary = _summary(classifier, learned, asked, predictions)
+    summary["notes"] = [*told, *summary["notes"]]
     words = ["alfa", "adapt", run, "--support", support]
     words += [word for path in predict for word in ("--predict", path)]
     words += _words(head, num_steps, checkpoint, transductive, on_problem)
@@ -118,6 +121,26 @@ def adapt(
         typer.echo(json.dumps({**summary, **files}, indent=2))
     else:
         _print(summary, files)
+
+
+@contextlib.contextmanager
+def kept_warnings() -> Iterator[list[str]]:
+    """Our own warnings as sentences, which are worth keeping with what came of it."""
+    import warnings
+
+    from alfa.errors import AlfaWarning
+
+    sentences: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", AlfaWarning)
+        yield sentences
+    for warning in told:
+        if issubclass(warning.category, AlfaWarning):
+            sentences.append(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def check_options(head: str, checkpoint: str, on_problem: str) -> None:
@@ -241,7 +264,16 @@ def _summary(
 
     known = [number for number, found in enumerate(predictions) if found.true is not None]
     problems = [*learned.problems, *asked.problems]
-    notes = [str(problem) for problem in problems if not problem.fatal]
+    hits = dict(zip(map(str, classifier.classes_), map(int, classifier.support_hits_), strict=True))
+    notes = [
+        f"{plain(name)}: none of the images that it was shown of this class is recognised"
+        for name, count in hits.items()
+        if not count
+    ]
+    both = {file.path.resolve() for file in learned.files} & {f.path.resolve() for f in asked.files}
+    if both:
+        notes.append(f"{len(both):,} of the images to classify are in the support set as well")
+    notes += [str(problem) for problem in problems if not problem.fatal]
     notes += [
         f"{plain(name)}: a spreadsheet takes the name of this class for a formula"
         for name in classifier.classes_
@@ -255,6 +287,7 @@ def _summary(
         "classes": {
             str(name): {
                 "support": learned.labels.count(name),
+                "recognised": hits[str(name)],
                 "predicted": sum(found.label == name for found in predictions),
                 "known": sum(found.true == name for found in predictions),
                 "right": sum(found.true == found.label == name for found in predictions),
@@ -287,8 +320,8 @@ def _accuracies(
     right = sum(not predictions[number].is_wrong for number in known)
     found = {_way(classifier): right / len(known)}
     other = copy.copy(classifier).set_params(transductive=not classifier.transductive)
-    # Some models can only do one of them.
-    if _way(other) not in found:
+    # Some models can only do one of them; one image alone has no others to be normalised with.
+    if _way(other) not in found and len(predictions) > 1:
         # A single image can be too few to be normalised by itself.
         with contextlib.suppress(ConfigError):
             found[_way(other)] = _accuracy(other, asked, predictions, known)
@@ -305,14 +338,15 @@ def _accuracy(
     predictions: Sequence[Prediction],
     known: Sequence[int],
 ) -> float:
-    """What comes of predicting them once more, some at a time."""
-    count = -(-len(known) // _TOGETHER)
-    right = 0.0
+    """What comes of predicting all of them once more, some at a time."""
+    total = len(predictions)
+    count = -(-total // _TOGETHER)
+    right = 0
     for first in range(count):
         # Every so many-th, because they lie class by class, and a group should have all classes.
-        group = known[first::count]
-        true = [predictions[number].true for number in group]
-        right += len(group) * classifier.score(asked.pixels[group], true)
+        group = range(first, total, count)
+        labels = classifier.predict(asked.pixels[list(group)])
+        right += sum(predictions[n].true == str(x) for n, x in zip(group, labels, strict=True))
     return right / len(known)
 
 
@@ -374,6 +408,7 @@ def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
     if known:
         both = ", ".join(f"{100 * a:.2f} % {name}" for name, a in summary["accuracies"].items())
         typer.echo(f"\naccuracy on the {known:,} images whose class is known: {both}")
+    typer.echo(f"of the support images it recognises {100 * summary['support_accuracy']:.1f} %")
     print_notes(summary)
     typer.echo(f"\nwritten: {files['html']}\nwritten: {files['csv']}")
 

@@ -52,7 +52,7 @@ def export(
         image = numpy.asarray(PIL.Image.open("scan.png").convert("RGB"))
         print(names[model.run(None, {"images": image[None]})[0][0].argmax()])
     """
-    from alfa.cli.adapt import check_options, input_shape
+    from alfa.cli.adapt import check_options, input_shape, kept_warnings
     from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
     from alfa.data._pictures import check_classes, judge, read, support_in
@@ -72,7 +72,8 @@ def export(
     judge(learned, on_problem=on_problem)
     check_classes(learned, support)
     classifier = FewShotClassifier(run, head=head, num_steps=num_steps, checkpoint=checkpoint)
-    classifier.fit(learned.pixels, learned.labels)
+    with kept_warnings() as told:
+        classifier.fit(learned.pixels, learned.labels)
     with meter(run.name, quiet=as_json) as shown:
         tell_unfinished(shown, Run(run))
         exported = export_onnx(classifier, to, check_on=_own_sizes(learned, shown.update))
@@ -81,7 +82,7 @@ def export(
         "path": str(exported.path),
         "num_steps": classifier.num_steps_,
         "left_out": [str(problem) for problem in learned.problems if problem.fatal],
-        "notes": [str(problem) for problem in learned.problems if not problem.fatal],
+        "notes": [*told, *(str(problem) for problem in learned.problems if not problem.fatal)],
     }
     if as_json:
         typer.echo(json.dumps(summary, indent=2))

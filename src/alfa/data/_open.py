@@ -77,22 +77,28 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
         )
     if sizes:
         raise DataError(
-            f"{dataset} is prepared in size {listed}, but not in {size}; run `{_command(dataset)} "
-            f"--size {size}` first."
+            f"{dataset} is prepared in size {listed}, but not in {size}; run "
+            f"`{_command(dataset)} --size {size}` first."
         )
     if dataset in GENERATED:
         raise DataError(f"{dataset} is drawn when it is needed; there is nothing prepared of it.")
     folder = (root or data_folder()) / "stores"
+    # What is spelled right needs no other name.
+    others = [] if dataset in SOURCES else [*known, *GENERATED, *SOURCES]
+    where = " (`alfa data list` says where to get it)" if dataset in SOURCES else ""
     raise DataError(
-        f"{dataset} is not prepared under {folder}; run `{_command(dataset)}` first, or set "
-        f"{SWITCH} to where it is.{did_you_mean(dataset, [*known, *GENERATED, *SOURCES])}"
+        f"{dataset} is not prepared under {folder}; run `{_command(dataset)}` first{where}, or set "
+        f"{SWITCH} to where it is.{did_you_mean(dataset, others)}"
     )
 
 
 def _command(dataset: str) -> str:
-    """What prepares a dataset, be it a published one or a user's own."""
-    what = dataset if dataset in SOURCES else f"folder PATH --name {dataset}"
-    return f"alfa data prepare {what}"
+    """What prepares a dataset: a published one, a user's own, or a folder in place of a name."""
+    if dataset in SOURCES:
+        return f"alfa data prepare {dataset} PATH"
+    if Path(dataset).is_dir():
+        return f"alfa data prepare folder {dataset} --name NAME"
+    return f"alfa data prepare folder PATH --name {dataset}"
 
 
 @functools.lru_cache(maxsize=4)

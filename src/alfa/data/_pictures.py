@@ -14,9 +14,12 @@ import numpy as np
 from alfa.data._decode import decode, read_image, thumbnail
 from alfa.data._workers import quiet_pillow
 from alfa.data.sources._base import Problem
-from alfa.data.sources._folders import files, is_image, shortened, subfolders
+from alfa.data.sources._folders import files, is_image, shortened, split_named, subfolders
 from alfa.errors import DataError, check_choice
 
+# Photos as cameras make them, which Pillow does not read.
+_UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".raw")
+_NOT_READ = "is a photo in a format that is not read; save it as JPEG or PNG"
 # Characters that command a terminal, end a line, or stand for bytes that are no text.
 _UNSHOWN = ("Cc", "Cs", "Zl", "Zp")
 
@@ -90,7 +93,8 @@ def support_in(folder: Path) -> Listed:
     """The images of a folder of class folders, each class with all that lie anywhere in its folder.
 
     Raises:
-        DataError: there are no class folders, or no images in any of them.
+        DataError: there are no class folders, or no images in any of them, or they are the parts
+            of a dataset.
     """
     if not folder.is_dir():
         raise DataError(f"{plain(str(folder))} is not a folder; give one of class folders.")
@@ -102,10 +106,24 @@ def support_in(folder: Path) -> Listed:
         problems += listed.problems
         if not listed.pictures:
             problems.append(Problem(plain(str(sub)), "the class has no images"))
+        inner = [name for name, deeper in subfolders(sub).items() if _below(deeper, name).pictures]
+        if len(inner) > 1 and not _in(sub, label).pictures:
+            what = (
+                f"all images of this class lie in its folders {shortened(list(map(plain, inner)))}"
+            )
+            problems.append(Problem(plain(str(sub)), what, fatal=False))
     if not pictures:
+        unread = next((str(problem) for problem in problems if _NOT_READ in str(problem)), None)
         raise DataError(
             f"{plain(str(folder))} has no class folders with images; make a folder for each class "
-            "in it, which is called as the class is, and put its images there."
+            "in it, which is called as the class is, and put its images there"
+            f"{'' if unread is None else f' ({unread})'}."
+        )
+    found = {picture.label for picture in pictures}
+    if len(found) > 1 and all(split_named(str(name)) for name in found):
+        raise DataError(
+            f"{plain(str(folder))} has the folders {shortened(sorted(map(str, found)))}, which are "
+            "parts of a dataset and no classes; give one of them, with a folder for each class."
         )
     loose = [plain(name) for name in files(folder) if is_image(name)]
     if loose:
@@ -289,7 +307,9 @@ def _in(folder: Path, label: str | None) -> Listed:
         else:
             what = "is not a file, or a link to one that is not there"
             problems.append(Problem(plain(str(path)), what))
-    others = [plain(name) for name in files(folder) if not is_image(name)]
+    unread = [name for name in files(folder) if name.lower().endswith(_UNREAD)]
+    problems += [Problem(plain(str(folder / name)), _NOT_READ) for name in unread]
+    others = [plain(n) for n in files(folder) if not is_image(n) and n not in unread]
     if others:
         what = f"what is no image is left out: {shortened(others)}"
         problems.append(Problem(plain(str(folder)), what, fatal=False))

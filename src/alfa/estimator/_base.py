@@ -72,13 +72,14 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.update(before)
             raise
 
-    def _fit(self, opened: Opened, x: Tensor, y: Tensor) -> None:
+    def _fit(self, opened: Opened, x: Tensor, y: Tensor, *, guessing: float | None = None) -> None:
         """Adapt to one task, and keep what came of it.
 
         Args:
             opened: the run.
             x: the support set, ``[support, ...]``, on the CPU.
             y: its targets.
+            guessing: the loss of who guesses; None where nobody can.
 
         Sets ``model_``, the adapted model as an ordinary torch module; ``support_losses_``,
         before every step and after the last; ``rates_``, what the rule used in every step.
@@ -104,7 +105,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 advice="fewer steps (`num_steps`), or other examples, may help.",
             )
             losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
-            _warn_of_a_rise(losses)
+            _warn_if_worse(losses, guessing)
             if not number:
                 self.support_losses_ = losses
                 self.rates_ = _rates(adapted.rates, learner)
@@ -135,17 +136,29 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
 
-def _warn_of_a_rise(losses: np.ndarray) -> None:
-    """Say where adaptation has made a model worse for the very examples that it was shown."""
+def _warn_if_worse(losses: np.ndarray, guessing: float | None) -> None:
+    """Say where a model is bad at the very examples that it was shown.
+
+    Args:
+        losses: of the support set, before every step and after the last.
+        guessing: the loss of who guesses; None where nobody can.
+    """
     first, last = losses[[0, -1]]
     if last > first:
-        warnings.warn(
+        told = (
             f"adaptation made the loss of the support set rise from {first:.3g} to {last:.3g}: the "
             "run has learned its rates with another last layer or other images; head='zero' "
-            "(--head zero), fewer steps, or a run that was trained on images like these may help.",
-            AlfaWarning,
-            stacklevel=4,
+            "(--head zero), fewer steps, or a run that was trained on images like these may help."
         )
+    elif guessing is not None and last >= guessing:
+        told = (
+            f"after {len(losses) - 1} steps the loss of the support set is {last:.3g}, and that of "
+            f"who guesses {guessing:.3g}: these images are not known any better; more steps, or a "
+            "run that was trained on images like these may help."
+        )
+    else:
+        return
+    warnings.warn(told, AlfaWarning, stacklevel=4)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Self
@@ -49,7 +50,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
         transductive: whether images that are predicted together are normalised together.
         value_range: the values of black and white in arrays that are not bytes; by default from
-            0 to 1 if all of the support set lies there, and its least and greatest otherwise.
+            0 to 1 if all of the support set lies there, from 0 to 255 if it lies there and goes
+            beyond 50, and its least and greatest otherwise.
             After a support set of bytes or files alone, arrays of floating-point numbers are
             refused.
         device: where to compute.
@@ -59,6 +61,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         model_: the adapted model, an ordinary `torch.nn.Module`.
         support_losses_: before every inner step, and after the last, ``[step + 1]``.
         support_accuracy_: the part of the support set that is classified right.
+        support_hits_: how many of it are, of each class.
         rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates that
             the rule used, ``[step, layer]``.
         num_steps_: inner steps taken.
@@ -102,7 +105,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
         Args:
             X: the support set, a few images of each class.
-            y: the label of each: strings, numbers, anything that can be sorted.
+            y: the label of each: strings, whole numbers or truth values.
 
         Raises:
             AlfaError: an image or the run cannot be used, or there are more classes than the
@@ -126,8 +129,11 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             self._reader = Reader(opened.signature, self.value_range_, is_guessed)
             self.signature_ = opened.signature
             x = self._reader.read(X)
-            self._fit(opened, x, torch.from_numpy(labels))
-            self.support_accuracy_ = float(np.mean(self._logits(x).argmax(1).numpy() == labels))
+            guessing = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
+            self._fit(opened, x, torch.from_numpy(labels), guessing=guessing)
+            is_right = self._logits(x).argmax(1).numpy() == labels
+            self.support_accuracy_ = float(np.mean(is_right))
+            self.support_hits_ = np.bincount(labels[is_right], minlength=len(self.classes_))
         return self
 
     @property
@@ -213,6 +219,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         if y is None:
             return X, None
         y = column_or_1d(y, warn=True)
+        _check_names(y)
         check_classification_targets(y)
         if len(y) != len(X):
             raise ConfigError(
@@ -255,6 +262,17 @@ def _check_labels(y: Any) -> None:
             "FewShotClassifier requires y to be passed, but the target y is None; give a label "
             "for each image."
         )
+
+
+def _check_names(y: np.ndarray) -> None:
+    """Refuse labels that scikit-learn would call a target of regression."""
+    if y.dtype.kind == "O":
+        for number, label in enumerate(y):
+            if not isinstance(label, (str, int, np.integer)):
+                raise ConfigError(
+                    f"label {number} is {label!r}, but labels must be strings or whole numbers; "
+                    "use str(...) of it, or the `name` of a path."
+                )
 
 
 def _listed(X: Any) -> Any:  # noqa: N803

@@ -24,7 +24,7 @@ ValueRange = tuple[float, float]
 
 _BYTES: ValueRange = (0.0, 255.0)
 _BITS: ValueRange = (0.0, 1.0)
-# From here on, a range is none that pictures from 0 to 1 could belong to.
+# From here on, a range is that of bytes, and none that pictures from 0 to 1 could belong to.
 _WIDE = 50.0
 
 
@@ -130,15 +130,21 @@ class Reader:
         num_channels, height, width = self.signature.input_shape
         if values.ndim == 2:
             values = values[:, :, None]
-        if values.ndim != 3 or values.shape[2] not in (1, 3) or 0 in values.shape:
+        if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
             raise DataError(
                 f"is an array of shape {list(values.shape)}, but must be [height, width] or "
-                "[height, width, channel] with 1 or 3 channels"
+                "[height, width, channel] with 1, 3 or 4 channels"
             )
         if not np.isfinite(values).all():
             raise DataError("has a value that is NaN or infinity")
         low, high = self._range(values)
-        levels = (255 * (values.astype(np.float64) - low) / (high - low)).astype(np.float32)
+        levels: np.ndarray = (255 * (values.astype(np.float64) - low) / (high - low)).astype(
+            np.float32
+        )
+        if levels.shape[2] == 4:
+            # On white, as files and bytes are put that can be seen through.
+            opacity = levels[:, :, 3:].clip(0, 255) / 255
+            levels = opacity * levels[:, :, :3] + (1 - opacity) * 255
         if levels.shape[2] == 3 and num_channels == 1:
             # The luma of ITU-R 601, as Pillow has it.
             levels = levels @ np.array([[0.299], [0.587], [0.114]], np.float32)
@@ -206,8 +212,9 @@ def _other_scale(low: float, high: float, support: ValueRange) -> str:
 def value_range(X: Any) -> ValueRange | None:  # noqa: N803
     """Black and white of numbers whose scale nobody says.
 
-    From 0 to 1 where all lie there, and from the least to the greatest otherwise; None where there
-    are none, as images that are files or bytes have a scale of their own.
+    From 0 to 1 where all lie there; from 0 to 255 where they lie there and go so far that they were
+    bytes; from the least to the greatest otherwise. None where there are none, as images that are
+    files or bytes have a scale of their own.
     """
     ends = _ends(_unscaled(X))
     if ends is None:
@@ -215,6 +222,8 @@ def value_range(X: Any) -> ValueRange | None:  # noqa: N803
     low, high = ends
     if low >= 0 and high <= 1:
         return _BITS
+    if low >= 0 and _WIDE <= high <= 255:
+        return _BYTES
     return (low, high) if low < high else (low, low + 1)
 
 
@@ -249,6 +258,9 @@ def _numbers(image: Any) -> np.ndarray:
         raise DataError(
             f"is of the type {what}, but must be a file name, a PIL image or an array of numbers"
         )
+    if values.ndim == 3 and values.shape[0] in (1, 3) and values.shape[2] not in (1, 3, 4):
+        # Channels first, as torch has them.
+        return values.transpose(1, 2, 0)
     return values
 
 

@@ -11,15 +11,18 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import alfa
-from alfa.data import Signature, scale_and_shift
+from alfa.data import Signature, decode, scale_and_shift
+from alfa.data._pictures import contents, plain
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
 from alfa.export._images import images_graph
@@ -80,7 +83,7 @@ class Made:
 
 
 def export_onnx(
-    classifier: FewShotClassifier, path: Path | str, *, check_on: Iterable[np.ndarray] = ()
+    classifier: FewShotClassifier, path: Path | str, *, check_on: Iterable[Any] = ()
 ) -> Exported:
     """Write a fitted classifier as an ONNX file that takes images as they are.
 
@@ -94,9 +97,9 @@ def export_onnx(
     Args:
         classifier: after `fit`.
         path: the file, replaced if it is there.
-        check_on: images that are given to both models and compared, besides random ones:
-            uint8 ``[height, width, channel]``, of any sizes. They are drawn one by one, and none is
-            kept.
+        check_on: images that are given to both models and compared, besides random ones: file
+            names, PIL images or uint8 ``[height, width, channel]``, of any sizes. They are drawn
+            one by one, and none is kept.
 
     Raises:
         ConfigError: the extra is not installed, or the classifier cannot be exported.
@@ -129,7 +132,7 @@ def export_onnx(
     )
 
 
-def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[np.ndarray] = ()) -> Made:
+def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) -> Made:
     """As `export_onnx`, without writing anything."""
     check_installed()
     if not classifier.is_inductive:
@@ -292,7 +295,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _compare(
-    classifier: FewShotClassifier, content: bytes, images: Iterable[np.ndarray]
+    classifier: FewShotClassifier, content: bytes, images: Iterable[Any]
 ) -> tuple[int, float]:
     """How many images both models were given, and the largest difference that was found."""
     import onnxruntime
@@ -315,8 +318,22 @@ def _compare(
     return count, worst
 
 
-def _alone(image: np.ndarray) -> np.ndarray:
+def _alone(image: Any) -> np.ndarray:
     """One image as a batch."""
+    if isinstance(image, (str, PathLike)):
+        image = Path(image)
+        try:
+            pixels, _ = decode(contents(image), size=None, num_channels=3)
+        except DataError as error:
+            raise DataError(f"{plain(str(image))} {error}.") from None
+        image = pixels.transpose(1, 2, 0)
+    if isinstance(image, Image.Image):
+        image = np.asarray(image.convert("RGB"))
+    if not isinstance(image, np.ndarray):
+        raise DataError(
+            f"an image of `check_on` is of the type {type(image).__name__}, but must be a file "
+            "name, a PIL image or an array of uint8."
+        )
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
         raise DataError(
             f"an image of `check_on` is {image.dtype} {list(image.shape)}, but must be uint8 "

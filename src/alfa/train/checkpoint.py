@@ -84,7 +84,10 @@ class Checkpoint:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise CheckpointError(f"there is no checkpoint {path}.") from None
+            raise CheckpointError(
+                f"there is no checkpoint {path}; the weights of this run were not kept, or it has "
+                "not come so far: train it, or use a run that has them."
+            ) from None
         except OSError as error:
             # A disk that fails here may have another checkpoint that is whole.
             kind = CheckpointError if isinstance(error, PermissionError) else DamagedError

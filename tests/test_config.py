@@ -549,3 +549,29 @@ def test_a_plugin_that_takes_a_known_name_is_refused(write, plugin) -> None:
     path = write({**BASE, "plugins": ["clashing"]})
     with pytest.raises(ConfigError, match="the rule 'sgd' is already taken by SGD"):
         load_experiment(path)
+
+
+def test_none_is_a_word_where_it_is_one_of_those_allowed() -> None:
+    words = ["rule.state_gradient=none"]
+    assert load_experiment("sinusoid-alfa", words).rule.options["state_gradient"] == "none"
+    with pytest.raises(ConfigError, match=r"inner.order is 'none', but must be 'second' or 'first"):
+        load_experiment("sinusoid-alfa", ["inner.order=none"])
+    # Elsewhere it is the absence of a value.
+    changed = load_experiment(
+        "sinusoid-alfa", ["inner.num_test_steps=7", "inner.num_test_steps=none"]
+    )
+    assert changed.inner.num_test_steps is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["seed", "outer.num_tasks", "outer.learning_rate", "tasks.num_support", "inner.num_steps"],
+)
+def test_a_truth_value_is_no_number(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key} is true, but must be a number\."):
+        load_experiment("sinusoid-alfa", [f"{key}=true"])
+
+
+def test_a_truth_value_is_one_where_it_is_asked_for() -> None:
+    experiment = load_experiment("strokes-alfa", ["tasks.augment=true"])
+    assert experiment.tasks.options["augment"] is True

@@ -13,10 +13,10 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import PydanticSerializationError
@@ -29,6 +29,13 @@ from alfa.registry import Registry
 from alfa.rules import PRESETS, RULES
 from alfa.types import Count, NonNegativeFloat, PositiveFloat
 
+# Where the parts of an experiment are registered.
+_REGISTRIES: Mapping[str, Registry[Any]] = {
+    "tasks": TASKS,
+    "model": MODELS,
+    "init": INITS,
+    "rule": RULES,
+}
 # Filled in by the builder, from elsewhere in the experiment, for each kind of part.
 _CONTEXT = {
     "model": ("generator",),
@@ -222,13 +229,12 @@ def parse_experiment(
     if str(preset) in PRESETS and preset != "default" and has_none:
         faults.append(f"preset is {preset!r}, but only the rule 'alfa' has presets; leave it out.")
     parts: dict[str, Part] = {}
-    registries: dict[str, Registry[Any]] = {
-        "tasks": TASKS,
-        "model": MODELS,
-        "init": INITS,
-        "rule": RULES,
-    }
-    for key, registry in registries.items():
+    faults += _truths(Experiment, content, "")
+    for key, field in Experiment.model_fields.items():
+        inner, given = field.annotation, content.get(key)
+        if isinstance(given, Mapping) and isinstance(inner, type) and issubclass(inner, _Section):
+            faults += _truths(inner, given, f"{key}.")
+    for key, registry in _REGISTRIES.items():
         given = content.get(key, Experiment.model_fields[key].get_default())
         if isinstance(given, Part):
             given = given.model_dump()
@@ -351,9 +357,9 @@ def _override(content: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
-    # TOML has no word for the absence of a value.
-    remove = text.strip() == "none"
     *sections, last = key.strip().split(".")
+    # TOML has no word for the absence of a value, but for some keys this is one of their words.
+    remove = text.strip() == "none" and not _is_choice(content, sections, last)
     place = content
     for section in sections:
         place = place.setdefault(section, {})
@@ -363,6 +369,41 @@ def _override(content: dict[str, Any], override: str) -> None:
         place.pop(last, None)
     else:
         place[last] = value
+
+
+def _is_choice(content: Mapping[str, Any], sections: Sequence[str], key: str) -> bool:
+    """Whether a key takes one of some words."""
+    if len(sections) != 1 or sections[0] not in Experiment.model_fields:
+        return False
+    section = Experiment.model_fields[sections[0]]
+    if sections[0] in _REGISTRIES:
+        registry, given = _REGISTRIES[sections[0]], content.get(sections[0])
+        own = given.get("name") if isinstance(given, Mapping) else None
+        name = str(own or section.get_default().name)
+        options = registry.options(name) if name in registry else {}
+        annotation = options[key].annotation if key in options else None
+    else:
+        fields = getattr(section.annotation, "model_fields", {})
+        annotation = fields[key].annotation if key in fields else None
+    return get_origin(annotation) is Literal
+
+
+def _truths(model: type[BaseModel], given: Mapping[str, Any], prefix: str) -> list[str]:
+    """What is wrong where a truth value stands for a number, which it would be taken for."""
+    return [
+        f"{prefix}{key} is {str(value).lower()}, but must be a number."
+        for key, value in given.items()
+        if isinstance(value, bool)
+        and key in model.model_fields
+        and _kinds(model.model_fields[key].annotation) & {int, float}
+        and bool not in _kinds(model.model_fields[key].annotation)
+    ]
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types of a union and the like."""
+    inner = get_args(annotation)
+    return set().union(*map(_kinds, inner)) if inner else {annotation}
 
 
 def _check_part(
@@ -407,6 +448,7 @@ def _check_part(
                 "such as {name = 'learned'}."
             )
     model = _options_model(name, registry)
+    faults += _truths(model, options, f"{key}.")
     try:
         checked = model.model_validate(options)
     except ValidationError as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -95,7 +95,7 @@ def check_rule(make_rule: MakeRule) -> None:
     _check_purity(rule)
     _check_tasks_are_independent(learner)
     _check_orders_agree(learner)
-    _check_meta_gradients(learner, list(rule.parameters()), "the rule's")
+    _check_meta_gradients(learner, rule.parameters(), "the rule's")
     _check_state_survives(learner, make_rule)
     _check_more_steps(learner)
     _check_single_precision(learner)
@@ -115,7 +115,7 @@ def check_init(make_init: MakeInit) -> None:
     _check_start(init, dict(learner.model.named_parameters()))
     _check_tasks_are_independent(learner)
     _check_orders_agree(learner)
-    _check_meta_gradients(learner, list(init.meta_parameters()), "the init's")
+    _check_meta_gradients(learner, init.meta_parameters(), "the init's")
     _check_single_precision(learner)
 
 
@@ -268,8 +268,9 @@ def _check_orders_agree(learner: Learner) -> None:
     assert not flats["none"].requires_grad, "order 'none' leaves a graph behind"
 
 
-def _check_meta_gradients(learner: Learner, parameters: list[nn.Parameter], whose: str) -> None:
-    """Every meta-parameter has a gradient, and it is finite and not zero throughout."""
+def _check_meta_gradients(learner: Learner, own: Iterable[nn.Parameter], whose: str) -> None:
+    """Every meta-parameter that is trained has a gradient, finite and not zero throughout."""
+    parameters = [parameter for parameter in own if parameter.requires_grad]
     if not parameters:
         return
     episode = _episode(learner.init)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
+from torch import nn
 
 import alfa.rules
-from alfa.rules import PRESETS, RULES, Constant, Generated, Learned, Rule
+from alfa.rules import PRESETS, RULES, SGD, Constant, Generated, Learned, Rule
 from alfa.testing import check_rule
 from alfa.types import Layers, Memory, Params, Rates
 
@@ -148,3 +149,15 @@ def test_the_unspoiled_rule_passes(rule: type[_Broken]) -> None:
 def test_a_broken_rule_fails_it(broken: type[_Broken], promise: str) -> None:
     with pytest.raises(AssertionError, match=promise):
         check_rule(lambda layers, num_steps: broken(layers))
+
+
+class _Frozen(SGD):
+    """With a part that nobody trains."""
+
+    def __init__(self, layers: Mapping[str, torch.Size]) -> None:
+        super().__init__(layers)
+        self.fixed = nn.Linear(2, 2).requires_grad_(False)
+
+
+def test_a_rule_may_have_a_part_that_is_not_trained() -> None:
+    check_rule(lambda layers, num_steps: _Frozen(layers))

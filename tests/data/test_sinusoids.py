@@ -1,8 +1,11 @@
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from alfa.data import SPLITS, TASKS, Sinusoids
+from alfa.data import SPLITS, TASKS, Sinusoids, grouped
 
 
 @pytest.fixture
@@ -116,3 +119,16 @@ def test_sinusoids_are_known_by_name():
     assert TASKS.get("sinusoid") is Sinusoids
     assert Sinusoids.input_shape == (1,)
     assert (Sinusoids.num_outputs, Sinusoids.loss) == (1, "mse")
+
+
+def test_tasks_of_regression_are_grouped_by_their_sizes_alone() -> None:
+    tasks = Sinusoids(num_support=3)
+    single = [tasks.episode(number, num_tasks=1) for number in range(5)]
+    (group,) = grouped(range(5), single)
+    assert group.indices == (0, 1, 2, 3, 4)
+
+
+def test_numbers_of_numpy_are_written_as_others_are() -> None:
+    tasks = Sinusoids()
+    tasks.num_outputs, tasks.input_shape = np.int64(1), (np.int64(1),)
+    assert json.loads(json.dumps(dataclasses.asdict(tasks.signature())))["num_outputs"] == 1

@@ -233,3 +233,13 @@ def test_the_outer_gradient_flows_through_the_attenuating_gradient(make_mlp, mak
         loss = mse(adapted.predict(episode.query_x), episode.query_y).sum()
         (gradients[order],) = torch.autograd.grad(loss, weight)
     assert (gradients["second"] - gradients["first"]).abs().max() > 1e-6
+
+
+def test_what_is_frozen_is_not_adapted_unless_it_is_named(randn) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    model[0].requires_grad_(False)
+    assert list(LearnedInit(model).layers) == ["2.weight", "2.bias"]
+    assert list(LearnedInit(model, adapt=["0.*"]).layers) == ["0.weight", "0.bias"]
+    # Of a model that nobody trains, nothing is meant by it.
+    model.requires_grad_(False)
+    assert len(LearnedInit(model).layers) == 4

@@ -265,3 +265,13 @@ def test_a_checkpoint_is_as_readable_as_any_other_file(saved: Path) -> None:
     plain = saved.with_name("plain")
     plain.write_text("x")
     assert saved.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_buffer_that_was_expanded_is_put_back() -> None:
+    module = nn.Linear(2, 1)
+    module.register_buffer("shift", torch.zeros(3, 1).expand(3, 4))
+    content = Checkpoint.of(module, None, fingerprint="f", progress={}).to_bytes()
+    with torch.no_grad():
+        module.weight.zero_()
+    Checkpoint.from_bytes(content, fingerprint="f", source="it").restore(module)
+    assert bool(module.weight.any())

@@ -187,3 +187,37 @@ def test_an_exploding_adaptation_names_task_and_step(tiny) -> None:
     tasks = build_tasks(experiment)
     with pytest.raises(DivergedError, match=r"at step \d of task 0 is (inf|nan)"):
         evaluate(build_learner(experiment, tasks), tasks, num_tasks=2)
+
+
+class _Own(torch.nn.Module):
+    """Drops by a function, as long as it is in training mode."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.a, self.b, self.p = torch.nn.Linear(1, 8), torch.nn.Linear(8, 1), p
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.nn.functional.dropout(self.a(x).relu(), self.p, self.training))
+
+
+def _learner_of(model: torch.nn.Module) -> Learner:
+    init = LearnedInit(model)
+    return Learner(model, init=init, rule=SGD(init.layers), loss=mse, num_steps=2)
+
+
+def test_dropout_by_a_function_is_off() -> None:
+    dropping, other = _Own(0.5), _Own(0.0)
+    other.load_state_dict(dropping.state_dict())
+    found = [evaluate(_learner_of(m), Sinusoids(), num_tasks=4).loss for m in (dropping, other)]
+    assert found[0] == found[1]
+    assert all(part.training for part in dropping.modules())
+
+
+def test_batch_norm_by_running_statistics_is_not_transductive() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+    )
+    learner = _learner_of(model)
+    assert evaluate(learner, Sinusoids(), num_tasks=2).batch_norm == "transductive"
+    learner.eval()
+    assert evaluate(learner, Sinusoids(), num_tasks=2).batch_norm is None

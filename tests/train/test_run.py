@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,8 @@ def test_a_damaged_signature_is_named(tiny, tmp_path, content: bytes) -> None:
     run.signature_file.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"signature\.json is damaged; remove it"):
         run.signature(tiny())
+
+
+def test_a_folder_may_be_named_by_text(tmp_path: Path) -> None:
+    assert Run(str(tmp_path / "run")).path == tmp_path / "run"
+    assert Run(str(tmp_path / "run")).metrics == tmp_path / "run" / "metrics.jsonl"

@@ -57,7 +57,8 @@ def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
     """Single tasks, those of one size stacked; every group begins with its first task."""
     sizes: dict[tuple[int, ...], list[tuple[int, Episode]]] = {}
     for index, task in zip(indices, tasks, strict=True):
-        way = int(task.support_y.max()) + 1
+        # Targets of regression are no classes.
+        way = 0 if task.support_y.is_floating_point() else int(task.support_y.max()) + 1
         size = way, task.support_x.shape[1], task.query_x.shape[1]
         sizes.setdefault(size, []).append((index, task))
     groups = []
@@ -112,7 +113,9 @@ class Tasks(abc.ABC):
 
     def signature(self) -> Signature:
         """What a model must know of these tasks."""
-        return Signature(tuple(self.input_shape), self.num_outputs, self.loss, varies=self.varies)
+        # NumPy's numbers cannot be written as JSON.
+        shape = tuple(map(int, self.input_shape))
+        return Signature(shape, int(self.num_outputs), self.loss, varies=self.varies)
 
     def like(self, own: Signature) -> Tasks:
         """The same tasks as a model that was trained on others must see them."""

@@ -97,7 +97,7 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
     Args:
         model: tied parameters count once, under their first name.
         adapt: patterns such as ``"head.*"``; None for all parameters except those of
-            normalisation layers.
+            normalisation layers, and those that are frozen where not all are.
 
     Raises:
         ConfigError: a pattern matches nothing, or there is nothing to adapt.
@@ -110,7 +110,11 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
             if isinstance(module, _NORMS)
             for name, _ in module.named_parameters(recurse=False)
         }
-        chosen = [name for name in names if name not in of_norms]
+        frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+        if len(frozen) == len(names):
+            # Of a model that is not trained at all, this says nothing.
+            frozen = set()
+        chosen = [name for name in names if name not in of_norms and name not in frozen]
     else:
         patterns = [adapt] if isinstance(adapt, str) else list(adapt)
         for pattern in patterns:

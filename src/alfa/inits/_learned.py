@@ -18,7 +18,8 @@ class LearnedInit(Init):
     Args:
         model: holds theta.
         adapt: patterns of the names of parameters to adapt, such as ``["head.*"]``; by
-            default all but those of normalisation layers. The others are trained by the
+            default all but those of normalisation layers, and those that are frozen
+            (`requires_grad_(False)`) where others are not. The others are trained by the
             outer loop and shared by all tasks.
 
     Example:

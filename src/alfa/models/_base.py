@@ -9,9 +9,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from alfa.errors import ConfigError
+from alfa.models._call import call
 from alfa.models._frozen import Bound
 from alfa.ops import Loss
 from alfa.registry import Registry
@@ -160,7 +161,7 @@ def run_stacked(
         copies = {name: torch.stack([b] * num_tasks) for name, b in buffers.items()}
 
         def run(own: dict[str, Tensor], copy: dict[str, Tensor], x: Tensor) -> Tensor:
-            return functional_call(model, {**shared, **own, **copy}, (x,))  # type: ignore[no-any-return]
+            return call(model, {**shared, **own, **copy}, x)
 
         return vmap(run, randomness="different")(dict(params), copies, x)
     unbound = {name: p.unbind(0) for name, p in params.items()}
@@ -168,7 +169,7 @@ def run_stacked(
     for task, inputs in enumerate(x.unbind(0)):
         own = {name: tensors[task] for name, tensors in unbound.items()}
         copies = {name: b.clone() for name, b in buffers.items()}
-        outputs.append(functional_call(model, {**shared, **own, **copies}, (inputs,)))
+        outputs.append(call(model, {**shared, **own, **copies}, inputs))
     if not all(isinstance(output, Tensor) for output in outputs):
         raise ConfigError(
             f"{type(model).__name__} returned {type(outputs[0]).__name__}, but a model that is "
@@ -217,7 +218,7 @@ def embed_stacked(
         for task, inputs in enumerate(x.unbind(0)):
             own = {name: tensor[task] for name, tensor in params.items()}
             copies = {name: b.clone() for name, b in model.named_buffers()}
-            functional_call(model, {**shared, **own, **copies}, (inputs,))
+            call(model, {**shared, **own, **copies}, inputs)
     finally:
         handle.remove()
     if len(found) != len(x) or any(e.shape[:-1] != x.shape[1:2] for e in found):

@@ -62,7 +62,8 @@ class Convolutional(Model):
         # Where autograd takes over, nobody may have looked at a layer without a graph before.
         (num_outputs,) = params.layers[bias] if bias in params.layers else shared[bias].shape
         outputs = params.flat.new_zeros(*targets.shape[:2], num_outputs)
-        if _trains(loss, outputs, targets):
+        is_another = type(self).stacked is not Convolutional.stacked
+        if is_another or _trains(loss, outputs, targets):
             return None
         everything = {**{n: p.expand(num_tasks, *p.shape) for n, p in shared.items()}, **params}
         w = [everything[name] for name in self.network.names]
@@ -89,7 +90,9 @@ class Convolutional(Model):
         num_tasks, num_examples, _, height, width = x.shape
         side_by_side = how.over_tasks == "stack"
         if how.over_tasks == "auto":
-            filters = self.get_parameter(self.network.names[0]).shape[0]
+            # Not `get_parameter`: within another module, a tensor may be in its place.
+            layer, _, weight = self.network.names[0].rpartition(".")
+            filters = getattr(self.get_submodule(layer), weight).shape[0]
             values = num_examples * height * width * filters
             side_by_side = values <= _LARGEST_SIDE_BY_SIDE
         return Plan(self.network, num_tasks if side_by_side else 1, how.own)

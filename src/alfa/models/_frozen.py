@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.errors import AlfaWarning, ConfigError
+from alfa.models._call import call
 from alfa.ops import undrawn
 from alfa.ops.stages import (
     Chain,
@@ -133,29 +133,35 @@ def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) ->
 def switch_off_dropout(model: nn.Module) -> Callable[[], None]:
     """Dropout off, and all else as it is, so that a model can still be adapted.
 
-    That is the dropout of torch's own modules, also within attention and recurrent layers; what a
-    module does by `torch.nn.functional.dropout` cannot be seen.
+    That is the dropout of torch's own modules, also within attention and recurrent layers, and what
+    a user's module does by `torch.nn.functional.dropout` while it is in training mode.
 
     Returns:
         Switches it on again where it was on.
     """
     parts = [part for part in model.modules() if part.training]
-    drops = [part for part in parts if isinstance(part, _DropoutNd)]
+    drops = [part for part in parts if isinstance(part, _DropoutNd) or _is_own(part)]
     # They drop by themselves; in evaluation mode, cuDNN could not differentiate a recurrent one.
     inner = [part for part in parts if isinstance(part, (nn.MultiheadAttention, nn.RNNBase))]
     before = [part.dropout for part in inner]
     for drop in drops:
-        drop.eval()
+        # Not `eval`, which would go on to the parts of a part.
+        drop.training = False
     for part in inner:
         part.dropout = 0.0
 
     def undo() -> None:
         for drop in drops:
-            drop.train()
+            drop.training = True
         for part, dropout in zip(inner, before, strict=True):
             part.dropout = dropout
 
     return undo
+
+
+def _is_own(part: nn.Module) -> bool:
+    """Whether a part is of a user's kind, and no norm, the mode of which says something else."""
+    return not isinstance(part, _NormBase) and not type(part).__module__.startswith("torch.")
 
 
 def is_by_batch(module: nn.Module) -> bool:
@@ -278,5 +284,4 @@ class Bound(nn.Module):
         own = {name: getattr(self, f"param{i}") for i, name in enumerate(self._names)}
         # Running statistics, which a module may have, stay as they are.
         copies = {name: b.clone() for name, b in self.module.named_buffers()}
-        outputs: Tensor = functional_call(self.module, {**own, **copies}, (x,))
-        return outputs
+        return call(self.module, {**own, **copies}, x)

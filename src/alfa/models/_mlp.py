@@ -96,7 +96,10 @@ class MLP(Model):
         loss: Loss,
         how: How = AS_USUAL,
     ) -> tuple[Tensor, Params] | None:
-        if loss is not mse or list(params) != self._names or how.over_tasks == "loop":
+        is_another = type(self).stacked is not MLP.stacked
+        if is_another or loss is not mse or list(params) != self._names:
+            return None
+        if how.over_tasks == "loop":
             return None
         result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
         return None if result is None else (result[0], params.like(result[1]))

@@ -178,7 +178,9 @@ class Checkpoint:
             ) from None
         with torch.no_grad():
             for key, tensor in own.items():
-                tensor.copy_(found[key])
+                # A buffer that was expanded cannot be written to, but is mostly as it was.
+                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), found[key]):
+                    tensor.copy_(found[key])
         if optimizer is not None:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
 
@@ -249,6 +251,11 @@ def _check_tensors(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
         raise ValueError(f"it {'lacks' if key in own else 'has'} {key!r}")
     for key, tensor in own.items():
         _check_like(key, found[key], tensor, tensor.shape)
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    places = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(size > 1 and not stride for size, stride in places)
 
 
 def _check_states(optimizer: torch.optim.Optimizer, states: dict[int, dict[str, Tensor]]) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.data import Signature, Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.inner import Learner
 from alfa.inner.memory import RandomState
-from alfa.models import BatchNorm, Model, switch_off_dropout
+from alfa.models import BatchNorm, Model, is_by_batch, switch_off_dropout
 from alfa.ops import Loss
 from alfa.rules import RULES
 from alfa.train.checkpoint import Checkpoint
@@ -313,7 +312,7 @@ def has_batch_norm(model: nn.Module) -> bool:
     """Whether what the model says of one example depends on the others."""
     if isinstance(model, Model):
         return model.has_batch_norm
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
+    return any(map(is_by_batch, model.modules()))
 
 
 @contextlib.contextmanager

@@ -47,8 +47,8 @@ class Run:
         path: the folder; it need not exist yet.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = Path(path)
         self.config = path / "config.toml"
         self.signature_file = path / "signature.json"
         self.metrics = path / "metrics.jsonl"

@@ -40,7 +40,7 @@ from alfa.train.weights import load_backbone
 
 def train(
     experiment: Experiment,
-    path: Path,
+    path: Path | str,
     *,
     resume: bool = False,
     device: torch.device | str = "cpu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from alfa.build import build_learner
 from alfa.data import SOURCES, Signature, decode
 from alfa.data._open import GENERATED
-from alfa.errors import ConfigError, DataError
+from alfa.errors import AlfaWarning, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
 from alfa.estimator._images import check_normalised
 from alfa.serve._drawing import draw
@@ -205,7 +206,10 @@ class Model:
 
         def fit() -> tuple[FewShotClassifier, float]:
             begin = time.perf_counter()
-            fitted = FewShotClassifier(self.run).fit(images, list(labels))
+            with warnings.catch_warnings():
+                # Whoever teaches it sees how many of the pictures it recognises.
+                warnings.simplefilter("ignore", AlfaWarning)
+                fitted = FewShotClassifier(self.run).fit(images, list(labels))
             return fitted, time.perf_counter() - begin
 
         classifier, seconds = alone(fit)

@@ -65,7 +65,7 @@ def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settin
 
 def test_a_size_is_one_of_another_dataset(refused, trained, other) -> None:
     told = refused("compare", trained, other, "--size", "32")
-    assert "--size is 32, but says which one of --dataset; give that as well" in told
+    assert "--size is 32, which is that of another dataset, but there is no --dataset" in told
 
 
 def test_no_run_is_told(refused, trained, tmp_path) -> None:

@@ -152,8 +152,11 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
         (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
         (["fit", "IMAGES"], "only curves can be drawn as such; use `alfa plot episode`"),
         (["episode", "RUN"], "was not trained on images; use `alfa plot fit`"),
-        (["episode", "IMAGES", "--size", "8"], "--size is 8, but says which one of --dataset"),
-        (["rates", "IMAGES", "--size", "8"], "--size is 8, but says which one of --dataset"),
+        (
+            ["episode", "IMAGES", "--size", "8"],
+            "--size is 8, which is that of another dataset, but",
+        ),
+        (["rates", "IMAGES", "--size", "8"], "--size is 8, which is that of another dataset, but"),
         (
             ["rates", "IMAGES", "--dataset", "spots", "--size", "9"],
             "spots is prepared in size 8, but not in 9",

@@ -408,7 +408,9 @@ def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
     if known:
         both = ", ".join(f"{100 * a:.2f} % {name}" for name, a in summary["accuracies"].items())
         typer.echo(f"\naccuracy on the {known:,} images whose class is known: {both}")
-    typer.echo(f"of the support images it recognises {100 * summary['support_accuracy']:.1f} %")
+    blank = "" if known else "\n"
+    share = 100 * summary["support_accuracy"]
+    typer.echo(f"{blank}of the support images it recognises {share:.1f} %")
     print_notes(summary)
     typer.echo(f"\nwritten: {files['html']}\nwritten: {files['csv']}")
 

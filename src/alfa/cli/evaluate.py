@@ -49,7 +49,10 @@ def check_size(size: int | None, dataset: object) -> None:
     from alfa.errors import ConfigError
 
     if size is not None and not dataset:
-        raise ConfigError(f"--size is {size}, but says which one of --dataset; give that as well.")
+        raise ConfigError(
+            f"--size is {size}, which is that of another dataset, but there is no --dataset; give "
+            "both, or none of them."
+        )
 
 
 def evaluate(

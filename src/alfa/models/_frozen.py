@@ -160,8 +160,9 @@ def switch_off_dropout(model: nn.Module) -> Callable[[], None]:
 
 
 def _is_own(part: nn.Module) -> bool:
-    """Whether a part is of a user's kind, and no norm, the mode of which says something else."""
-    return not isinstance(part, _NormBase) and not type(part).__module__.startswith("torch.")
+    """Whether a part is of a user's kind, and the mode says nothing else than whether it drops."""
+    other = (_NormBase, nn.MultiheadAttention, nn.RNNBase)
+    return not isinstance(part, other) and not type(part).__module__.startswith("torch.")
 
 
 def is_by_batch(module: nn.Module) -> bool:

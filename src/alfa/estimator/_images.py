@@ -270,9 +270,6 @@ def _single(X: Any) -> Iterator[Any]:  # noqa: N803
         yield from X
     elif X.ndim == 2:
         yield from (_from_row(row) for row in X)
-    elif X.ndim == 4 and X.shape[1] in (1, 3) and X.shape[3] not in (1, 3, 4):
-        # Channels first, as torch has them.
-        yield from X.transpose(0, 2, 3, 1)
     else:
         yield from X
 

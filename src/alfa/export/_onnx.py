@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import alfa
 from alfa.data import Signature, decode, scale_and_shift
 from alfa.data._pictures import contents, plain
+from alfa.data._workers import quiet_pillow
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
 from alfa.export._images import images_graph
@@ -323,7 +324,8 @@ def _alone(image: Any) -> np.ndarray:
     if isinstance(image, (str, PathLike)):
         image = Path(image)
         try:
-            pixels, _ = decode(contents(image), size=None, num_channels=3)
+            with quiet_pillow():
+                pixels, _ = decode(contents(image), size=None, num_channels=3)
         except DataError as error:
             raise DataError(f"{plain(str(image))} {error}.") from None
         image = pixels.transpose(1, 2, 0)

@@ -4,6 +4,7 @@
     python benchmarks/engine.py growth    time and memory against tasks, steps and image area
     python benchmarks/engine.py profile   where the time of an iteration goes
     python benchmarks/engine.py stacking  tasks one after the other and side by side
+    python benchmarks/engine.py winograd  with torch's convolutions alone, and as it comes
     python benchmarks/engine.py resnet    ResNet12: both memory modes, and its peak at 84 x 84
     python benchmarks/engine.py report    writes docs/results/engine.md and its picture
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +64,8 @@ def measured(code: str) -> dict[str, Any]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def one(options: dict[str, Any]) -> dict[str, Any]:
-    """Iterations of a work of any size: the best time, and the peak memory of the process."""
+def iteration_of(options: dict[str, Any]) -> Callable[[], None]:
+    """One iteration of a work of any size."""
     import torch
 
     from alfa import ALFA, Conv4, Episode, LearnedInit, Learner, ResNet12, cross_entropy
@@ -83,11 +85,20 @@ def one(options: dict[str, Any]) -> dict[str, Any]:
     x = torch.randn((num_tasks, 100, 3, size, size), generator=torch.Generator().manual_seed(1))
     y = torch.arange(5).repeat(20).expand(num_tasks, -1)
     episode = Episode(x[:, :25], y[:, :25], x[:, 25:], y[:, 25:])
-    best = float("inf")
-    for _ in range(options["rounds"]):
-        began = time.perf_counter()
+
+    def iteration() -> None:
         learner.zero_grad()
         learner(episode).query_losses.mean().backward()
+
+    return iteration
+
+
+def one(options: dict[str, Any]) -> dict[str, Any]:
+    """Iterations of it: the best time, and the peak memory of the process."""
+    iteration, best = iteration_of(options), float("inf")
+    for _ in range(options["rounds"]):
+        began = time.perf_counter()
+        iteration()
         best = min(best, time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {**options, "seconds": best, "peak": peak}
@@ -147,12 +158,13 @@ def watched() -> Clock:
     import torch
 
     from alfa.inner import loop
-    from alfa.ops import _compiled, _conv, _network, stages
+    from alfa.ops import _compiled, _conv, _network, _winograd, stages
     from alfa.rules import ALFA
 
     clock = Clock()
     clock.watch("products", _conv.torch.ops.aten, "convolution", "convolution_backward")
     clock.watch("products", _conv.Patches, "of", "conv", "conv_dw")
+    clock.watch("products", _winograd, "conv", "conv_dx", "conv_dw")
     clock.watch("around products", stages.Conv, *PASSES)
     clock.watch("norm kernels", _compiled.norm_kernels(), *PASSES)
     clock.watch("around kernels", stages.Norm, *PASSES)
@@ -227,6 +239,32 @@ def stacking() -> None:
         found[name] = best
         print(name, {way: f"{seconds * 1e3:.0f} ms" for way, seconds in best.items()})
     add("stacking", found)
+
+
+def winograd() -> None:
+    """The same iteration with torch's convolutions alone, and as it comes, in turns."""
+    from alfa.bench import WORKS
+    from alfa.ops import _winograd
+
+    iterations: dict[str, Callable[[], Any]] = {
+        name: work.iteration("alfa") for name, work in WORKS.items() if work.size is not None
+    }
+    small = {"model": "resnet12", "size": 32, "tasks": 1, "steps": 5, "memory": "store"}
+    iterations["ResNet12, 32 x 32, 1 task"] = iteration_of(small)
+    ways = {"torch": lambda *given, **options: False, "winograd": _winograd.fits}
+    found: dict[str, dict[str, float]] = {}
+    for name, iteration in iterations.items():
+        best = found[name] = {}
+        for turn in range(9 if name in WORKS else 4):
+            for way, fits in ways.items():
+                _winograd.fits = fits  # type: ignore[assignment]
+                began = time.perf_counter()
+                iteration()
+                seconds = time.perf_counter() - began
+                if turn > 0:
+                    best[way] = min(best.get(way, seconds), seconds)
+        print(name, {way: f"{seconds * 1e3:.0f} ms" for way, seconds in best.items()})
+    add("winograd", found)
 
 
 def resnet() -> None:
@@ -320,6 +358,12 @@ def report() -> None:
         for name, found in results["stacking"].items()
     ]
     lines += table(["ms", *ways], rows)
+    lines += ["### Convolutions by torch alone, or after Winograd", ""]
+    rows = [
+        [name, *(f"{1e3 * t[way]:.0f}" for way in t), f"{t['torch'] / t['winograd']:.2f}x"]
+        for name, t in results["winograd"].items()
+    ]
+    lines += table(["ms", "torch", "as it comes", "ratio"], rows)
     lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
     picture(results["growth"])
     write_part(PAGE, "engine.py", lines)
@@ -331,7 +375,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "one":
         print(json.dumps(one(json.loads(sys.argv[2]))))
     else:
-        commands = {f.__name__: f for f in (ratios, growth, profile, stacking, resnet, report)}
+        all_ = (ratios, growth, profile, stacking, winograd, resnet, report)
+        commands = {f.__name__: f for f in all_}
         if sys.argv[1] not in commands:
             sys.exit(f"{sys.argv[1]!r} is not one of {', '.join(commands)}.")
         commands[sys.argv[1]]()

@@ -16,6 +16,7 @@ from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
 from alfa.bench.worker import Worker
 from alfa.errors import AlfaError
 from alfa.models import Conv4
+from alfa.ops import _winograd
 
 aten = torch.ops.aten
 SMALL = Work("small", 16, 1, 1, 2)
@@ -85,8 +86,11 @@ class Products(TorchDispatchMode):
             return 1, args[1].shape[1]
         if function is aten.convolution_backward.default:
             return sum(args[-1]), args[2].shape[1]
-        # The patches of one or of two tasks.
-        is_product = function is aten.mm.default and {9, 18} & set(args[0].shape)
+        if function is aten.baddbmm_.default:  # after Winograd, with 16 places of a tile
+            return 1, args[2].shape[2]
+        # The patches of one or of two tasks, not G of Winograd.
+        sides = set(args[0].shape) if function is aten.mm.default else set()
+        is_product = {9, 18} & sides and 16 not in sides
         return (1, 1) if is_product else (0, 0)
 
 
@@ -97,7 +101,8 @@ def products_of(run) -> Products:
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_the_limit_makes_the_products_of_an_iteration(train) -> None:
+def test_the_limit_makes_the_products_of_an_iteration(train, monkeypatch) -> None:
+    monkeypatch.setattr(_winograd, "_MOST_VALUES", 10**9)  # no product in parts
     learner, episode = SMALL.learner(), SMALL.episode()
     products = products_of(convolutions(learner, episode, train=train))
     # So small, the two tasks lie side by side.
@@ -126,8 +131,8 @@ def test_three_channels_make_the_same_products() -> None:
 def test_the_limit_makes_nothing_but_products(channels) -> None:
     work = Work("small", 16, channels, 1, 2)
     products = products_of(convolutions(work.learner(), work.episode(), train=True))
-    # What is left is the layout of weights, which the products do themselves.
-    assert products.others <= {"block_diag", "clone"}
+    # What is left is the layout of weights and tiles, which the products do themselves.
+    assert products.others <= {"block_diag", "clone", "new_empty", "new_zeros", "mm"}
 
 
 @pytest.mark.parametrize("work", WORKS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from alfa.ops import _compiled
+from alfa.ops import _compiled, _winograd
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,13 @@ def printed() -> Callable[..., list[int]]:
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request, monkeypatch) -> str:
-    """Compiled kernels, or torch in their place."""
+    """Compiled kernels, or torch in their place; or convolutions after Winograd, where asked for.
+
+    However small they are, and one example at a time.
+    """
     if request.param == "torch":
         monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
+    if request.param == "winograd":
+        for name in ("_FEWEST_CHANNELS", "_FEWEST_CHANNELS_DW", "_FEWEST_TILES", "_MOST_VALUES"):
+            monkeypatch.setattr(_winograd, name, 1)
     return request.param

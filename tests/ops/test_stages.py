@@ -205,11 +205,15 @@ def uses_kernels(stage: Stage) -> bool:
     return isinstance(stage, Norm | Pool) or any(map(uses_kernels, getattr(stage, "stages", ())))
 
 
+def convolves(stage: Stage) -> bool:
+    """Whether there is something for Winograd."""
+    return isinstance(stage, Conv) or any(map(convolves, getattr(stage, "stages", ())))
+
+
 NAMES_AND_WAYS = [
-    (name, way)
-    for name, case in CASES.items()
-    for way in ("compiled", "torch")
-    if way == "torch" or uses_kernels(case.stage)
+    *((name, "torch") for name in CASES),
+    *((name, "compiled") for name, case in CASES.items() if uses_kernels(case.stage)),
+    *((name, "winograd") for name, case in CASES.items() if convolves(case.stage)),
 ]
 
 

@@ -71,8 +71,8 @@ def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool
 def _of_layer(
     images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
 ) -> list[Product]:
-    w, v = (Kernel.of(torch.randn(weights)) for _ in range(2))
     x, xdot = _random_inputs(images, weights)
+    w, v = (Kernel.of(torch.randn(weights), x) for _ in range(2))
     dz, dzdot = _random_outputs(images, weights)
     products: list[Product] = [partial(conv, x, w)]
     if backward:
@@ -99,8 +99,8 @@ def _of_first_layer(
         products = [partial(Patches.conv, patches, weight, x.shape) for weight in (w, v)]
         products += [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
     else:
-        kernel = Kernel.of(w)
-        products = [partial(conv, x, weight) for weight in (kernel, Kernel.of(v))]
+        kernel = Kernel.of(w, x)
+        products = [partial(conv, x, weight) for weight in (kernel, Kernel.of(v, x))]
         products += [partial(conv_backward, g, x, kernel, dx=False) for g in (dz, dzdot)]
     z, zdot, dw, dwdot = products
     return [z, *([dw] if backward else []), *([zdot, dwdot] if tangents else [])]

@@ -15,7 +15,7 @@ from torch import Tensor
 # Beyond this many multiplications torch's own threads and blocked products win.
 _MOST_WORK = 2_000_000
 
-_DTYPES = (torch.float32, torch.float64)
+DTYPES = (torch.float32, torch.float64)
 
 _of_thread = threading.local()
 
@@ -51,23 +51,34 @@ def update_kernels() -> ModuleType:
 
 
 def norm_kernels() -> ModuleType:
-    """The kernels of batch normalisation, which use as many threads as torch does."""
-    number = torch.get_num_threads()
-    module = _norm_kernels()
-    # numba keeps a number for each thread, and looking it up costs more than a small kernel.
-    if getattr(_of_thread, "number", None) != number:
-        module.use_threads(number)
-        _of_thread.number = number
-        if torch.get_num_threads() != number:
-            # The first use starts numba's threads, which share torch's library and reset its
-            # number.
-            torch.set_num_threads(number)
-    return module
+    """The kernels of batch normalisation."""
+    _use_threads()
+    return _module("_norm_kernels")
+
+
+def winograd_maps(dtype: torch.dtype) -> Any:
+    """The maps of convolutions after Winograd, for numbers of a type."""
+    _use_threads()
+    return _module("_winograd_kernels").maps(str(dtype).removeprefix("torch."))
 
 
 @functools.cache
-def _norm_kernels() -> ModuleType:
-    return importlib.import_module("alfa.ops._norm_kernels")
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"alfa.ops.{name}")
+
+
+def _use_threads() -> None:
+    """As many threads as torch uses, or as numba has."""
+    number = torch.get_num_threads()
+    # numba keeps a number for each thread, and looking it up costs more than a small kernel.
+    if getattr(_of_thread, "number", None) == number:
+        return
+    numba = importlib.import_module("numba")
+    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+    _of_thread.number = number
+    if torch.get_num_threads() != number:
+        # The first use starts numba's threads, which share torch's library and reset its number.
+        torch.set_num_threads(number)
 
 
 def worth_it(*tensors: Tensor, work: int) -> bool:
@@ -75,7 +86,7 @@ def worth_it(*tensors: Tensor, work: int) -> bool:
     dtype = tensors[0].dtype
     return (
         work <= _MOST_WORK
-        and dtype in _DTYPES
+        and dtype in DTYPES
         and all(t.is_cpu and t.dtype == dtype for t in tensors)
         and _have_numba()
     )

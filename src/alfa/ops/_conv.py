@@ -12,28 +12,36 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from alfa.ops import _winograd
+
 # With this many columns or fewer, a product with all patches of one-channel images beats torch's
 # kernels for convolutions.
 _MOST_COLUMNS = 36
 
 
 class Kernel(NamedTuple):
-    """The weights of all tasks, laid out as torch's kernels like them.
+    """The weights of all tasks, laid out as those like them who multiply with them.
 
     Attributes:
-        joined: ``[task * out, in, side, side]``, channels last in memory.
+        laid: ``[task * out, in, side, side]``, channels last in memory, for torch's kernels; or U
+            of `alfa.ops._winograd`.
         shape: ``[task, out, in, side, side]``
         stride: places of the image from one place of the output to the next.
+        is_winograd: whether it is U.
     """
 
-    joined: Tensor
+    laid: Tensor
     shape: torch.Size
-    stride: int = 1
+    stride: int
+    is_winograd: bool
 
     @classmethod
-    def of(cls, weight: Tensor, stride: int = 1) -> Kernel:
+    def of(cls, weight: Tensor, x: Tensor, stride: int = 1) -> Kernel:
+        """For images like these."""
+        if _winograd.fits(x, weight.shape, stride):
+            return cls(_winograd.laid(weight), weight.shape, stride, True)
         joined = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        return cls(joined, weight.shape, stride)
+        return cls(joined, weight.shape, stride, False)
 
     def geometry(self) -> tuple[Any, ...]:
         """Stride, padding, dilation, not transposed, no output padding, groups."""
@@ -43,20 +51,28 @@ class Kernel(NamedTuple):
 
 def conv(x: Tensor, kernel: Kernel) -> Tensor:
     """z = x * W, with padding that keeps the size at a stride of 1."""
-    return _last(torch.ops.aten.convolution(_first(x), kernel.joined, None, *kernel.geometry()))
+    if kernel.is_winograd:
+        return _winograd.conv(x, kernel.laid)
+    return _last(torch.ops.aten.convolution(_first(x), kernel.laid, None, *kernel.geometry()))
 
 
 def conv_backward(
     dz: Tensor, x: Tensor, kernel: Kernel, *, dx: bool = True, dw: bool = True
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients in x and in W, of those asked for; together they cost less than apart."""
-    in_x, in_w, _ = torch.ops.aten.convolution_backward(
-        _first(dz), _first(x), kernel.joined, None, *kernel.geometry(), [dx, dw, False]
-    )
-    return (
-        _last(in_x) if dx else None,
-        in_w.unflatten(0, kernel.shape[:2]) if dw else None,
-    )
+    in_x: Tensor | None = None
+    in_w: Tensor | None = None
+    if dx and kernel.is_winograd:
+        in_x, dx = _winograd.conv_dx(dz, kernel.laid), False
+    if dw and (kernel.is_winograd or _winograd.fits(x, kernel.shape, kernel.stride, dw=True)):
+        in_w, dw = _winograd.conv_dw(dz, x, kernel.shape), False
+    if dx or dw:
+        first, second, _ = torch.ops.aten.convolution_backward(
+            _first(dz), _first(x), kernel.laid, None, *kernel.geometry(), [dx, dw, False]
+        )
+        in_x = _last(first) if dx else in_x
+        in_w = second.unflatten(0, kernel.shape[:2]) if dw else in_w
+    return in_x, in_w
 
 
 def _first(images: Tensor) -> Tensor:

@@ -27,13 +27,6 @@ _jit = numba.njit(parallel=True, **_options)
 _inline = numba.njit(**_options)
 
 
-def use_threads(number):
-    """As many threads as that, or as numba has."""
-    number = min(number, numba.config.NUMBA_NUM_THREADS)
-    if number != numba.get_num_threads():
-        numba.set_num_threads(number)
-
-
 @_inline
 def _place(row, shape, size):
     """Of a row of windows: its example, and its first and last line there."""

@@ -71,9 +71,9 @@ class Conv(_Moving):
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
         (weight,) = tape.w
-        kernel = Kernel.of(weight, self.stride)
+        kernel = Kernel.of(weight, x, self.stride)
         patches = Patches.of(x) if self.stride == 1 and Patches.fit(x, weight) else None
-        tape.save(x, patches, kernel.joined)
+        tape.save(x, patches, *kernel)
         return conv(x, kernel) if patches is None else Patches.conv(patches, weight, x.shape)
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
@@ -83,21 +83,21 @@ class Conv(_Moving):
         return dx, [dw]
 
     def moved(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
-        (x, patches, joined), (weight,), (v,) = tape.saved, tape.w, wdot
-        direction = None if v is None else Kernel.of(v, self.stride)
-        tape.dots = xdot, None if direction is None else direction.joined
+        (x, patches, *kernel), (v,) = tape.saved, wdot
+        direction = None if v is None else Kernel.of(v, x, self.stride)
+        tape.dots = xdot, direction
         zdot: Maybe = None
         if v is not None and direction is not None:
             zdot = conv(x, direction) if patches is None else Patches.conv(patches, v, x.shape)
         if xdot is not None:
-            zdot = _sum(zdot, conv(xdot, Kernel(joined, weight.shape, self.stride)))
+            zdot = _sum(zdot, conv(xdot, Kernel(*kernel)))
         assert zdot is not None
         return zdot
 
     def moved_back(
         self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
     ) -> tuple[Maybe, list[Maybe]]:
-        (x, _, joined), (dz,) = tape.saved, tape.dy
+        (x, _, *kernel), (dz,) = tape.saved, tape.dy
         xdot, direction = tape.dots or (None, None)
         dx: Maybe = None
         dw: Maybe = None
@@ -106,22 +106,19 @@ class Conv(_Moving):
         in_x, in_w = need_dx and direction is not None, xdot is not None
         if in_x or in_w:
             # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-            chosen = joined if direction is None else direction
-            kernel = Kernel(chosen, tape.w[0].shape, self.stride)
             more_dx, more_dw = conv_backward(
-                dz, x if xdot is None else xdot, kernel, dx=in_x, dw=in_w
+                dz, x if xdot is None else xdot, direction or Kernel(*kernel), dx=in_x, dw=in_w
             )
             dx, dw = _sum(dx, more_dx), _sum(dw, more_dw)
         return dx, [dw]
 
     def _back(self, dz: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, Maybe]:
         """dx if it is needed, and dW."""
-        (x, patches, joined), (weight,) = tape.saved, tape.w
-        kernel = Kernel(joined, weight.shape, self.stride)
+        x, patches, *kernel = tape.saved
         if patches is None:
-            return conv_backward(dz, x, kernel, dx=need_dx)
-        dx = conv_backward(dz, x, kernel, dw=False)[0] if need_dx else None
-        return dx, Patches.conv_dw(dz, patches, weight)
+            return conv_backward(dz, x, Kernel(*kernel), dx=need_dx)
+        dx = conv_backward(dz, x, Kernel(*kernel), dw=False)[0] if need_dx else None
+        return dx, Patches.conv_dw(dz, patches, tape.w[0])
 
 
 @final

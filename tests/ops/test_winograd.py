@@ -1,0 +1,136 @@
+"""Convolutions after Winograd: equal to those of torch, and used where they pay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from alfa.ops import _compiled, _winograd
+from alfa.ops._conv import Kernel, conv, conv_backward
+
+# Examples, height, width, tasks, channels in and out.
+SHAPES = [
+    (3, 6, 6, 1, 3, 5),
+    (2, 5, 7, 2, 4, 3),
+    (4, 1, 1, 1, 2, 2),
+    (2, 1, 4, 3, 2, 6),
+    (3, 8, 3, 2, 5, 1),
+]
+
+
+def draw(
+    shape: tuple[int, ...], dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x, W and dz."""
+    num_examples, height, width, num_tasks, num_in, num_out = shape
+    images = num_examples, height, width
+    sizes = (
+        (*images, num_tasks * num_in),
+        (num_tasks, num_out, num_in, 3, 3),
+        (*images, num_tasks * num_out),
+    )
+    x, weight, dz = (torch.randn(size, dtype=torch.float64).to(dtype) for size in sizes)
+    return x, weight, dz
+
+
+def products(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
+    """z, dx and dW."""
+    u = _winograd.laid(weight)
+    return [
+        _winograd.conv(x, u),
+        _winograd.conv_dx(dz, u),
+        _winograd.conv_dw(dz, x, weight.shape),
+    ]
+
+
+def plain(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
+    """The same by torch."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    images = x.permute(0, 3, 1, 2)
+    z = torch.nn.functional.conv2d(
+        images, weight.flatten(0, 1), padding=1, groups=weight.shape[0]
+    ).permute(0, 2, 3, 1)
+    return [z.detach(), *torch.autograd.grad(z, (x, weight), dz)]
+
+
+@pytest.mark.parametrize("most_values", [1, 500, 10**6])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_equals_plain_torch(shape, most_values: int, monkeypatch) -> None:
+    monkeypatch.setattr(_winograd, "_MOST_VALUES", most_values)
+    given = draw(shape)
+    for found, expected in zip(products(*given), plain(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_single_precision_loses_no_more_than_that_of_torch() -> None:
+    given = draw((9, 8, 8, 1, 48, 48), torch.float32)
+    exact = plain(*(tensor.double() for tensor in given))
+    ours, theirs = (
+        [(found - right).norm() for found, right in zip(some, exact, strict=True)]
+        for some in (products(*given), plain(*given))
+    )
+    assert all(own < 2 * other for own, other in zip(ours, theirs, strict=True))
+
+
+def test_the_number_of_threads_does_not_change_a_digit() -> None:
+    given = draw((8, 12, 12, 2, 16, 16))
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            results.append(products(*given))
+    finally:
+        torch.set_num_threads(threads)
+    for left, right in zip(*results, strict=True):
+        assert torch.equal(left, right)
+
+
+def test_what_is_not_a_number_stays_in_its_example() -> None:
+    x, weight, dz = draw((3, 4, 4, 1, 2, 2))
+    x[1, 2, 2, 0] = dz[1, 2, 2, 0] = float("nan")
+    z, dx, dw = products(x, weight, dz)
+    assert [bool(images.isnan().any()) for images in z] == [False, True, False]
+    assert [bool(images.isnan().any()) for images in dx] == [False, True, False]
+    assert dw.isnan().any()
+
+
+FITTING = {"x": (10, 10, 10, 128), "shape": (1, 128, 128, 3, 3), "stride": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "either", "for_dw"),
+    [
+        ({}, True, True),
+        ({"stride": 2}, False, False),
+        ({"shape": (1, 128, 128, 1, 1)}, False, False),
+        ({"shape": (1, 128, 64, 3, 3)}, False, True),
+        ({"shape": (1, 48, 128, 3, 3)}, False, True),
+        ({"shape": (1, 48, 32, 3, 3)}, False, False),
+        ({"x": (2, 10, 10, 128)}, False, False),
+    ],
+    ids=str,
+)
+def test_it_is_used_where_it_is_faster(change, either: bool, for_dw: bool) -> None:
+    case = {**FITTING, **change}
+    x = torch.empty(case["x"])
+    for dw, expected in ((False, either), (True, for_dw)):
+        assert _winograd.fits(x, case["shape"], case["stride"], dw=dw) == expected
+        assert not _winograd.fits(x.to("meta"), case["shape"], case["stride"], dw=dw)
+
+
+def test_torch_serves_without_numba(without_numba) -> None:
+    assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
+
+
+@pytest.mark.parametrize("num_channels", [128, 48], ids=["all", "only the gradient in W"])
+def test_convolutions_make_use_of_it(num_channels: int, monkeypatch) -> None:
+    x, weight, dz = draw((9, 10, 10, 1, num_channels, num_channels))
+    used, real = [], _compiled.winograd_maps
+    monkeypatch.setattr(_compiled, "winograd_maps", lambda dtype: used.append(1) or real(dtype))
+    kernel = Kernel.of(weight, x)
+    found = [conv(x, kernel), *conv_backward(dz, x, kernel)]
+    assert len(used) == (3 if num_channels == 128 else 1)
+    for ours, expected in zip(found, plain(x, weight, dz), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-11, atol=1e-11)

@@ -1,0 +1,29 @@
+"""What an experiment is, and what is wrong with it.
+
+An experiment is read from TOML, changed by ``key=value`` overrides, and checked as a whole:
+all faults are reported at once, each in one sentence.
+"""
+
+from alfa.config._experiment import Engine, Experiment, Inner, Outer, Part, Test, to_dict
+from alfa.config._parts import options_of
+from alfa.config._read import (
+    builtin_experiments,
+    check_builtin,
+    load_experiment,
+    parse_experiment,
+)
+
+__all__ = [
+    "Engine",
+    "Experiment",
+    "Inner",
+    "Outer",
+    "Part",
+    "Test",
+    "builtin_experiments",
+    "check_builtin",
+    "load_experiment",
+    "options_of",
+    "parse_experiment",
+    "to_dict",
+]

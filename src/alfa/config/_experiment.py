@@ -1,0 +1,159 @@
+"""What an experiment is: its sections, with their defaults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from alfa.models import BatchNorm, OverTasks
+from alfa.types import Count, NonNegativeFloat, PositiveFloat
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Part(BaseModel):
+    """A registered part by name, and its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Inner(Section):
+    """The inner loop: `num_steps` steps, and an outer gradient of `order`.
+
+    In validation and test there are `num_test_steps`, where that is set.
+
+    `batch_norm` is transductive where queries are normalised by their own statistics, and
+    inductive where by those of the support set.
+    """
+
+    num_steps: Count = 5
+    num_test_steps: Count | None = None
+    order: Literal["second", "first"] = "second"
+    batch_norm: BatchNorm = "transductive"
+
+
+class Engine(Section):
+    """How the same figures are computed.
+
+    Nothing here changes them beyond rounding, except for a model that draws random numbers, as
+    dropout does: which task gets which of them depends on it.
+
+    `dtype` is that of weights and examples. Tasks run one after the other or all at once
+    (`over_tasks`). `memory` says what is kept of
+    every step for the outer gradient, everything or only its weights; the outer gradients of
+    `tasks_at_once` tasks are computed together. Where either is not given, it is chosen so that
+    `memory_budget`, in GB and by default most of what is free, is enough. A run that is resumed
+    keeps to what was chosen when it began.
+
+    The state is kept after every validation, after every `checkpoint_seconds`, and after every
+    `checkpoint_every` iterations where that is given: a run that is killed loses no more.
+    """
+
+    dtype: Literal["float32", "float64"] = "float32"
+    over_tasks: OverTasks = "auto"
+    memory: Literal["auto", "store", "recompute"] = "auto"
+    tasks_at_once: Count | None = None
+    memory_budget: PositiveFloat | None = None
+    checkpoint_every: Count | None = None
+    checkpoint_seconds: PositiveFloat = 120.0
+
+
+class Outer(Section):
+    """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
+
+    An epoch is `validate_every` iterations; after each one the same `num_val_tasks` tasks are
+    used to compare it with the others, by accuracy where the tasks are classification.
+
+    The learning rate is multiplied by `rate_factor` after every `rate_every` iterations. Every
+    weight of the init that is a matrix or more has `weight_decay` times itself added to its
+    gradient.
+
+    An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
+    A loss or gradient that is not finite stops the run; up to `max_skipped` iterations or
+    validations with one are passed over instead, and counted.
+    """
+
+    num_iterations: Count = 50_000
+    num_tasks: Count = 4
+    learning_rate: PositiveFloat = 0.001
+    rate_factor: PositiveFloat = 1.0
+    rate_every: Count = 10_000
+    weight_decay: NonNegativeFloat = 0.0
+    max_gradient_norm: PositiveFloat | None = None
+    max_skipped: int = Field(default=0, ge=0)
+    validate_every: Count = 500
+    num_val_tasks: Count = 600
+
+
+class Test(Section):
+    """The final test, on tasks that training and validation never see.
+
+    The model of the best epoch is tested, and the mean of the outputs of the `ensemble` best ones.
+    """
+
+    num_tasks: Count = 600
+    ensemble: Count = 5
+
+
+class Experiment(Section):
+    """Everything that decides a run's figures."""
+
+    preset: Literal["default", "paper", "published-code"] = "default"
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    plugins: tuple[str, ...] = ()
+    tasks: Part
+    model: Part
+    init: Part = Part(name="learned")
+    rule: Part = Part(name="sgd")
+    inner: Inner = Inner()
+    outer: Outer = Outer()
+    test: Test = Test()
+    engine: Engine = Engine()
+
+    def fingerprint(self) -> str:
+        """The same for experiments whose training goes through the same states."""
+        content = to_dict(self)
+        for key in ("num_iterations", "max_skipped"):
+            content["outer"].pop(key)
+        content["test"] = {}
+        content.pop("engine")
+        # Runs from before there was a choice have the same fingerprint.
+        if self.inner.batch_norm == "transductive":
+            content["inner"].pop("batch_norm")
+        if self.outer.rate_factor == 1:
+            content["outer"].pop("rate_factor")
+            content["outer"].pop("rate_every")
+        if self.outer.weight_decay == 0:
+            content["outer"].pop("weight_decay")
+        # A run keeps what it has read, wherever it was.
+        if "weights" in content["model"]:
+            content["model"]["weights"] = True
+        if content["model"].get("device_parts") == 1:
+            content["model"].pop("device_parts")
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """Plain values for TOML or JSON; what is None is left out, as TOML has no such value."""
+    # Every option is spelled out, so there is nothing left for a preset to say.
+    content: dict[str, Any] = without_none(experiment.model_dump(mode="json", exclude={"preset"}))
+    return content
+
+
+def without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_none(item) for item in value]
+    return value

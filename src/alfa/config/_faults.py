@@ -1,0 +1,81 @@
+"""What is wrong with an experiment, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from alfa.config._experiment import Experiment
+from alfa.errors import did_you_mean
+
+
+def truths(model: type[BaseModel], given: Mapping[str, Any], prefix: str) -> list[str]:
+    """What is wrong where a truth value stands for a number, which it would be taken for."""
+    return [
+        f"{prefix}{key} is {str(value).lower()}, but must be a number."
+        for key, value in given.items()
+        if isinstance(value, bool)
+        and key in model.model_fields
+        and _kinds(model.model_fields[key].annotation) & {int, float}
+        and bool not in _kinds(model.model_fields[key].annotation)
+    ]
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types of a union and the like."""
+    inner = get_args(annotation)
+    return set().union(*map(_kinds, inner)) if inner else {annotation}
+
+
+def sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
+    """What is wrong, the value got, and what is allowed."""
+    # The tag of a union is not a key of the configuration.
+    tags, rates = ("constant", "learned", "generated"), ("alpha", "beta")
+    places = [str(place) for place in fault["loc"]]
+    path = [
+        place
+        for place, before in zip(places, ["", *places], strict=False)
+        if not (place in tags and before in rates)
+    ]
+    where = ".".join([*([prefix] if prefix else []), *path])
+    match fault["type"]:
+        case "extra_forbidden":
+            known = _known_keys(model, path[:-1])
+            listed = f"; known: {', '.join(known)}" if known else ""
+            return f"{where} is not a known key{listed}.{did_you_mean(path[-1], known)}"
+        case "missing":
+            return f"{where} is missing."
+        case "unexpected_keyword_argument":
+            return f"{where} is not a known key."
+        case "model_type" | "model_attributes_type" if model is Experiment:
+            return f"{where} is {fault['input']!r}, but must be a table, such as {{name = '...'}}."
+        case "sequence_str" | "is_instance_of":
+            return f"{where} is {fault['input']!r}, but must be a list."
+        case "union_tag_not_found" | "union_tag_invalid" | "model_attributes_type":
+            return (
+                f"{where} is {fault['input']!r}, but must say where the rate comes from: "
+                "source = 'constant' (with a value), 'learned' or, for ALFA, 'generated'."
+            )
+        case _:
+            message = fault["msg"][0].lower() + fault["msg"][1:]
+            message = message.removeprefix("input ").removeprefix("should ").removeprefix("be ")
+            return f"{where} is {fault['input']!r}, but must be {message}."
+
+
+def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    for place in path:
+        field = model.model_fields.get(place)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def report(source: str, faults: list[str]) -> str:
+    if len(faults) == 1:
+        return f"{source}: {faults[0]}"
+    lines = "".join(f"\n  - {fault}" for fault in faults)
+    return f"{source} has {len(faults)} faults:{lines}"

@@ -1,0 +1,121 @@
+"""The registered parts of an experiment, and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import PydanticSerializationError
+
+from alfa.config._experiment import Part, without_none
+from alfa.config._faults import sentence, truths
+from alfa.data import TASKS
+from alfa.errors import did_you_mean
+from alfa.inits import INITS
+from alfa.models import MODELS
+from alfa.registry import Registry
+from alfa.rules import PRESETS, RULES
+
+# Where the parts of an experiment are registered.
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "tasks": TASKS,
+    "model": MODELS,
+    "init": INITS,
+    "rule": RULES,
+}
+# Filled in by the builder, from elsewhere in the experiment, for each kind of part.
+_CONTEXT = {
+    "model": ("generator",),
+    "init": ("generator",),
+    "rule": ("num_steps", "generator"),
+}
+# Keys that mean the same for every part of a kind, and cannot be options of its own.
+_RESERVED = {"model": ("name", "weights"), "init": ("name", "around")}
+# How many inits may be around another.
+_DEEPEST = 10
+
+
+def preset_of(preset: object, key: str, name: object) -> Mapping[str, Any]:
+    """What a preset says of a part."""
+    if (key, name) == ("rule", "alfa"):
+        return PRESETS.get(str(preset), {})
+    if (key, name) == ("model", "resnet12"):
+        return {"pooling": "three" if preset == "published-code" else "four"}
+    return {}
+
+
+def check_part(
+    key: str, given: Mapping[str, Any], registry: Registry[Any]
+) -> tuple[Part | None, list[str]]:
+    """A part with all its options checked and filled in, and what is wrong with them."""
+    name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
+    faults: list[str] = []
+    if key.count(".around") > _DEEPEST:
+        return None, [
+            f"init has an init around another more than {_DEEPEST} times; leave some out."
+        ]
+    if name not in registry:
+        return None, [
+            f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."
+            f"{did_you_mean(name, registry)}"
+        ]
+    extra: dict[str, Any] = {}
+    reserved = _RESERVED.get(registry.kind, ("name",))
+    if taken := [option for option in registry.options(name) if option in reserved]:
+        return None, [
+            f"{key} {name!r} has an option called {taken[0]}, which means something else in a "
+            "configuration; give it another name."
+        ]
+    if key == "model" and "weights" in options:
+        extra["weights"] = options.pop("weights")
+        if not isinstance(extra["weights"], str):
+            faults.append(
+                f"model.weights is {extra['weights']!r}, but must be the path of a file of "
+                "safetensors."
+            )
+    if registry.wraps(name, "init"):
+        around = options.pop("around", {"name": "learned"})
+        if isinstance(around, Mapping) and isinstance(around.get("name"), str):
+            inner, wrong = check_part(f"{key}.around", around, registry)
+            faults += wrong
+            if inner is not None:
+                extra["around"] = inner.model_dump()
+        else:
+            faults.append(
+                f"init.around is {around!r}, but must be the init to attenuate, "
+                "such as {name = 'learned'}."
+            )
+    model = _options_model(name, registry)
+    faults += truths(model, options, f"{key}.")
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        return None, faults + [sentence(f, model, prefix=key) for f in error.errors()]
+    try:
+        dumped = without_none(checked.model_dump(mode="json"))
+    except PydanticSerializationError as error:
+        return None, [*faults, f"{key} {name!r} has an option that no file can hold: {error}."]
+    return Part(name=name, **dumped, **extra), faults
+
+
+def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
+    fields: dict[str, Any] = {
+        key: (
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for key, parameter in registry.options(name).items()
+        if key not in _CONTEXT.get(registry.kind, ())
+    }
+    strict = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    return create_model(name, __config__=strict, **fields)
+
+
+def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
+    """The options of a checked part as the objects that its constructor takes."""
+    model = _options_model(part.name, registry)
+    # What an init is around, and a model's weights, are not for the constructor.
+    given = {key: value for key, value in part.options.items() if key in model.model_fields}
+    checked = model.model_validate(given)
+    return {key: getattr(checked, key) for key in model.model_fields}

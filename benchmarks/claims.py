@@ -55,6 +55,8 @@ CHANGES = {
     "state-gradient-full": "the outer gradient follows the gradients' means in the state, too",
     "state-gradient-none": "the outer gradient follows nothing of the state",
 }
+# Those that one seed does not settle.
+REPEATED = ("state-gradient-full", "state-gradient-none")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Entry:
         dataset: that it is trained and tested on.
         shot: support images of a class.
         rule: options of the update rule that are not the row's.
+        seed: of the training.
         milestones: lengths on the way that are tested as the last one is, to be held against
             shorter trainings.
     """
@@ -76,6 +79,7 @@ class Entry:
     dataset: str = "cifar-fs"
     shot: int = 5
     rule: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
     milestones: Sequence[int] = ()
 
     def content(self, num_iterations: int) -> dict[str, Any]:
@@ -83,7 +87,8 @@ class Entry:
         method = METHODS[self.method]
         method = {**method, "rule": {**method["rule"], **self.rule}}
         content = classification(self.dataset, method, shot=self.shot)
-        return {**content, "outer": {**content["outer"], "num_iterations": num_iterations}}
+        outer = {**content["outer"], "num_iterations": num_iterations}
+        return {**content, "seed": self.seed, "outer": outer}
 
 
 QUEUE = {
@@ -101,6 +106,11 @@ QUEUE = {
         f"fc100-{method}": Entry(method, 4_000, dataset="fc100") for method in ("maml", "alfa+maml")
     },
     **{name: Entry("alfa+maml", SHORT, rule=rule) for name, rule in VARIANTS.items()},
+    "seed-1": Entry("alfa+maml", SHORT, seed=1),
+    **{
+        f"seed-1-{name}": Entry("alfa+maml", SHORT, rule=VARIANTS[name], seed=1)
+        for name in REPEATED
+    },
 }
 
 ROWS = ("random", "alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f")
@@ -247,8 +257,12 @@ def add(name: str, length: int, content: Any) -> None:
 
 
 def state() -> None:
+    results = known()
     for name, entry in QUEUE.items():
-        print(f"{name:24}{reached(name):7,} of {entry.num_iterations:7,}")
+        done, asked = reached(name), entry.num_iterations
+        told = "tested" if str(asked) in results.get(name, {}) else ""
+        # Where there is nothing to train, no iteration is made.
+        print(f"{name:28}{asked if told else done:7,} of {asked:7,}  {told}".rstrip())
 
 
 def reached(name: str) -> int:
@@ -370,21 +384,28 @@ def compared(results: Mapping[str, Any]) -> list[str]:
 
 def our_defaults(results: Mapping[str, Any]) -> list[str]:
     """ALFA + MAML as it comes against itself with one option changed."""
-    default = results.get("alfa+maml", {}).get(str(SHORT))
-    if default is None:
-        return []
     rows = []
-    for name, change in CHANGES.items():
-        found = results.get(name, {}).get(str(SHORT))
-        if found is not None:
-            over = difference(evaluation(default), evaluation(found))
-            word = "the default is better" if over.mean > 0 else "the default is worse"
-            told = word if over.is_decided else "not decided at this length"
-            rows.append([change, f"`{name}`", figure(found["test"]), with_interval(over), told])
-    head = ["what is changed", "", "best model", "default over it, task by task", ""]
-    first = ["nothing: `default`", "`alfa+maml`", figure(default["test"]), "", ""]
+    for seed, default, variants in (
+        (0, "alfa+maml", {name: name for name in VARIANTS}),
+        (1, "seed-1", {name: f"seed-1-{name}" for name in REPEATED}),
+    ):
+        as_it_comes = results.get(default, {}).get(str(SHORT))
+        if as_it_comes is None:
+            continue
+        test = figure(as_it_comes["test"])
+        rows += [["nothing: `default`", f"`{default}`", str(seed), test, "", ""]]
+        for name, entry in variants.items():
+            found = results.get(entry, {}).get(str(SHORT))
+            if found is not None:
+                over = difference(evaluation(as_it_comes), evaluation(found))
+                word = "the default is better" if over.mean > 0 else "the default is worse"
+                told = word if over.is_decided else "not decided at this length"
+                test = figure(found["test"])
+                cells = [CHANGES[name], f"`{entry}`", str(seed), test, with_interval(over), told]
+                rows.append(cells)
+    head = ["what is changed", "", "seed", "best model", "default over it, task by task", ""]
     title = f"### Our defaults, after {SHORT:,} iterations of ALFA + MAML"
-    return [title, "", *table(head, [first, *rows])] if rows else []
+    return [title, "", *table(head, rows)] if len(rows) > 1 else []
 
 
 def published(name: str) -> float:

@@ -129,10 +129,21 @@ def test_every_change_of_our_defaults_is_told(claims) -> None:
     short = str(claims.SHORT)
     results = {"alfa+maml": {short: kept(0.5)}, "depth-2": {short: kept(0.6)}}
     results["beta-factor"] = {short: kept(0.4)}
+    results |= {"seed-1": {short: kept(0.3)}, "seed-1-state-gradient-none": {short: kept(0.2)}}
     lines = [line for line in claims.our_defaults(results) if "`" in line]
     assert [line.split("|")[2].strip(" `") for line in lines] == [
-        *("alfa+maml", "depth-2", "beta-factor")
+        *("alfa+maml", "depth-2", "beta-factor", "seed-1", "seed-1-state-gradient-none")
     ]
-    assert [line.split("|")[5].strip() for line in lines] == [
-        *("", "the default is worse", "the default is better")
+    assert [line.split("|")[3].strip() for line in lines] == ["0", "0", "0", "1", "1"]
+    assert [line.split("|")[6].strip() for line in lines] == [
+        *("", "the default is worse", "the default is better", "", "the default is better")
+    ]
+
+
+def test_what_one_seed_does_not_settle_is_trained_from_another(claims) -> None:
+    assert set(claims.REPEATED) <= set(claims.VARIANTS)
+    seeds = {name: entry.content(1)["seed"] for name, entry in claims.QUEUE.items()}
+    assert [name for name, seed in seeds.items() if seed] == [
+        "seed-1",
+        *(f"seed-1-{name}" for name in claims.REPEATED),
     ]

@@ -39,7 +39,7 @@ _FEWEST_TILES = 200
 _MOST_VALUES = 1_500_000
 
 # A and B are in the kernels. Of a matrix that is written as a vector: [16, 9].
-_G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+_G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], device="cpu")
 _G_ON_BOTH_SIDES = {dtype: torch.kron(_G, _G).to(dtype) for dtype in compiled.DTYPES}
 
 

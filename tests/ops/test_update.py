@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from alfa.errors import ConfigError
 from alfa.ops import _update, apply_rates, layer_means, spread
 from alfa.types import Layers, Params, Rates
 
@@ -122,6 +123,28 @@ def test_update_takes_a_layer_that_is_one_number(randn, way):
     updated = apply_rates(params, grads, Rates(torch.tensor(0.5), beta))
     close(updated["w"], beta["w"] * params["w"] - 0.5 * grads["w"])
     close(updated["scale"], beta["scale"] * params["scale"] - 0.5 * grads["scale"])
+
+
+@pytest.mark.parametrize(
+    ("rate", "sentence"),
+    [
+        (0.01, r"^alpha is 0\.01, but a rule must give tensors: .* here \[3, 4\]"),
+        (torch.ones(NUM_TASKS), r"^alpha has the shape \[3\], which .* to \[3, 4\]"),
+        (torch.ones(NUM_LAYERS, NUM_TASKS), r"^alpha has the shape \[4, 3\]"),
+        (torch.ones(1, NUM_TASKS, NUM_LAYERS), r"^alpha has the shape \[1, 3, 4\]"),
+        ({"a.weight": torch.ones(())}, r"not for a\.bias, scale, kernel; a rule must"),
+        (
+            {name: torch.ones(2) for name in SHAPES},
+            r"^alpha of a\.bias has the shape \[2\], which does not broadcast to \[3, 3\]",
+        ),
+    ],
+    ids=["number", "tasks", "the wrong way round", "one dimension more", "missing", "by layers"],
+)
+def test_what_is_no_rate_is_a_sentence(make_params, randn, way, rate, sentence):
+    params = make_params()
+    rates = Rates(rate, torch.ones(()))
+    with pytest.raises(ConfigError, match=sentence):
+        apply_rates(params, params.like(randn(*params.flat.shape)), rates)
 
 
 def test_layer_means_are_means_of_layers(make_params, randn, way):

@@ -7,13 +7,14 @@ with larger ones a compiled loop does, or, where there is none, torch layer by l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
 from alfa.types import Layers, Params, Rates
 
@@ -59,12 +60,52 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
         params: theta_{i,j} of every task.
         grads: the gradient of each task's support loss there.
         rates: alpha and beta, layer-wise or element-wise.
+
+    Raises:
+        ConfigError: a rate is not one for these tasks and layers.
     """
     alpha, beta = rates.alpha, rates.beta
+    _check_rate("alpha", alpha, params)
+    _check_rate("beta", beta, params)
     if isinstance(alpha, Tensor) and isinstance(beta, Tensor) and not _small(params.layers):
         return params.like(_by_layers(params, grads, alpha, beta))
     alpha, beta = _element_wise(alpha, params), _element_wise(beta, params)
     return params.like(beta * params.flat - alpha * grads.flat)
+
+
+def _check_rate(name: str, rate: object, params: Params) -> None:
+    """Refuse what is not a rate, before it is taken for one of other layers."""
+    all_layers = params.num_tasks, len(params.layers)
+    given: dict[str, tuple[Tensor, Sequence[int]]]
+    if isinstance(rate, Tensor):
+        given = {"": (rate, all_layers)}
+    elif isinstance(rate, Params):
+        given = {"": (rate.flat, params.flat.shape)}
+    elif isinstance(rate, Mapping):
+        if missing := [layer for layer in params if layer not in rate]:
+            raise ConfigError(
+                f"{name} is given by layers, but not for {', '.join(missing)}; a rule must give a "
+                "rate for every layer that is adapted."
+            )
+        given = {f" of {layer}": (rate[layer], params[layer].shape) for layer in params}
+    else:
+        raise ConfigError(
+            f"{name} is {rate!r}, but a rule must give tensors: one that broadcasts to [task, "
+            f"layer], here {list(all_layers)}, or a mapping with one for each layer."
+        )
+    for whose, (tensor, shape) in given.items():
+        if not _broadcasts(tensor.shape, shape):
+            raise ConfigError(
+                f"{name}{whose} has the shape {list(tensor.shape)}, which does not broadcast to "
+                f"{list(shape)}: rates are [task, layer], or by layers of the shape of each."
+            )
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    if tuple(shape) == tuple(to):
+        return True
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(own in (1, wanted) for own, wanted in pairs)
 
 
 def _by_layers(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,15 @@ class Model(nn.Module, abc.ABC):
 
     has_batch_norm: bool = False
     head_name: str | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls) and "stacked" not in vars(cls):
+            # Adaptation would go on as if it were not there.
+            raise ConfigError(
+                f"{cls.__name__} overrides `forward`, but a model of alfa runs by `stacked`; "
+                "override that one, or make it an nn.Module with the model inside."
+            )
 
     @abc.abstractmethod
     def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 from alfa.errors import ConfigError
 from alfa.inits import LearnedInit
 from alfa.inner import adapt
-from alfa.models import MLP
+from alfa.models import MLP, Model
 from alfa.ops import mse
 from alfa.rules import SGD
 
@@ -20,6 +20,28 @@ def test_a_forward_that_nobody_would_call_is_refused() -> None:
         class Halved(MLP):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 return super().forward(x) / 2
+
+
+class _Halving:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) / 2  # type: ignore[misc]
+
+
+def test_one_that_comes_from_elsewhere_is_refused_too() -> None:
+    with pytest.raises(ConfigError, match=r"^Halved overrides `forward`"):
+        type("Halved", (_Halving, MLP), {})
+
+
+def test_what_is_run_may_be_left_to_subclasses() -> None:
+    class Base(Model):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    class Identity(Base):
+        def stacked(self, params, x, how=None):
+            return x
+
+    assert torch.equal(Identity()(torch.ones(2)), torch.ones(2))
 
 
 def test_both_may_be_overridden() -> None:

@@ -30,13 +30,16 @@ def printed() -> Callable[..., list[int]]:
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request, monkeypatch) -> str:
-    """Compiled kernels, or torch in their place; or convolutions after Winograd, where asked for.
+    """Compiled kernels, or torch in their place; or after Winograd, where asked for.
 
-    However small they are, and one example at a time.
+    Then all products of convolutions are, or only the gradients in weights, however small they
+    are, and one example at a time.
     """
     if request.param == "torch":
         monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
-    if request.param == "winograd":
-        for name in ("_FEWEST_CHANNELS", "_FEWEST_CHANNELS_DW", "_FEWEST_TILES", "_MOST_VALUES"):
+    if request.param.startswith("winograd"):
+        for name in ("_FEWEST_CHANNELS_DW", "_FEWEST_TILES", "_MOST_VALUES"):
             monkeypatch.setattr(_winograd, name, 1)
+    if request.param == "winograd":
+        monkeypatch.setattr(_winograd, "_FEWEST_CHANNELS", 1)
     return request.param

@@ -206,14 +206,20 @@ def uses_kernels(stage: Stage) -> bool:
 
 
 def convolves(stage: Stage) -> bool:
-    """Whether there is something for Winograd."""
-    return isinstance(stage, Conv) or any(map(convolves, getattr(stage, "stages", ())))
+    """Whether there is something for Winograd, if its weights are of 3 x 3."""
+    is_conv = isinstance(stage, Conv) and stage.stride == 1
+    return is_conv or any(map(convolves, getattr(stage, "stages", ())))
 
 
 NAMES_AND_WAYS = [
     *((name, "torch") for name in CASES),
     *((name, "compiled") for name, case in CASES.items() if uses_kernels(case.stage)),
-    *((name, "winograd") for name, case in CASES.items() if convolves(case.stage)),
+    *(
+        (name, way)
+        for name, case in CASES.items()
+        if convolves(case.stage) and any(shape[2:] == (3, 3) for shape in case.w)
+        for way in ("winograd", "winograd for dW")
+    ),
 ]
 
 

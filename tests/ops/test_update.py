@@ -132,19 +132,38 @@ def test_update_takes_a_layer_that_is_one_number(randn, way):
         (torch.ones(NUM_TASKS), r"^alpha has the shape \[3\], which .* to \[3, 4\]"),
         (torch.ones(NUM_LAYERS, NUM_TASKS), r"^alpha has the shape \[4, 3\]"),
         (torch.ones(1, NUM_TASKS, NUM_LAYERS), r"^alpha has the shape \[1, 3, 4\]"),
+        (dict.fromkeys(SHAPES, 0.5), r"^alpha of a\.weight is 0\.5, but a rule must give"),
         ({"a.weight": torch.ones(())}, r"not for a\.bias, scale, kernel; a rule must"),
         (
             {name: torch.ones(2) for name in SHAPES},
             r"^alpha of a\.bias has the shape \[2\], which does not broadcast to \[3, 3\]",
         ),
     ],
-    ids=["number", "tasks", "the wrong way round", "one dimension more", "missing", "by layers"],
+    ids=[
+        "number",
+        "tasks",
+        "the wrong way round",
+        "one dimension more",
+        "numbers",
+        "missing",
+        "by layers",
+    ],
 )
 def test_what_is_no_rate_is_a_sentence(make_params, randn, way, rate, sentence):
     params = make_params()
     rates = Rates(rate, torch.ones(()))
     with pytest.raises(ConfigError, match=sentence):
         apply_rates(params, params.like(randn(*params.flat.shape)), rates)
+
+
+def test_rates_by_layers_in_another_order_are_those_of_their_layers(make_params, randn, way):
+    params = make_params()
+    grads = params.like(randn(*params.flat.shape))
+    by_layers = {name: randn(NUM_TASKS, *shape) for name, shape in SHAPES.items()}
+    other_order = Params.of(dict(reversed(by_layers.items())))
+    found = apply_rates(params, grads, Rates(other_order, torch.ones((), dtype=torch.float64)))
+    for name in SHAPES:
+        close(found[name], params[name] - by_layers[name] * grads[name])
 
 
 def test_layer_means_are_means_of_layers(make_params, randn, way):

@@ -63,14 +63,15 @@ def test_it_equals_plain_torch(shape, most_values: int, monkeypatch) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_single_precision_loses_no_more_than_that_of_torch() -> None:
-    given = draw((9, 8, 8, 1, 48, 48), torch.float32)
+@pytest.mark.parametrize("num_channels", [48, 128])
+def test_single_precision_loses_no_more_than_that_of_torch(num_channels: int) -> None:
+    given = draw((9, 8, 8, 1, num_channels, num_channels), torch.float32)
     exact = plain(*(tensor.double() for tensor in given))
     ours, theirs = (
         [(found - right).norm() for found, right in zip(some, exact, strict=True)]
         for some in (products(*given), plain(*given))
     )
-    assert all(own < 2 * other for own, other in zip(ours, theirs, strict=True))
+    assert all(own < 1.2 * other for own, other in zip(ours, theirs, strict=True)), (ours, theirs)
 
 
 def test_the_number_of_threads_does_not_change_a_digit() -> None:
@@ -120,6 +121,25 @@ def test_it_is_used_where_it_is_faster(change, either: bool, for_dw: bool) -> No
         assert not _winograd.fits(x.to("meta"), case["shape"], case["stride"], dw=dw)
 
 
+def test_torch_serves_where_the_maps_cannot_be_compiled(monkeypatch) -> None:
+    def fail(dtype: torch.dtype) -> None:
+        raise AttributeError("another numba")
+
+    monkeypatch.setattr(_compiled, "winograd_maps", fail)
+    _compiled.can_winograd.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="plain torch serves.*AttributeError: another numba"):
+            assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
+    finally:
+        _compiled.can_winograd.cache_clear()
+
+
+def test_weights_of_another_type_are_left_to_torch() -> None:
+    x, weight = torch.empty(FITTING["x"]), torch.zeros(FITTING["shape"])
+    assert Kernel.of(weight, x).is_winograd
+    assert not Kernel.of(weight.half(), x).is_winograd
+
+
 def test_torch_serves_without_numba(without_numba) -> None:
     assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
 
@@ -127,6 +147,7 @@ def test_torch_serves_without_numba(without_numba) -> None:
 @pytest.mark.parametrize("num_channels", [128, 48], ids=["all", "only the gradient in W"])
 def test_convolutions_make_use_of_it(num_channels: int, monkeypatch) -> None:
     x, weight, dz = draw((9, 10, 10, 1, num_channels, num_channels))
+    assert _compiled.can_winograd(x.dtype)  # which looks at them once
     used, real = [], _compiled.winograd_maps
     monkeypatch.setattr(_compiled, "winograd_maps", lambda dtype: used.append(1) or real(dtype))
     kernel = Kernel.of(weight, x)

@@ -23,7 +23,7 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
     Nine for every layer and step, four for the first, whose input has neither gradient nor
     tangent; for the queries three, and two for the first. Without an outer gradient three and two
     for every step, and one for the queries. Kernels and patches are laid out beforehand, and
-    nothing is summed.
+    no two products are summed.
 
     Args:
         learner: whose model is a chain of convolutions and norms, such as `alfa.Conv4`.

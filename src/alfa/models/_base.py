@@ -62,7 +62,9 @@ class Model(nn.Module, abc.ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "forward" in vars(cls) and "stacked" not in vars(cls):
+        is_abstract = getattr(cls.stacked, "__isabstractmethod__", False)
+        first = next(c for c in cls.__mro__ if {"forward", "stacked"} & vars(c).keys())
+        if not is_abstract and "stacked" not in vars(first):
             # Adaptation would go on as if it were not there.
             raise ConfigError(
                 f"{cls.__name__} overrides `forward`, but a model of alfa runs by `stacked`; "

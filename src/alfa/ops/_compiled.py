@@ -29,25 +29,27 @@ def _have_numba() -> bool:
     except ModuleNotFoundError:
         return False
     except Exception as error:  # whatever is wrong with an installation, torch serves
-        warnings.warn(
-            f"numba is installed but cannot be used, so plain torch serves, which is slower: "
-            f"{type(error).__name__}: {error}",
-            stacklevel=2,
-        )
+        _say_that_torch_serves(error)
         return False
     return True
 
 
-@functools.cache
+def _say_that_torch_serves(error: Exception) -> None:
+    warnings.warn(
+        f"numba is installed but cannot be used, so plain torch serves, which is slower: "
+        f"{type(error).__name__}: {error}",
+        stacklevel=3,
+    )
+
+
 def kernels() -> ModuleType:
     """The kernels of small perceptrons, imported on first use."""
-    return importlib.import_module("alfa.ops._kernels")
+    return _module("_kernels")
 
 
-@functools.cache
 def update_kernels() -> ModuleType:
     """The kernels of the inner update."""
-    return importlib.import_module("alfa.ops._update_kernels")
+    return _module("_update_kernels")
 
 
 def norm_kernels() -> ModuleType:
@@ -60,6 +62,17 @@ def winograd_maps(dtype: torch.dtype) -> Any:
     """The maps of convolutions after Winograd, for numbers of a type."""
     _use_threads()
     return _module("_winograd_kernels").maps(str(dtype).removeprefix("torch."))
+
+
+@functools.cache
+def can_winograd(dtype: torch.dtype) -> bool:
+    """Whether the maps can be compiled, where there is numba."""
+    try:
+        winograd_maps(dtype)
+    except Exception as error:
+        _say_that_torch_serves(error)
+        return False
+    return True
 
 
 @functools.cache

@@ -8,7 +8,7 @@ with larger ones a compiled loop does, or, where there is none, torch layer by l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ def _check_rate(name: str, rate: object, params: Params) -> None:
     given: dict[str, tuple[Tensor, Sequence[int]]]
     if isinstance(rate, Tensor):
         given = {"": (rate, all_layers)}
-    elif isinstance(rate, Params):
+    elif _is_alike(rate, params):
         given = {"": (rate.flat, params.flat.shape)}
     elif isinstance(rate, Mapping):
         if missing := [layer for layer in params if layer not in rate]:
@@ -94,11 +94,18 @@ def _check_rate(name: str, rate: object, params: Params) -> None:
             f"layer], here {list(all_layers)}, or a mapping with one for each layer."
         )
     for whose, (tensor, shape) in given.items():
+        if not isinstance(tensor, Tensor):
+            raise ConfigError(f"{name}{whose} is {tensor!r}, but a rule must give tensors.")
         if not _broadcasts(tensor.shape, shape):
             raise ConfigError(
                 f"{name}{whose} has the shape {list(tensor.shape)}, which does not broadcast to "
                 f"{list(shape)}: rates are [task, layer], or by layers of the shape of each."
             )
+
+
+def _is_alike(rate: object, params: Params) -> TypeGuard[Params]:
+    """Whether it has a number for each parameter, in the same order."""
+    return isinstance(rate, Params) and rate.layers == params.layers
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
@@ -183,7 +190,7 @@ def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor
     """A rate for each parameter, which broadcasts to ``[task, size]``."""
     if isinstance(rate, Tensor):
         return spread(rate, params.layers)
-    if isinstance(rate, Params):
+    if _is_alike(rate, params):
         return rate.flat
     rates = [rate[name].expand_as(params[name]) for name in params]
     return torch.cat([tensor.reshape(params.num_tasks, -1) for tensor in rates], dim=1)

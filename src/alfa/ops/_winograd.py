@@ -59,6 +59,7 @@ def fits(x: Tensor, shape: Sequence[int], stride: int, *, dw: bool = False) -> b
         and min(num_out, num_in) >= (_FEWEST_CHANNELS_DW if dw else _FEWEST_CHANNELS)
         and _num_tiles(x) >= _FEWEST_TILES
         and compiled.worth_it(x, work=0)
+        and compiled.can_winograd(x.dtype)
     )
 
 

@@ -254,8 +254,8 @@ def test_a_model_with_dropout_goes_on_to_the_same_numbers(
             super().__init__(input_shape, num_outputs, generator=generator)
             self.drop = nn.Dropout()
 
-        def forward(self, x):
-            return super().forward(F.dropout(self.drop(x), 0.1))
+        def stacked(self, params, x, *how):
+            return super().stacked(params, F.dropout(self.drop(x), 0.1), *how)
 
     chosen = experiment().model_copy(update={"model": Part(name="dropping")})
     options = Pretraining(num_epochs=2, batch_size=9)

@@ -165,7 +165,7 @@ def watched() -> Clock:
     clock = Clock()
     clock.watch("products", _conv.torch.ops.aten, "convolution", "convolution_backward")
     clock.watch("products", _conv.Patches, "of", "conv", "conv_dw")
-    clock.watch("products", _winograd, "conv", "conv_dx", "conv_dw")
+    clock.watch("products", _winograd, "conv", "conv_backward")
     clock.watch("around products", stages.Conv, *PASSES)
     clock.watch("norm kernels", _compiled.norm_kernels(), *PASSES)
     clock.watch("around kernels", stages.Norm, *PASSES)
@@ -183,7 +183,7 @@ def watched() -> Clock:
 
 KINDS = {
     "products": "the products of convolutions",
-    "around products": "sums of two products, weights laid out for them, Python",
+    "around products": "weights laid out for them, Python",
     "norm kernels": "batch norm, pooling and activation",
     "around kernels": "memory for their results, tensors as arrays, Python",
     "linear": "the linear layer",

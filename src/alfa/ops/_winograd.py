@@ -1,63 +1,64 @@
 """Convolutions of 3 x 3 with fewer multiplications, after Winograd.
 
-A block of 2 x 2 places of z = x * W hangs on the window of 4 x 4 places of x around it. With d that
+A block of 4 x 4 places of z = x * W hangs on the window of 6 x 6 places of x around it. With d that
 window, the block is
 
     A' [sum over the channels of (G W G') (B' d B), place by place] A,
 
-where A, B and G hold next to nothing but 0 and 1: 16 multiplications instead of 36 (A. Lavin and
-S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, F(2 x 2, 3 x 3)). For all
-blocks of all images at once, each of the 16 places makes a product of two matrices:
+where A, B and G are small constant matrices: 36 multiplications instead of 144 (A. Lavin and
+S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, F(4 x 4, 3 x 3)). For all
+blocks of all images at once, each of the 36 places makes a product of two matrices:
 
     X = B' d B,  U = G W G',   Z = X U',   z = A' Z A.
 
-The maps are linear, so the gradients go through their transposes, with the same number of products:
+The maps are linear, so sums can be taken of Z, and the gradients go through the transposed maps,
+with the same number of products:
 
     dZ = A dz A',   dx = B (dZ U) B',  summed where windows overlap,   dW = G' (dZ' X) G.
 
-X and Z are tiles, ``[16, task, tile, channel]``, and U is ``[16, task, out, in]``.
+X and Z are tiles, ``[36, task, tile, channel]``, and U is ``[36, task, out, in]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from alfa.ops import _compiled as compiled
 
-# With fewer, torch's kernels are the faster ones; for the gradient in W they are slow.
-_FEWEST_CHANNELS = 128
-_FEWEST_CHANNELS_DW = 48
+# With fewer, torch's kernels are the faster ones.
+_FEWEST_CHANNELS = 48
 
 # Of a task; with fewer, the maps between W and U take longer than the products save.
-_FEWEST_TILES = 200
+_FEWEST_TILES = 25
+
+# Of the places in blocks; those beyond the edge are computed, too.
+_LEAST_INSIDE = 0.6
 
 # So many values of tiles at once: they stay in the cache, and take little memory.
-_MOST_VALUES = 1_500_000
-
-# A and B are in the kernels. Of a matrix that is written as a vector: [16, 9].
-_G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], device="cpu")
-_G_ON_BOTH_SIDES = {dtype: torch.kron(_G, _G).to(dtype) for dtype in compiled.DTYPES}
+_MOST_VALUES = 300_000
 
 
-def fits(x: Tensor, shape: Sequence[int], stride: int, *, dw: bool = False) -> bool:
+def fits(x: Tensor, shape: Sequence[int], stride: int) -> bool:
     """Whether this is possible, and the faster way.
 
     Args:
         x: the images.
         shape: of the weights.
         stride: of the convolution.
-        dw: whether for dW, rather than for x * W and dx.
     """
     _, num_out, num_in, *side = shape
+    num_examples, height, width, _ = x.shape
+    num_tiles = _num_tiles(x)
     return (
         stride == 1
         and side == [3, 3]
-        and min(num_out, num_in) >= (_FEWEST_CHANNELS_DW if dw else _FEWEST_CHANNELS)
-        and _num_tiles(x) >= _FEWEST_TILES
+        and min(num_out, num_in) >= _FEWEST_CHANNELS
+        and num_tiles >= _FEWEST_TILES
+        and num_examples * height * width >= _LEAST_INSIDE * 16 * num_tiles
         and compiled.worth_it(x, work=0)
         and compiled.can_winograd(x.dtype)
     )
@@ -65,70 +66,102 @@ def fits(x: Tensor, shape: Sequence[int], stride: int, *, dw: bool = False) -> b
 
 def laid(weight: Tensor) -> Tensor:
     """U"""
-    return (_G_ON_BOTH_SIDES[weight.dtype] @ weight.reshape(-1, 9).T).view(16, *weight.shape[:3])
+    on_both_sides: Tensor = compiled.winograd_maps(weight.dtype).g
+    return (on_both_sides @ weight.reshape(-1, 9).T).view(36, *weight.shape[:3])
 
 
-def conv(x: Tensor, u: Tensor) -> Tensor:
-    """z"""
+def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
+    """z, the sum of the convolutions of images x with weights of which U is given."""
+    (first, u), *_ = terms
     _, num_tasks, num_out, num_in = u.shape
-    z = x.new_empty(*x.shape[:3], num_tasks * num_out)
-    maps = compiled.winograd_maps(x.dtype)
-    for examples in _parts(x, num_tasks, max(num_in, num_out)):
-        tiles = _product(_tiles(maps.take, x[examples], num_tasks), u.mT)
-        _untiled(maps.give, tiles, z[examples])
+    z = first.new_empty(*first.shape[:3], num_tasks * num_out)
+    maps = compiled.winograd_maps(z.dtype)
+    for examples in _parts(z, num_tasks, max(num_in, num_out)):
+        total = _Sum()
+        for x, u in terms:
+            total.add(_tiles(maps.take, x[examples], num_tasks), u.mT)
+        _untiled(maps.give, total.value, z[examples], num_tasks)
     return z
 
 
-def conv_dx(dz: Tensor, u: Tensor) -> Tensor:
-    """dx"""
-    _, num_tasks, num_out, num_in = u.shape
-    dx = dz.new_empty(*dz.shape[:3], num_tasks * num_in)
-    maps = compiled.winograd_maps(dz.dtype)
-    for examples in _parts(dz, num_tasks, max(num_in, num_out)):
-        tiles = _product(_tiles(maps.take_back, dz[examples], num_tasks), u)
-        _untiled(maps.give_back, tiles, dx[examples])
-    return dx
+class Term(NamedTuple):
+    """What a gradient is made of: dz and x, and U.
+
+    Attributes:
+        dz: the gradient in the output.
+        x: the images, if the gradient in W is asked for.
+        u: the weights, if the gradient in x is.
+    """
+
+    dz: Tensor
+    x: Tensor | None
+    u: Tensor | None
 
 
-def conv_dw(dz: Tensor, x: Tensor, shape: Sequence[int]) -> Tensor:
-    """dW, of a given shape."""
+def conv_backward(*terms: Term, shape: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
+    """dx and dW, of a given shape, each the sum over the terms that it is asked for of."""
     num_tasks, num_out, num_in = shape[:3]
-    maps = compiled.winograd_maps(x.dtype)
-    du = x.new_zeros(16, num_tasks, num_out, num_in)
-    for examples in _parts(x, num_tasks, max(num_in, num_out)):
-        tiles = _tiles(maps.take, x[examples], num_tasks)
-        dtiles = _tiles(maps.take_back, dz[examples], num_tasks)
-        du.flatten(0, 1).baddbmm_(dtiles.flatten(0, 1).mT, tiles.flatten(0, 1))
-    dw = (_G_ON_BOTH_SIDES[du.dtype].T @ du.view(16, -1)).view(3, 3, *shape[:3])
-    return dw.permute(2, 3, 4, 0, 1)
+    dz = terms[0].dz
+    dx: Tensor | None = None
+    if any(term.u is not None for term in terms):
+        dx = dz.new_empty(*dz.shape[:3], num_tasks * num_in)
+    maps = compiled.winograd_maps(dz.dtype)
+    of_weights = _Sum()
+    for examples in _parts(dz, num_tasks, max(num_in, num_out)):
+        of_images = _Sum()
+        for term in terms:
+            dtiles = _tiles(maps.take_back, term.dz[examples], num_tasks)
+            if term.x is not None:
+                of_weights.add(dtiles.mT, _tiles(maps.take, term.x[examples], num_tasks))
+            if term.u is not None:
+                of_images.add(dtiles, term.u)
+        if dx is not None:
+            _untiled(maps.give_back, of_images.value, dx[examples], num_tasks)
+    if all(term.x is None for term in terms):
+        return dx, None
+    dw = (maps.g.T @ of_weights.value.view(36, -1)).view(3, 3, *shape[:3])
+    return dx, dw.permute(2, 3, 4, 0, 1)
+
+
+class _Sum:
+    """Of products of matrices, one for every place and task."""
+
+    def __init__(self) -> None:
+        self._total: Tensor | None = None
+
+    @property
+    def value(self) -> Tensor:
+        assert self._total is not None
+        return self._total
+
+    def add(self, left: Tensor, right: Tensor) -> None:
+        left, right = left.flatten(0, 1), right.flatten(0, 1)
+        if self._total is None:
+            self._total = torch.bmm(left, right)
+        else:
+            self._total.baddbmm_(left, right)
 
 
 def _num_tiles(images: Tensor) -> int:
     """Of one task."""
     num_examples, height, width, _ = images.shape
-    return num_examples * ((height + 1) // 2) * ((width + 1) // 2)
+    return num_examples * ((height + 3) // 4) * ((width + 3) // 4)
 
 
 def _parts(images: Tensor, num_tasks: int, num_channels: int) -> Iterator[slice]:
-    """The examples, as many at once as fit."""
-    values = 16 * num_tasks * _num_tiles(images[:1]) * num_channels
-    at_once = max(1, _MOST_VALUES // values)
-    for first in range(0, len(images), at_once):
-        yield slice(first, first + at_once)
+    """The examples, as many at once as fit, and in each part as many as in the others."""
+    values = 36 * num_tasks * _num_tiles(images) * num_channels
+    num_parts = min(len(images), -(-values // _MOST_VALUES))
+    for part in range(num_parts):
+        yield slice(len(images) * part // num_parts, len(images) * (part + 1) // num_parts)
 
 
 def _tiles(take: Any, images: Tensor, num_tasks: int) -> Tensor:
-    apart = images.unflatten(3, (num_tasks, -1))
-    tiles = images.new_empty(16, num_tasks, _num_tiles(images), apart.shape[-1])
-    take(compiled.array(apart), tiles.numpy())
+    num_channels = images.shape[3] // num_tasks
+    tiles = images.new_empty(36, num_tasks, _num_tiles(images), num_channels)
+    take(compiled.array(images.flatten(2)), tiles.numpy())
     return tiles
 
 
-def _untiled(give: Any, tiles: Tensor, images: Tensor) -> None:
-    give(images.unflatten(3, (tiles.shape[1], -1)).numpy(), tiles.numpy())
-
-
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """Of every place and task."""
-    joined = torch.bmm(left.flatten(0, 1), right.flatten(0, 1))
-    return joined.view(*left.shape[:2], *joined.shape[1:])
+def _untiled(give: Any, products: Tensor, images: Tensor, num_tasks: int) -> None:
+    give(images.flatten(2).numpy(), products.unflatten(0, (36, num_tasks)).numpy())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from alfa.errors import ConfigError
-from alfa.ops._conv import Kernel, Patches, conv, conv_backward
+from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward, plus
 from alfa.ops._norm import NormPoolAct, PoolAct, PoolSaved, Saved
 from alfa.ops.stages._base import Maybe, Stage, Tape, enter, leave
 
@@ -74,23 +74,24 @@ class Conv(_Moving):
         kernel = Kernel.of(weight, x, self.stride)
         patches = Patches.of(x) if self.stride == 1 and Patches.fit(x, weight) else None
         tape.save(x, patches, *kernel)
-        return conv(x, kernel) if patches is None else Patches.conv(patches, weight, x.shape)
+        return conv((x, kernel)) if patches is None else Patches.conv(patches, weight, x.shape)
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
         # Without a gradient in x there is no tangent of x either, and dz has done its work.
         tape.keep_dy(dy if need_dx else None)
-        dx, dw = self._back(dy, tape, need_dx=need_dx)
+        dx, dw = self._back(tape, dy, need_dx=need_dx)
         return dx, [dw]
 
     def moved(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
         (x, patches, *kernel), (v,) = tape.saved, wdot
         direction = None if v is None else Kernel.of(v, x, self.stride)
         tape.dots = xdot, direction
-        zdot: Maybe = None
-        if v is not None and direction is not None:
-            zdot = conv(x, direction) if patches is None else Patches.conv(patches, v, x.shape)
-        if xdot is not None:
-            zdot = _sum(zdot, conv(xdot, Kernel(*kernel)))
+        terms = [] if xdot is None else [(xdot, Kernel(*kernel))]
+        if patches is None and direction is not None:
+            return conv((x, direction), *terms)
+        zdot: Maybe = conv(*terms) if terms else None
+        if v is not None:
+            zdot = plus(Patches.conv(patches, v, x.shape), zdot)
         assert zdot is not None
         return zdot
 
@@ -99,26 +100,25 @@ class Conv(_Moving):
     ) -> tuple[Maybe, list[Maybe]]:
         (x, _, *kernel), (dz,) = tape.saved, tape.dy
         xdot, direction = tape.dots or (None, None)
-        dx: Maybe = None
-        dw: Maybe = None
-        if dydot is not None:
-            dx, dw = self._back(dydot, tape, need_dx=need_dx)
         in_x, in_w = need_dx and direction is not None, xdot is not None
+        more = []
         if in_x or in_w:
             # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-            more_dx, more_dw = conv_backward(
-                dz, x if xdot is None else xdot, direction or Kernel(*kernel), dx=in_x, dw=in_w
-            )
-            dx, dw = _sum(dx, more_dx), _sum(dw, more_dw)
+            factors = x if xdot is None else xdot, direction or Kernel(*kernel)
+            more = [Term(dz, *factors, dx=in_x, dw=in_w)]
+        dx, dw = self._back(tape, dydot, *more, need_dx=need_dx)
         return dx, [dw]
 
-    def _back(self, dz: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, Maybe]:
-        """dx if it is needed, and dW."""
+    def _back(self, tape: Tape, dz: Maybe, *more: Term, need_dx: bool) -> tuple[Maybe, Maybe]:
+        """dx if it is needed, and dW, and what is added to them."""
         x, patches, *kernel = tape.saved
-        if patches is None:
-            return conv_backward(dz, x, Kernel(*kernel), dx=need_dx)
-        dx = conv_backward(dz, x, Kernel(*kernel), dw=False)[0] if need_dx else None
-        return dx, Patches.conv_dw(dz, patches, tape.w[0])
+        terms = [*more]
+        if dz is not None and (need_dx or patches is None):
+            terms += [Term(dz, x, Kernel(*kernel), dx=need_dx, dw=patches is None)]
+        dx, dw = conv_backward(*terms) if terms else (None, None)
+        if dz is not None and patches is not None:
+            dw = plus(Patches.conv_dw(dz, patches, tape.w[0]), dw)
+        return dx, dw
 
 
 @final
@@ -213,9 +213,9 @@ class Linear(_Moving):
         if dydot is not None:
             dx, dw, db = dydot @ tape.w[0], dydot.mT @ x, dydot.sum(1)
         if v is not None:
-            dx = _sum(dx, dy @ v)
+            dx = plus(dx, dy @ v)
         if xdot is not None:
-            dw = _sum(dw, dy.mT @ xdot)
+            dw = plus(dw, dy.mT @ xdot)
         return dx, [dw, db]
 
 
@@ -334,10 +334,3 @@ class GlobalPool(_Fixed):
         _, height, width, _ = tape.saved
         image: Tensor = dy.transpose(0, 1).flatten(1) / (height * width)
         return image[:, None, None, :].expand(tape.saved).contiguous()
-
-
-def _sum(first: Maybe, second: Maybe) -> Maybe:
-    """The sum, in the place of the first, which must be a result that nobody else holds."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first.add_(second)

@@ -39,7 +39,7 @@ _FEWEST_TILES = 25
 _LEAST_INSIDE = 0.6
 
 # So many values of tiles at once: they stay in the cache, and take little memory.
-_MOST_VALUES = 300_000
+_MOST_VALUES = 600_000
 
 
 def fits(x: Tensor, shape: Sequence[int], stride: int) -> bool:

@@ -2,8 +2,8 @@
 
 Images are ``[example, height, width * task * channel]`` and tiles ``[36, task, tile, channel]``,
 tiles in the order example, row, column. A map multiplies a small matrix with the lines of a window
-and then with its columns. The examples are dealt to the threads in a fixed number of parts, and
-every place is written by one of them.
+and then with its columns. The rows of tiles are dealt to the threads in a fixed number of parts,
+and every place is written once.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def _all_lanes(matrix, **options):
 
 
 _by_a, _by_a_back = _all_lanes(A), _all_lanes(A.T)
-_by_b, _by_b_back, _add_by_b = _all_lanes(B), _all_lanes(B.T), _all_lanes(B, adds=True)
+_by_b_back, _by_b_inside = _all_lanes(B.T), _all_lanes(B[1:5])
+_add_by_b, _add_by_b_first, _add_by_b_last = (
+    _all_lanes(part, adds=True) for part in (B, B[:1], B[5:])
+)
 
 
 @numba.njit(**_options)
@@ -144,46 +147,44 @@ def _take(x, tiles, begin, end):
     down, across, line, place, plane = _measure(x, tiles)
     wide = (4 * across + 2) * place
     lines = np.zeros((6, wide), x.dtype)
-    for example in range(begin, end):
-        for i in range(down):
-            for a in range(6):
-                h = 4 * i - 1 + a
-                if 0 <= h < x.shape[1]:
-                    lines[a, place : place + line] = x[example, h]
-                else:
-                    lines[a] = 0
-            _by_b_back(lines, 0, wide, lines, 0, wide, wide)
-            for j in range(across):
-                tile = (example * down + i) * across + j
-                for task in range(num_tasks):
-                    at = 4 * j * place + task * num_channels
-                    to = (task * num_tiles + tile) * num_channels
-                    for a in range(6):
-                        here, there = a * wide + at, 6 * a * plane + to
-                        _by_b_back(lines, here, place, tiles, there, plane, num_channels)
+    for row in range(begin, end):
+        example, i = row // down, row % down
+        for a in range(6):
+            h = 4 * i - 1 + a
+            if 0 <= h < x.shape[1]:
+                lines[a, place : place + line] = x[example, h]
+            else:
+                lines[a] = 0
+        _by_b_back(lines, 0, wide, lines, 0, wide, wide)
+        for j in range(across):
+            for task in range(num_tasks):
+                at = 4 * j * place + task * num_channels
+                to = (task * num_tiles + row * across + j) * num_channels
+                for a in range(6):
+                    here, there = a * wide + at, 6 * a * plane + to
+                    _by_b_back(lines, here, place, tiles, there, plane, num_channels)
 
 
 def _give(z, tiles, begin, end):
     """A' m A of every tile m, which are the blocks of z."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
     down, across, line, place, plane = _measure(z, tiles)
-    wide, row = 4 * across * place, 6 * num_channels
-    lines, m = np.empty((4, wide), z.dtype), np.empty((4, row), z.dtype)
-    for example in range(begin, end):
-        for i in range(down):
-            for j in range(across):
-                tile = (example * down + i) * across + j
-                for task in range(num_tasks):
-                    at = (task * num_tiles + tile) * num_channels
-                    to = 4 * j * place + task * num_channels
-                    for b in range(6):
-                        here, there = b * plane + at, b * num_channels
-                        _by_a_back(tiles, here, 6 * plane, m, there, row, num_channels)
-                    for a in range(4):
-                        here, there = a * row, a * wide + to
-                        _by_a_back(m, here, num_channels, lines, there, place, num_channels)
-            for a in range(min(4, z.shape[1] - 4 * i)):
-                z[example, 4 * i + a] = lines[a, :line]
+    wide, far = 4 * across * place, 6 * num_channels
+    lines, m = np.empty((4, wide), z.dtype), np.empty((4, far), z.dtype)
+    for row in range(begin, end):
+        example, i = row // down, row % down
+        for j in range(across):
+            for task in range(num_tasks):
+                at = (task * num_tiles + row * across + j) * num_channels
+                to = 4 * j * place + task * num_channels
+                for b in range(6):
+                    here, there = b * plane + at, b * num_channels
+                    _by_a_back(tiles, here, 6 * plane, m, there, far, num_channels)
+                for a in range(4):
+                    here, there = a * far, a * wide + to
+                    _by_a_back(m, here, num_channels, lines, there, place, num_channels)
+        for a in range(min(4, z.shape[1] - 4 * i)):
+            z[example, 4 * i + a] = lines[a, :line]
 
 
 def _take_back(dz, tiles, begin, end):
@@ -192,61 +193,66 @@ def _take_back(dz, tiles, begin, end):
     down, across, line, place, plane = _measure(dz, tiles)
     wide = 4 * across * place
     lines = np.zeros((6, wide), dz.dtype)
-    for example in range(begin, end):
-        for i in range(down):
-            for a in range(4):
-                h = 4 * i + a
-                if h < dz.shape[1]:
-                    lines[a, :line] = dz[example, h]
-                else:
-                    lines[a] = 0
-            _by_a(lines, 0, wide, lines, 0, wide, wide)
-            for j in range(across):
-                tile = (example * down + i) * across + j
-                for task in range(num_tasks):
-                    at = 4 * j * place + task * num_channels
-                    to = (task * num_tiles + tile) * num_channels
-                    for a in range(6):
-                        here, there = a * wide + at, 6 * a * plane + to
-                        _by_a(lines, here, place, tiles, there, plane, num_channels)
+    for row in range(begin, end):
+        example, i = row // down, row % down
+        for a in range(4):
+            h = 4 * i + a
+            if h < dz.shape[1]:
+                lines[a, :line] = dz[example, h]
+            else:
+                lines[a] = 0
+        _by_a(lines, 0, wide, lines, 0, wide, wide)
+        for j in range(across):
+            for task in range(num_tasks):
+                at = 4 * j * place + task * num_channels
+                to = (task * num_tiles + row * across + j) * num_channels
+                for a in range(6):
+                    here, there = a * wide + at, 6 * a * plane + to
+                    _by_a(lines, here, place, tiles, there, plane, num_channels)
 
 
 def _give_back(dx, tiles, begin, end):
-    """The transpose of `_take`: B m B' of every tile m, summed where windows overlap."""
+    """The transpose of `_take`: B m B' of every tile m, summed where windows overlap.
+
+    The first line of a window is the last of the block above, and its last line the first of the
+    block below.
+    """
     _, num_tasks, num_tiles, num_channels = tiles.shape
     down, across, line, place, plane = _measure(dx, tiles)
-    wide, row = (4 * across + 2) * place, 6 * num_channels
-    lines, m = np.empty((6, wide), dx.dtype), np.empty((6, row), dx.dtype)
-    for example in range(begin, end):
+    wide, far = (4 * across + 2) * place, 6 * num_channels
+    lines, m = np.empty((4, wide), dx.dtype), np.empty((4, far), dx.dtype)
+    for row in range(begin, end):
+        example, i = row // down, row % down
         lines[:] = 0
-        for i in range(down):
-            for j in range(across):
-                tile = (example * down + i) * across + j
-                for task in range(num_tasks):
-                    at = (task * num_tiles + tile) * num_channels
-                    to = 4 * j * place + task * num_channels
-                    for b in range(6):
-                        here, there = b * plane + at, b * num_channels
-                        _by_b(tiles, here, 6 * plane, m, there, row, num_channels)
-                    for a in range(6):
-                        here, there = a * row, a * wide + to
-                        _add_by_b(m, here, num_channels, lines, there, place, num_channels)
-            # The last two lines of the windows are the first two of those below.
-            for a in range(4 if i < down - 1 else 6):
-                h = 4 * i - 1 + a
-                if 0 <= h < dx.shape[1]:
-                    dx[example, h] = lines[a, place : place + line]
-            lines[:2] = lines[4:]
-            lines[2:] = 0
+        for j in range(across):
+            for task in range(num_tasks):
+                tile = task * num_tiles + row * across + j
+                to = 4 * j * place + task * num_channels
+                for b in range(6):
+                    here, there = b * plane + tile * num_channels, b * num_channels
+                    _by_b_inside(tiles, here, 6 * plane, m, there, far, num_channels)
+                    if i > 0:
+                        here = b * plane + (tile - across) * num_channels
+                        _add_by_b_last(tiles, here, 6 * plane, m, there, far, num_channels)
+                    if i < down - 1:
+                        here = b * plane + (tile + across) * num_channels
+                        there += 3 * far
+                        _add_by_b_first(tiles, here, 6 * plane, m, there, far, num_channels)
+                for a in range(4):
+                    here, there = a * far, a * wide + to
+                    _add_by_b(m, here, num_channels, lines, there, place, num_channels)
+        for a in range(min(4, dx.shape[1] - 4 * i)):
+            dx[example, 4 * i + a] = lines[a, place : place + line]
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
-def _deal(to_examples, images, tiles):
-    num_examples = len(images)
+def _deal(to_rows, images, tiles):
+    num_examples, height, _ = images.shape
+    num_rows = num_examples * ((height + 3) // 4)
     for part in numba.prange(PARTS):
-        begin, end = part * num_examples // PARTS, (part + 1) * num_examples // PARTS
+        begin, end = part * num_rows // PARTS, (part + 1) * num_rows // PARTS
         if begin < end:
-            to_examples(images, tiles, begin, end)
+            to_rows(images, tiles, begin, end)
 
 
 class Maps(NamedTuple):
@@ -277,11 +283,11 @@ def maps(dtype):
     number = numba.from_dtype(np.dtype(dtype))
     arrays = types.Array(number, 3, "C"), types.Array(number, 4, "C")
     signature = types.void(*arrays, types.intp, types.intp)
-    to_examples = [
+    to_rows = [
         numba.cfunc(signature, **_options)(f) for f in (_take, _give, _take_back, _give_back)
     ]
     dealt = (types.FunctionType(signature), *arrays)
     _deal.compile(dealt)
     deal = _deal.get_overload(dealt)
     g = torch.from_numpy(np.kron(G, G).astype(dtype))
-    return Maps(*(functools.partial(deal, one) for one in to_examples), g)
+    return Maps(*(functools.partial(deal, one) for one in to_rows), g)

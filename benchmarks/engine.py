@@ -183,7 +183,7 @@ def watched() -> Clock:
 
 KINDS = {
     "products": "the products of convolutions",
-    "around products": "weights laid out for them, Python",
+    "around products": "sums of two of them by torch, weights laid out, Python",
     "norm kernels": "batch norm, pooling and activation",
     "around kernels": "memory for their results, tensors as arrays, Python",
     "linear": "the linear layer",

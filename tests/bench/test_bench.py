@@ -108,9 +108,11 @@ def products_of(run) -> Products:
     return products
 
 
+@pytest.mark.parametrize("fewest_tiles", [1, 25], ids=["Winograd", "as usual"])
 @pytest.mark.parametrize("train", [True, False])
-def test_the_limit_makes_the_products_of_an_iteration(train, monkeypatch) -> None:
+def test_the_limit_makes_the_products_of_an_iteration(train, fewest_tiles, monkeypatch) -> None:
     monkeypatch.setattr(_winograd, "_MOST_VALUES", 10**9)  # no product in parts
+    monkeypatch.setattr(_winograd, "_FEWEST_TILES", fewest_tiles)
     learner, episode = SMALL.learner(), SMALL.episode()
     products = products_of(convolutions(learner, episode, train=train))
     # So small, the two tasks lie side by side.

@@ -1,4 +1,4 @@
-"""The arithmetic limit: the products of an iteration's convolutions, and nothing else."""
+"""The arithmetic limit: the products of an iteration's convolutions, and their sums."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ torch takes such an image as channels-last. Weights are ``[task, out, in, side, 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -52,8 +53,7 @@ class Kernel(NamedTuple):
 
 def conv(*terms: tuple[Tensor, Kernel]) -> Tensor:
     """z = x * W, with padding that keeps the size at a stride of 1; of several terms, the sum."""
-    (_, kernel), *_ = terms
-    if kernel.is_winograd:
+    if _all_winograd(kernel for _, kernel in terms):
         return _winograd.conv(*((x, kernel.laid) for x, kernel in terms))
     z, *more = (
         _last(torch.ops.aten.convolution(_first(x), kernel.laid, None, *kernel.geometry()))
@@ -83,7 +83,7 @@ class Term(NamedTuple):
 def conv_backward(*terms: Term) -> tuple[Tensor | None, Tensor | None]:
     """The gradients in x and in W, of those asked for; of several terms, the sums."""
     kernel = terms[0].kernel
-    if kernel.is_winograd:
+    if _all_winograd(term.kernel for term in terms):
         return _winograd.conv_backward(
             *(
                 _winograd.Term(dz, x if dw else None, kernel.laid if dx else None)
@@ -103,6 +103,12 @@ def conv_backward(*terms: Term) -> tuple[Tensor | None, Tensor | None]:
         None if in_x is None else _last(in_x),
         None if in_w is None else in_w.unflatten(0, kernel.shape[:2]),
     )
+
+
+def _all_winograd(kernels: Iterable[Kernel]) -> bool:
+    """Whether they are laid out for Winograd, as all of them are or none is."""
+    (answer,) = {kernel.is_winograd for kernel in kernels}
+    return answer
 
 
 def plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:

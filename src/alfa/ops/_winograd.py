@@ -66,8 +66,7 @@ def fits(x: Tensor, shape: Sequence[int], stride: int) -> bool:
 
 def laid(weight: Tensor) -> Tensor:
     """U"""
-    on_both_sides: Tensor = compiled.winograd_maps(weight.dtype).g
-    return (on_both_sides @ weight.reshape(-1, 9).T).view(36, *weight.shape[:3])
+    return (_both_sides_of_g(weight) @ weight.reshape(-1, 9).T).view(36, *weight.shape[:3])
 
 
 def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
@@ -77,10 +76,10 @@ def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
     z = first.new_empty(*first.shape[:3], num_tasks * num_out)
     maps = compiled.winograd_maps(z.dtype)
     for examples in _parts(z, num_tasks, max(num_in, num_out)):
-        total = _Sum()
+        tiles: Tensor | None = None
         for x, u in terms:
-            total.add(_tiles(maps.take, x[examples], num_tasks), u.mT)
-        _untiled(maps.give, total.value, z[examples], num_tasks)
+            tiles = _plus_product(tiles, _tiles(maps.take, x[examples], num_tasks), u.mT)
+        _untiled(maps.give, tiles, z[examples], num_tasks)
     return z
 
 
@@ -99,47 +98,39 @@ class Term(NamedTuple):
 
 
 def conv_backward(*terms: Term, shape: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
-    """dx and dW, of a given shape, each the sum over the terms that it is asked for of."""
+    """dx and dW, of a given shape, each summed over the terms that ask for it."""
     num_tasks, num_out, num_in = shape[:3]
     dz = terms[0].dz
     dx: Tensor | None = None
     if any(term.u is not None for term in terms):
         dx = dz.new_empty(*dz.shape[:3], num_tasks * num_in)
     maps = compiled.winograd_maps(dz.dtype)
-    of_weights = _Sum()
+    du: Tensor | None = None
     for examples in _parts(dz, num_tasks, max(num_in, num_out)):
-        of_images = _Sum()
+        tiles: Tensor | None = None
         for term in terms:
             dtiles = _tiles(maps.take_back, term.dz[examples], num_tasks)
             if term.x is not None:
-                of_weights.add(dtiles.mT, _tiles(maps.take, term.x[examples], num_tasks))
+                du = _plus_product(du, dtiles.mT, _tiles(maps.take, term.x[examples], num_tasks))
             if term.u is not None:
-                of_images.add(dtiles, term.u)
+                tiles = _plus_product(tiles, dtiles, term.u)
         if dx is not None:
-            _untiled(maps.give_back, of_images.value, dx[examples], num_tasks)
-    if all(term.x is None for term in terms):
+            _untiled(maps.give_back, tiles, dx[examples], num_tasks)
+    if du is None:
         return dx, None
-    dw = (maps.g.T @ of_weights.value.view(36, -1)).view(3, 3, *shape[:3])
+    dw = (_both_sides_of_g(du).T @ du.view(36, -1)).view(3, 3, *shape[:3])
     return dx, dw.permute(2, 3, 4, 0, 1)
 
 
-class _Sum:
-    """Of products of matrices, one for every place and task."""
+def _both_sides_of_g(like: Tensor) -> Tensor:
+    """G on both sides of a matrix that is written as a vector, ``[36, 9]``."""
+    return torch.from_numpy(compiled.winograd_maps(like.dtype).g)
 
-    def __init__(self) -> None:
-        self._total: Tensor | None = None
 
-    @property
-    def value(self) -> Tensor:
-        assert self._total is not None
-        return self._total
-
-    def add(self, left: Tensor, right: Tensor) -> None:
-        left, right = left.flatten(0, 1), right.flatten(0, 1)
-        if self._total is None:
-            self._total = torch.bmm(left, right)
-        else:
-            self._total.baddbmm_(left, right)
+def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """The sum, in the place of the first, of it and a product of every place and task."""
+    left, right = left.flatten(0, 1), right.flatten(0, 1)
+    return torch.bmm(left, right) if total is None else total.baddbmm_(left, right)
 
 
 def _num_tiles(images: Tensor) -> int:
@@ -151,7 +142,7 @@ def _num_tiles(images: Tensor) -> int:
 def _parts(images: Tensor, num_tasks: int, num_channels: int) -> Iterator[slice]:
     """The examples, as many at once as fit, and in each part as many as in the others."""
     values = 36 * num_tasks * _num_tiles(images) * num_channels
-    num_parts = min(len(images), -(-values // _MOST_VALUES))
+    num_parts = max(1, min(len(images), -(-values // _MOST_VALUES)))
     for part in range(num_parts):
         yield slice(len(images) * part // num_parts, len(images) * (part + 1) // num_parts)
 
@@ -163,5 +154,6 @@ def _tiles(take: Any, images: Tensor, num_tasks: int) -> Tensor:
     return tiles
 
 
-def _untiled(give: Any, products: Tensor, images: Tensor, num_tasks: int) -> None:
+def _untiled(give: Any, products: Tensor | None, images: Tensor, num_tasks: int) -> None:
+    assert products is not None
     give(images.flatten(2).numpy(), products.unflatten(0, (36, num_tasks)).numpy())

@@ -14,22 +14,21 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from torch import Tensor
 
 PARTS = 16
 
-# So many neighbouring channels are loaded, computed and stored at once.
+# So many neighbouring values are loaded, computed and stored at once.
 LANES = 8
 
 # The points of the interpolation are 0, P, -P, Q, -Q and infinity: with these, which are exact in
 # binary, single precision loses half as much as with the usual 1 and 2.
 P, Q = 0.625, 1.5
 
-# On one side of a tile; Lavin and Gray have the same in rows, for the points 1 and 2.
+# A point has a row of A, a column of B and a row of G.
+A = np.array([[1, 0, 0, 0], *([1, p, p**2, p**3] for p in (P, -P, Q, -Q)), [0, 0, 0, 1]])
 B = np.array(
     [
         [P**2 * Q**2, 0, -(P**2) - Q**2, 0, 1, 0],
@@ -40,16 +39,11 @@ B = np.array(
         [0, P**2 * Q**2, 0, -(P**2) - Q**2, 0, 1],
     ]
 ).T
-A = np.array(
-    [[1, 0, 0, 0], *([1, p, p**2, p**3] for p in (P, -P, Q, -Q)), [0, 0, 0, 1]],
-)
+_PAIRS = (P, Q), (-P, Q), (Q, P), (-Q, P)
 G = np.array(
     [
         [1 / (P * Q) ** 2, 0, 0],
-        *(
-            np.array([1, p, p**2]) / (2 * p**2 * (p**2 - q**2))
-            for p, q in ((P, Q), (-P, Q), (Q, P), (-Q, P))
-        ),
+        *(np.array([1, p, p**2]) / (2 * p**2 * (p**2 - q**2)) for p, q in _PAIRS),
         [0, 0, 1],
     ]
 )
@@ -63,9 +57,11 @@ Map = Callable[[np.ndarray, np.ndarray], None]
 def _times(matrix, lanes, *, adds=False):
     """A function that multiplies a matrix with a vector, for several neighbours at once.
 
-    It takes an array, the place of the first value there, the steps from one to the next, and the
-    same of where the results go, or where they are added. Left to itself, the compiler would treat
-    one neighbour after the other: it cannot know that none is loaded from where another is stored.
+    It takes an array, the place of the first value there, counted from its beginning, the steps
+    from one to the next, and the same of where the results go, or where they are added. All are
+    loaded before any is stored, so that both may be the same array. Left to itself, the compiler
+    would treat one neighbour after the other: it cannot know that none is loaded from where another
+    is stored.
     """
 
     @intrinsic
@@ -134,55 +130,56 @@ _add_by_b, _add_by_b_first, _add_by_b_last = (
 
 @numba.njit(**_options)
 def _measure(images, tiles):
-    """Rows and columns of tiles, and the values of a line of an image, a place and all tiles."""
+    """Rows and columns of tiles; the values of a line, a pixel and of one of the 36 places."""
     _, height, line = images.shape
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    place = num_tasks * num_channels
-    return (height + 3) // 4, (line // place + 3) // 4, line, place, num_tiles * place
+    pixel = num_tasks * num_channels
+    return (height + 3) // 4, (line // pixel + 3) // 4, line, pixel, num_tiles * pixel
 
 
 def _take(x, tiles, begin, end):
     """B' d B of the 6 x 6 window d around every block of x; 0 beyond the edge."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, place, plane = _measure(x, tiles)
-    wide = (4 * across + 2) * place
-    lines = np.zeros((6, wide), x.dtype)
+    down, across, line, pixel, plane = _measure(x, tiles)
+    width = (4 * across + 2) * pixel
+    # What lies beyond the edge stays 0, whatever it is multiplied with.
+    lines = np.zeros((6, width), x.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
         for a in range(6):
             h = 4 * i - 1 + a
             if 0 <= h < x.shape[1]:
-                lines[a, place : place + line] = x[example, h]
+                lines[a, pixel : pixel + line] = x[example, h]
             else:
                 lines[a] = 0
-        _by_b_back(lines, 0, wide, lines, 0, wide, wide)
+        _by_b_back(lines, 0, width, lines, 0, width, width)
         for j in range(across):
             for task in range(num_tasks):
-                at = 4 * j * place + task * num_channels
+                at = 4 * j * pixel + task * num_channels
                 to = (task * num_tiles + row * across + j) * num_channels
                 for a in range(6):
-                    here, there = a * wide + at, 6 * a * plane + to
-                    _by_b_back(lines, here, place, tiles, there, plane, num_channels)
+                    here, there = a * width + at, 6 * a * plane + to
+                    _by_b_back(lines, here, pixel, tiles, there, plane, num_channels)
 
 
 def _give(z, tiles, begin, end):
     """A' m A of every tile m, which are the blocks of z."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, place, plane = _measure(z, tiles)
-    wide, far = 4 * across * place, 6 * num_channels
-    lines, m = np.empty((4, wide), z.dtype), np.empty((4, far), z.dtype)
+    down, across, line, pixel, plane = _measure(z, tiles)
+    width, far = 4 * across * pixel, 6 * num_channels
+    lines, m = np.empty((4, width), z.dtype), np.empty((4, far), z.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
         for j in range(across):
             for task in range(num_tasks):
                 at = (task * num_tiles + row * across + j) * num_channels
-                to = 4 * j * place + task * num_channels
+                to = 4 * j * pixel + task * num_channels
                 for b in range(6):
                     here, there = b * plane + at, b * num_channels
                     _by_a_back(tiles, here, 6 * plane, m, there, far, num_channels)
                 for a in range(4):
-                    here, there = a * far, a * wide + to
-                    _by_a_back(m, here, num_channels, lines, there, place, num_channels)
+                    here, there = a * far, a * width + to
+                    _by_a_back(m, here, num_channels, lines, there, pixel, num_channels)
         for a in range(min(4, z.shape[1] - 4 * i)):
             z[example, 4 * i + a] = lines[a, :line]
 
@@ -190,9 +187,10 @@ def _give(z, tiles, begin, end):
 def _take_back(dz, tiles, begin, end):
     """The transpose of `_give`: A b A' of every block b of dz."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, place, plane = _measure(dz, tiles)
-    wide = 4 * across * place
-    lines = np.zeros((6, wide), dz.dtype)
+    down, across, line, pixel, plane = _measure(dz, tiles)
+    width = 4 * across * pixel
+    # What lies beyond the edge stays 0, whatever it is multiplied with.
+    lines = np.zeros((6, width), dz.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
         for a in range(4):
@@ -201,14 +199,14 @@ def _take_back(dz, tiles, begin, end):
                 lines[a, :line] = dz[example, h]
             else:
                 lines[a] = 0
-        _by_a(lines, 0, wide, lines, 0, wide, wide)
+        _by_a(lines, 0, width, lines, 0, width, width)
         for j in range(across):
             for task in range(num_tasks):
-                at = 4 * j * place + task * num_channels
+                at = 4 * j * pixel + task * num_channels
                 to = (task * num_tiles + row * across + j) * num_channels
                 for a in range(6):
-                    here, there = a * wide + at, 6 * a * plane + to
-                    _by_a(lines, here, place, tiles, there, plane, num_channels)
+                    here, there = a * width + at, 6 * a * plane + to
+                    _by_a(lines, here, pixel, tiles, there, plane, num_channels)
 
 
 def _give_back(dx, tiles, begin, end):
@@ -218,16 +216,16 @@ def _give_back(dx, tiles, begin, end):
     block below.
     """
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, place, plane = _measure(dx, tiles)
-    wide, far = (4 * across + 2) * place, 6 * num_channels
-    lines, m = np.empty((4, wide), dx.dtype), np.empty((4, far), dx.dtype)
+    down, across, line, pixel, plane = _measure(dx, tiles)
+    width, far = (4 * across + 2) * pixel, 6 * num_channels
+    lines, m = np.empty((4, width), dx.dtype), np.empty((4, far), dx.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
         lines[:] = 0
         for j in range(across):
             for task in range(num_tasks):
                 tile = task * num_tiles + row * across + j
-                to = 4 * j * place + task * num_channels
+                to = 4 * j * pixel + task * num_channels
                 for b in range(6):
                     here, there = b * plane + tile * num_channels, b * num_channels
                     _by_b_inside(tiles, here, 6 * plane, m, there, far, num_channels)
@@ -239,10 +237,10 @@ def _give_back(dx, tiles, begin, end):
                         there += 3 * far
                         _add_by_b_first(tiles, here, 6 * plane, m, there, far, num_channels)
                 for a in range(4):
-                    here, there = a * far, a * wide + to
-                    _add_by_b(m, here, num_channels, lines, there, place, num_channels)
+                    here, there = a * far, a * width + to
+                    _add_by_b(m, here, num_channels, lines, there, pixel, num_channels)
         for a in range(min(4, dx.shape[1] - 4 * i)):
-            dx[example, 4 * i + a] = lines[a, place : place + line]
+            dx[example, 4 * i + a] = lines[a, pixel : pixel + line]
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -256,10 +254,10 @@ def _deal(to_rows, images, tiles):
 
 
 class Maps(NamedTuple):
-    """Between images and tiles, and between weights and U.
+    """Between images and tiles, which both must be contiguous: nobody looks.
 
     Attributes:
-        take: x to X; as all of them, of images and tiles that are contiguous.
+        take: x to X.
         give: Z to z.
         take_back: dz to dZ.
         give_back: dX to dx.
@@ -270,7 +268,7 @@ class Maps(NamedTuple):
     give: Map
     take_back: Map
     give_back: Map
-    g: Tensor
+    g: np.ndarray
 
 
 @functools.cache
@@ -289,5 +287,4 @@ def maps(dtype):
     dealt = (types.FunctionType(signature), *arrays)
     _deal.compile(dealt)
     deal = _deal.get_overload(dealt)
-    g = torch.from_numpy(np.kron(G, G).astype(dtype))
-    return Maps(*(functools.partial(deal, one) for one in to_rows), g)
+    return Maps(*(functools.partial(deal, one) for one in to_rows), np.kron(G, G).astype(dtype))

@@ -71,10 +71,11 @@ class Conv(_Moving):
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
         (weight,) = tape.w
-        kernel = Kernel.of(weight, x, self.stride)
         patches = Patches.of(x) if self.stride == 1 and Patches.fit(x, weight) else None
-        tape.save(x, patches, *kernel)
-        return conv((x, kernel)) if patches is None else Patches.conv(patches, weight, x.shape)
+        tape.save(x, patches)
+        if patches is not None:
+            return Patches.conv(patches, weight, x.shape)
+        return conv((x, self._kernel(weight, x)))
 
     def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
         # Without a gradient in x there is no tangent of x either, and dz has done its work.
@@ -83,12 +84,11 @@ class Conv(_Moving):
         return dx, [dw]
 
     def moved(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Tensor:
-        (x, patches, *kernel), (v,) = tape.saved, wdot
-        direction = None if v is None else Kernel.of(v, x, self.stride)
-        tape.dots = xdot, direction
-        terms = [] if xdot is None else [(xdot, Kernel(*kernel))]
-        if patches is None and direction is not None:
-            return conv((x, direction), *terms)
+        (x, patches), (v,) = tape.saved, wdot
+        tape.dots = (xdot,)
+        terms = [] if xdot is None else [(xdot, self._kernel(tape.w[0], x))]
+        if patches is None and v is not None:
+            return conv((x, self._kernel(v, x)), *terms)
         zdot: Maybe = conv(*terms) if terms else None
         if v is not None:
             zdot = plus(Patches.conv(patches, v, x.shape), zdot)
@@ -98,23 +98,26 @@ class Conv(_Moving):
     def moved_back(
         self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
     ) -> tuple[Maybe, list[Maybe]]:
-        (x, _, *kernel), (dz,) = tape.saved, tape.dy
-        xdot, direction = tape.dots or (None, None)
-        in_x, in_w = need_dx and direction is not None, xdot is not None
+        (x, _), (dz,), (xdot,), (v,) = tape.saved, tape.dy, tape.dots or (None,), wdot
+        in_x, in_w = need_dx and v is not None, xdot is not None
         more = []
         if in_x or in_w:
             # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-            factors = x if xdot is None else xdot, direction or Kernel(*kernel)
-            more = [Term(dz, *factors, dx=in_x, dw=in_w)]
+            kernel = self._kernel(tape.w[0] if v is None else v, x)
+            more = [Term(dz, x if xdot is None else xdot, kernel, dx=in_x, dw=in_w)]
         dx, dw = self._back(tape, dydot, *more, need_dx=need_dx)
         return dx, [dw]
 
+    def _kernel(self, weight: Tensor, x: Tensor) -> Kernel:
+        """W or V, laid out anew for every pass: kept, it may take four times the memory."""
+        return Kernel.of(weight, x, self.stride)
+
     def _back(self, tape: Tape, dz: Maybe, *more: Term, need_dx: bool) -> tuple[Maybe, Maybe]:
         """dx if it is needed, and dW, and what is added to them."""
-        x, patches, *kernel = tape.saved
+        x, patches = tape.saved
         terms = [*more]
         if dz is not None and (need_dx or patches is None):
-            terms += [Term(dz, x, Kernel(*kernel), dx=need_dx, dw=patches is None)]
+            terms += [Term(dz, x, self._kernel(tape.w[0], x), dx=need_dx, dw=patches is None)]
         dx, dw = conv_backward(*terms) if terms else (None, None)
         if dz is not None and patches is not None:
             dw = plus(Patches.conv_dw(dz, patches, tape.w[0]), dw)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -99,15 +101,37 @@ def test_only_what_is_asked_for_is_made() -> None:
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 
 
+def term_by_term(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
+    """The same for one task, every sum in one fixed order.
+
+    How much torch's own convolutions lose hangs on how many sums a processor takes side by side:
+    those of the gradient in W lose 2.5 times as much with AVX2 as with AVX-512.
+    """
+    (_, height, width, num_in), num_out = x.shape, weight.shape[1]
+    x, dz = (torch.nn.functional.pad(images, (0, 0, 1, 1, 1, 1)) for images in (x, dz))
+    inside = dz[:, 1:-1, 1:-1]
+    z, dx, dw = torch.zeros_like(inside), torch.zeros_like(x[:, 1:-1, 1:-1]), weight * 0
+    for i, j in itertools.product(range(3), range(3)):
+        before = x[:, i : i + height, j : j + width]
+        after = dz[:, 2 - i : 2 - i + height, 2 - j : 2 - j + width]
+        for k in range(num_in):
+            z += before[..., k, None] * weight[0, :, k, i, j]
+        for k in range(num_out):
+            dx += after[..., k, None] * weight[0, k, :, i, j]
+        for one, other in zip(inside.flatten(0, 2), before.flatten(0, 2), strict=True):
+            dw[0, :, :, i, j] += one[:, None] * other
+    return [z, dx, dw]
+
+
 @pytest.mark.parametrize("num_channels", [48, 128])
-def test_single_precision_loses_little_more_than_that_of_torch(num_channels: int) -> None:
+def test_single_precision_loses_little_more_than_plain_sums(num_channels: int) -> None:
     given = draw((9, 8, 8, 1, num_channels, num_channels), torch.float32)
     exact = plain(*(tensor.double() for tensor in given))
     ours, theirs = (
         [(found - right).norm() for found, right in zip(some, exact, strict=True)]
-        for some in (products(*given), plain(*given))
+        for some in (products(*given), term_by_term(*given))
     )
-    assert all(own < 2.5 * other for own, other in zip(ours, theirs, strict=True)), (ours, theirs)
+    assert all(own < 2.3 * other for own, other in zip(ours, theirs, strict=True)), (ours, theirs)
 
 
 def test_the_number_of_threads_does_not_change_a_digit() -> None:

@@ -99,6 +99,24 @@ def test_a_single_image_is_not_taken_for_many(
         assert fitted.predict([single]).shape == (1,)
 
 
+@pytest.mark.parametrize(
+    "form", [np.asarray, torch.from_numpy, list], ids=["numpy", "torch", "list"]
+)
+def test_a_single_image_of_channels_first_is_not_taken_for_grey_ones(
+    run: Path, characters: Characters, form: Any
+) -> None:
+    images, labels = characters
+    coloured = np.stack([images] * 3, axis=1)
+    clf = FewShotClassifier(run).fit(form(coloured), labels)
+    with pytest.raises(ConfigError, match=r"shape \[3, .* of one image, not of 3; give a list"):
+        clf.predict(coloured[0])
+    assert clf.predict(coloured[:1]).shape == (1,)
+    # Grey ones by themselves, or after a support set of grey ones, are what they seem.
+    assert clf.predict(list(coloured[0])).shape == (3,)
+    for grey in (images, list(images), images.reshape(len(images), -1)):
+        assert clf.fit(grey, labels).predict(coloured[0]).shape == (3,)
+
+
 def test_a_table_is_held_against_the_last_fit_alone(run: Path, characters: Characters) -> None:
     images, labels = characters
     table = images.reshape(18, -1)

@@ -23,6 +23,7 @@ from alfa.estimator._images import (
     ValueRange,
     check_normalised,
     is_rows,
+    num_axes,
     value_range,
 )
 
@@ -126,7 +127,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             opened = self._with_head(opened)
             is_guessed = self.value_range is None
             self.value_range_ = value_range(X) if is_guessed else _checked_range(self.value_range)
-            self._reader = Reader(opened.signature, self.value_range_, is_guessed)
+            self._reader = Reader(opened.signature, self.value_range_, is_guessed, num_axes(X))
             self.signature_ = opened.signature
             x = self._reader.read(X)
             guessing = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
@@ -211,7 +212,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         else:
             # What torch or another library calls an array is one of ours, too.
             X = _array(X) if hasattr(X, "__array__") else X  # noqa: N806
-            _check_many(X)
+            _check_many(X, None if reset else self._reader.num_axes)
             if reset:
                 # A table that was fitted before is no longer what images are held against.
                 for name in ("n_features_in_", "feature_names_in_"):
@@ -290,8 +291,13 @@ def _listed(X: Any) -> Any:  # noqa: N803
     return list(X) if isinstance(X, Iterable) and not known else X
 
 
-def _check_many(X: Any) -> None:  # noqa: N803
-    """Refuse no images, and one that would be taken for as many as it has lines."""
+def _check_many(X: Any, num_axes: int | None) -> None:  # noqa: N803
+    """Refuse no images, and one that would be taken for as many as it has lines or channels.
+
+    Args:
+        X: the images.
+        num_axes: of an image of the support set, as far as that is known.
+    """
     if not len(X):
         raise ConfigError("there are no images; at least one is needed.")
     shape: list[int] = []
@@ -299,7 +305,7 @@ def _check_many(X: Any) -> None:  # noqa: N803
     with contextlib.suppress(ValueError):
         if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
             shape = list(np.shape(X))
-    if len(shape) == 3 and shape[2] in (1, 3, 4):
+    if len(shape) == 3 and (shape[2] in (1, 3, 4) or num_axes == 3):
         raise ConfigError(
             f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
             "of images, also of a single one."

@@ -84,11 +84,13 @@ class Reader:
         signature: of the tasks that the model was trained on.
         values: of black and white in arrays that are not bytes; None where nobody knows.
         is_guessed: the values are those of a support set, and nobody has said so.
+        num_axes: of an image of the support set, where all are arrays of as many; else None.
     """
 
     signature: Signature
     values: ValueRange | None = None
     is_guessed: bool = False
+    num_axes: int | None = None
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
         """Normalised images, ``[example, channel, height, width]``.
@@ -186,6 +188,14 @@ class Reader:
         ends = _ends(values for values in _unscaled(X) if values.dtype.kind != "b")
         if ends is not None and ends[0] >= 0 and 0 < ends[1] <= 1:
             raise ConfigError(f"X {_other_scale(*ends, self.values)}.")
+
+
+def num_axes(X: Any) -> int | None:  # noqa: N803
+    """Of every image, where all are arrays of as many; rows of a table are not."""
+    if getattr(X, "ndim", None) == 2:
+        return None
+    found = {getattr(image, "ndim", None) for image in _single(X)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:

@@ -54,23 +54,38 @@ def progress(path: Path) -> int:
 
 def keep(path: Path, to: Path) -> None:
     """All that it takes to go on elsewhere; what is there already stays until all is copied."""
-    fresh = to.with_name(f".{to.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(
-        path,
-        fresh,
-        # The state before the last one is for damaged disks; results of an epoch are for nobody.
-        ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"),
-    )
-    shutil.rmtree(to, ignore_errors=True)
-    fresh.rename(to)
+    # The state before the last one is for damaged disks; results of an epoch are for nobody.
+    _copy(path, to, ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"))
 
 
 def restore(path: Path, kept: Path) -> None:
     """Go on from what was kept, where a run is not here or not as far."""
+    _recover(kept)
     if kept.is_dir() and (not Run(path).exists or progress(path) < progress(kept)):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(kept, path)
+        _copy(kept, path)
+
+
+def _copy(path: Path, to: Path, **options: Any) -> None:
+    """Replace a folder, so that whoever is killed here leaves the old or the new one, whole."""
+    fresh, old = to.with_name(f".{to.name}.new"), _aside(to)
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(path, fresh, **options)
+    _recover(to)
+    shutil.rmtree(old, ignore_errors=True)
+    if to.exists():
+        to.rename(old)
+    fresh.rename(to)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    """Put back what was moved aside by somebody who was killed before the new one was there."""
+    if _aside(folder).exists() and not folder.exists():
+        _aside(folder).rename(folder)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
 
 
 def choose(doc: str | None, *functions: Callable[[], None]) -> None:

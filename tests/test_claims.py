@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,6 +24,12 @@ def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.setattr(module, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(module, "KEPT", tmp_path / "kept")
     return module
+
+
+@pytest.fixture
+def page(claims: ModuleType) -> ModuleType:
+    """The tables."""
+    return importlib.import_module("_claims_page")
 
 
 def test_what_was_stopped_while_it_was_tested_is_tested(claims) -> None:
@@ -71,12 +79,18 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
         "seconds": 1.0,
     }
     run = SimpleNamespace(
-        exists=True, path=Path("run"), read_result=lambda: result, experiment=lambda: experiment
+        exists=True,
+        path=Path("run"),
+        read_result=lambda: result,
+        experiment=lambda: experiment,
+        signature=lambda experiment: SimpleNamespace(data="here"),
     )
     monkeypatch.setattr(claims, "Run", lambda path: run)
     monkeypatch.setattr(claims, "progress", lambda path: length)
     monkeypatch.setattr(claims, "set_up", lambda *_, **__: None)
     monkeypatch.setattr(claims, "on_dataset", lambda dataset, tasks: dataset)
+    signed = SimpleNamespace(signature=lambda: SimpleNamespace(data="there"))
+    monkeypatch.setattr(claims, "build_tasks", lambda experiment: signed)
     judged: list[Any] = []
 
     def judge(run: Any, changes: Any = None, num_tasks: int = 0) -> tuple[Any, None]:
@@ -90,47 +104,144 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
     assert judged == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
     found = json.loads(claims.RESULTS.read_text())["maml"]
     assert list(found) == [str(length)]
-    assert set(found[str(length)].get("elsewhere", ())) == set(judged) - {None}
+    there = found[str(length)].get("elsewhere", {})
+    assert set(there) == set(judged) - {None}
+    # Figures are compared on the same images only.
+    assert found[str(length)]["data"] == "here"
+    assert all(figures["data"] == "there" for figures in there.values())
 
 
-def test_what_is_said_of_a_claim(claims) -> None:
-    def kept(accuracy: float, bend: float = 0.0) -> dict[str, Any]:
-        found = _evaluated(accuracy)
-        per_task = [a + bend * (-1) ** i for i, a in enumerate(found.per_task)]
-        return {"test": found.as_dict(), "per_task": per_task}
+def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
+    found = _evaluated(accuracy)
+    per_task = [a + bend * (-1) ** i for i, a in enumerate(found.per_task)]
+    return {"test": found.as_dict(), "per_task": per_task, "data": data}
 
-    better, worse = kept(0.6), kept(0.5, bend=1e-3)
-    assert claims.verdict(better, worse) == ["+10.00 +- 0.03", "confirmed"]
+
+def test_what_is_said_of_a_claim(page) -> None:
+    better, worse = _kept(0.6), _kept(0.5, bend=1e-3)
+    assert page.verdict(better, worse) == ("+10.00 +- 0.03", "confirmed")
     told = "not confirmed: it is the other way round"
-    assert claims.verdict(worse, better) == ["-10.00 +- 0.03", told]
-    # Where the paper has it so, too, nobody is surprised.
-    assert claims.verdict(worse, better, 0.5)[1] == told
-    assert claims.verdict(worse, better, -0.5)[1] == f"{told}, as in the paper on this data"
-    assert claims.verdict(better, worse, -0.5)[1] == "confirmed"
-    assert claims.verdict(kept(0.51), kept(0.5, bend=0.1))[1] == "not decided at this length"
+    assert page.verdict(worse, better) == ("-10.00 +- 0.03", told)
+    # Where the paper has it so, too, nobody is surprised, and else somebody is.
+    assert page.verdict(worse, better, 0.5)[1] == told
+    assert page.verdict(worse, better, -0.5)[1] == f"{told}, as in the paper"
+    assert page.verdict(better, worse, -0.5)[1] == "confirmed, unlike in the paper"
+    assert page.verdict(_kept(0.51), _kept(0.5, bend=0.1))[1] == "not decided at this length"
+
+
+def test_what_another_training_may_change_decides_nothing(page) -> None:
+    better, worse = _kept(0.52), _kept(0.5, bend=1e-3)
+    told = "not decided: {} on these tasks, but another training may change as much"
+    assert page.verdict(better, worse)[1] == "confirmed"
+    for papers in (None, -1.0):
+        assert page.verdict(better, worse, papers, margin=3.0)[1] == told.format("higher")
+        assert page.verdict(worse, better, papers, margin=3.0)[1] == told.format("lower")
+
+
+def test_figures_on_other_images_are_not_compared(page) -> None:
+    assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3, data="a"))[1] == "confirmed"
+    # Older figures do not say.
+    assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3))[1] == "confirmed"
+    with pytest.raises(ValueError, match="other images cannot be compared: a and b"):
+        page.verdict(_kept(0.6, data="a"), _kept(0.5, data="b"))
+
+
+def test_ensembles_are_compared_by_their_intervals(page) -> None:
+    def found(accuracy: float, interval: float) -> dict[str, Any]:
+        return {"ensemble": {"accuracy": accuracy, "accuracy_interval": interval}}
+
+    assert page.of_ensembles(found(0.5, 0.03), found(0.4, 0.04)) == "+10.00 +- 5.00"
+    assert page.of_ensembles(found(0.5, 0.03), {}) == "-"
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(claims, monkeypatch) -> None:
+    claims.RUNS.mkdir()
+    begun: list[str] = []
+
+    def start(words: list[str], **_: Any) -> None:
+        begun.append(words[-1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(claims.subprocess, "run", start)
+    with pytest.raises(KeyboardInterrupt):
+        claims.train("depth-2", 500)
+    assert len(begun) == 1
+    (claims.RUNS / "depth-2").mkdir()
+    config = (claims.RUNS / "depth-2.toml").read_text()
+    (claims.RUNS / "depth-2" / "config.toml").write_text(config)
+    with pytest.raises(KeyboardInterrupt):
+        claims.train("depth-2", 500)
+    assert len(begun) == 2
+    other = config.replace("generator_depth = 2", "generator_depth = 3")
+    assert other != config
+    (claims.RUNS / "depth-2" / "config.toml").write_text(other)
+    with pytest.raises(SystemExit, match="depth-2 was begun with other settings than the queue"):
+        claims.train("depth-2", 500)
+    assert len(begun) == 2
+
+
+def test_whoever_is_killed_while_keeping_leaves_a_whole_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    common = importlib.import_module("_common")
+    run, kept, again = tmp_path / "runs" / "a", tmp_path / "kept" / "a", tmp_path / "again" / "a"
+
+    def write(text: str) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "metrics.jsonl").write_text(text)
+        (run / "result-1.json").write_text("of an epoch")
+
+    write("first")
+    common.keep(run, kept)
+    write("second")
+    rename = Path.rename
+    for num_renamed in range(2):
+        left = iter(range(num_renamed))
+
+        def stop(self: Path, target: Path, left: Iterator[int] = left) -> Path:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", stop)
+        with pytest.raises(KeyboardInterrupt):
+            common.keep(run, kept)
+        monkeypatch.setattr(Path, "rename", rename)
+        common.restore(again, kept)
+        assert (again / "metrics.jsonl").read_text() == "first"
+        shutil.rmtree(again)
+    common.keep(run, kept)
+    common.restore(again, kept)
+    assert (again / "metrics.jsonl").read_text() == "second"
+    assert [path.name for path in kept.parent.iterdir()] == ["a"]
+    assert [path.name for path in again.iterdir()] == ["metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("random", 39.87), ("alfa+maml+l2f", 76.60), ("1-shot-maml", 56.80), ("fc100-maml", 49.38)],
 )
-def test_the_papers_figure_of_an_entry(claims, name: str, expected: float) -> None:
-    assert claims.published(name) == expected
+def test_the_papers_figure_of_an_entry(page, name: str, expected: float) -> None:
+    assert page.published(name) == expected
 
 
-def test_every_change_of_our_defaults_is_told(claims) -> None:
-    assert list(claims.CHANGES) == list(claims.VARIANTS)
-    assert claims.our_defaults({}) == []
+def test_what_the_paper_has_elsewhere(page) -> None:
+    assert page.published_there("alfa+maml", "maml", "cub") == pytest.approx(58.35 - 52.70)
+    assert page.published_there("maml+l2f", "maml", "omniglot") == pytest.approx(94.96 - 85.68)
+    assert page.published_there("alfa+random", "random", "cub") is None
+    assert page.published_there("alfa+maml", "maml", "vgg-flower") is None
 
-    def kept(accuracy: float) -> dict[str, Any]:
-        found = _evaluated(accuracy)
-        return {"test": found.as_dict(), "per_task": found.per_task}
 
-    short = str(claims.SHORT)
-    results = {"alfa+maml": {short: kept(0.5)}, "depth-2": {short: kept(0.6)}}
-    results["beta-factor"] = {short: kept(0.4)}
-    results |= {"seed-1": {short: kept(0.3)}, "seed-1-state-gradient-none": {short: kept(0.2)}}
-    lines = [line for line in claims.our_defaults(results) if "`" in line]
+def test_every_change_of_our_defaults_is_told(page) -> None:
+    assert list(page.CHANGES) == list(page.VARIANTS)
+    assert page.our_defaults({}) == []
+
+    short = str(page.SHORT)
+    results = {"alfa+maml": {short: _kept(0.5)}, "depth-2": {short: _kept(0.6)}}
+    results["beta-factor"] = {short: _kept(0.4)}
+    results |= {"seed-1": {short: _kept(0.3)}, "seed-1-state-gradient-none": {short: _kept(0.2)}}
+    lines = [line for line in page.our_defaults(results) if "`" in line]
     assert [line.split("|")[2].strip(" `") for line in lines] == [
         *("alfa+maml", "depth-2", "beta-factor", "seed-1", "seed-1-state-gradient-none")
     ]
@@ -140,10 +251,10 @@ def test_every_change_of_our_defaults_is_told(claims) -> None:
     ]
 
 
-def test_what_one_seed_does_not_settle_is_trained_from_another(claims) -> None:
-    assert set(claims.REPEATED) <= set(claims.VARIANTS)
-    seeds = {name: entry.content(1)["seed"] for name, entry in claims.QUEUE.items()}
+def test_what_one_seed_does_not_settle_is_trained_from_another(page) -> None:
+    assert set(page.REPEATED) <= set(page.VARIANTS)
+    seeds = {name: entry.content(1)["seed"] for name, entry in page.QUEUE.items()}
     assert [name for name, seed in seeds.items() if seed] == [
         "seed-1",
-        *(f"seed-1-{name}" for name in claims.REPEATED),
+        *(f"seed-1-{name}" for name in page.REPEATED),
     ]

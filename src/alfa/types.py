@@ -180,7 +180,9 @@ class Episode:
             self.support_x[tasks], self.support_y[tasks], self.query_x[tasks], self.query_y[tasks]
         )
 
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Episode:
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> Episode:
         """The same tasks elsewhere; `dtype` changes floating-point tensors only."""
 
         def move(tensor: Tensor) -> Tensor:

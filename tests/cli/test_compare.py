@@ -39,7 +39,13 @@ def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> No
     lines = [line for line in answer.out.splitlines() if "loss" in line][1:3]
     assert [line.split()[-1] for line in lines] == ["decided", "undecided"]
     assert "Over the same 6 test tasks" in answer.out
+    assert "decide nothing" not in answer.out
     assert "lower is better" in answer.out
+
+
+def test_too_few_tasks_are_told(alfa, trained, other) -> None:
+    answer = alfa("compare", trained, other, "--num-tasks", "6", "--num-steps", "0")
+    assert "Fewer than 30 tasks decide nothing." in answer.out
 
 
 def test_a_run_does_not_differ_from_its_copy(alfa, trained, tmp_path) -> None:

@@ -174,7 +174,7 @@ def test_a_damaged_configuration_is_refused(refused, run: Path) -> None:
 def test_a_changed_setting_on_resume_is_refused(refused, contents, run: Path) -> None:
     before = contents(run)
     message = refused("train", "--resume", run, "--set", "outer.learning_rate=0.5")
-    assert "belongs to another experiment" in message
+    assert "belongs to another experiment: outer.learning_rate is 0.001 and 0.5; leave" in message
     assert contents(run) == before
 
 

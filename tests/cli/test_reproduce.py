@@ -234,6 +234,19 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
     assert files[1].read_text().startswith("## Table 5")
 
 
+def test_no_empty_table_is_written(alfa, refused, tmp_path) -> None:
+    settings = ("model.hidden=[7]", "outer.num_iterations=2", "outer.num_val_tasks=2")
+    words = [word for setting in settings for word in ("--set", setting)]
+    alfa("train", "sinusoid-maml", "--out", tmp_path / "mine", *words, "--set", "test.num_tasks=3")
+    page = tmp_path / "report.html"
+    for kind in ("md", "csv", "tex"):
+        file = tmp_path / f"report.{kind}"
+        told = refused("report", tmp_path / "mine", "--out", page, "--out", file)
+        assert f"there is no table to write to {file}; write a page (--out report.html)" in told
+        assert not any(path.exists() for path in (page, file))
+    assert alfa("report", tmp_path / "mine", "--out", page).code == 0
+
+
 def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path) -> None:
     settings = ("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=3")
     words = [word for setting in settings for word in ("--set", setting)]

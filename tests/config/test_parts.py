@@ -106,3 +106,32 @@ def test_inits_that_are_nested_too_deep_are_refused(write) -> None:
         init = {"name": "attenuated", "around": init}
     with pytest.raises(ConfigError, match="an init around another more than 10 times"):
         load_experiment(write({**BASE, "init": init}))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("init.name=l2f", r"init.name is 'l2f'.*What others call l2f is 'attenuated'\.$"),
+        ("init.name=MAML", r"What others call MAML is 'learned'\.$"),
+        ("rule.name=maml", r"What others call maml is 'sgd'\.$"),
+        ("init.name=learnt", r"Did you mean 'learned'\?$"),
+    ],
+)
+def test_names_of_the_literature_are_understood(change: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_experiment(BASE, overrides=[change])
+
+
+def test_what_every_part_takes_is_told_among_its_options() -> None:
+    with pytest.raises(ConfigError, match=r"init\.of is not a known key; known: name, around"):
+        parse_experiment({**BASE, "init": {"name": "attenuated", "of": "fixed"}})
+    with pytest.raises(ConfigError, match=r"rule.nam is.*known: name, .*Did you mean 'name'\?"):
+        parse_experiment({**BASE, "rule": {"name": "sgd", "nam": "alfa"}})
+
+
+def test_what_is_attenuated_is_learned_unless_it_says_otherwise() -> None:
+    init = {"name": "attenuated", "around": {"adapt": ["*.weight"]}}
+    around = parse_experiment({**BASE, "init": init}).init.options["around"]
+    assert around == {"name": "learned", "adapt": ["*.weight"]}
+    with pytest.raises(ConfigError, match=r"init\.around is 'fixed', but must be the init to"):
+        parse_experiment({**BASE, "init": {"name": "attenuated", "around": "fixed"}})

@@ -161,7 +161,7 @@ def test_options_of_a_plugins_rule_are_checked(write, plugin) -> None:
     with pytest.raises(ConfigError) as caught:
         load_experiment(path)
     assert "rule.first is -1, but must be greater than 0." in str(caught.value)
-    assert "rule.secnd is not a known key; known: first." in str(caught.value)
+    assert "rule.secnd is not a known key; known: name, first." in str(caught.value)
 
 
 def test_a_plugin_that_is_not_there_is_named(write) -> None:

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from alfa.errors import ConfigError
 from alfa.inits import LearnedInit
 from alfa.inner import Learner
 from alfa.ops import mse
@@ -157,6 +158,44 @@ def test_running_statistics_are_used_in_evaluation_mode(make_case, make_rule, ov
     torch.testing.assert_close(alone, together, rtol=0, atol=1e-12)
     model.train()
     assert (learner(episode).outputs[:, :1] - together).abs().max() > 1e-6
+
+
+class Dropping(Norm1d):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(super().forward(x))
+
+
+def test_a_learner_in_evaluation_mode_drops_nothing_and_normalises_as_before(make_case, make_rule):
+    # The same weights, with and without dropout.
+    (plain, episode), model = make_case(Norm1d), Dropping().double()
+    model.load_state_dict(plain.state_dict())
+    learners = [
+        learner_of(each, lambda layers: make_rule("sgd", layers), "loop") for each in (plain, model)
+    ]
+    expected = learners[0](episode).outputs
+    assert (learners[1](episode).outputs - expected).abs().max() > 1e-3
+    assert learners[1].eval() is learners[1]
+    assert not learners[1].training
+    torch.testing.assert_close(learners[1](episode).outputs, expected, rtol=0, atol=1e-12)
+    assert learners[1].train().training
+    assert model.drop.training
+    # Whoever has statistics of their own goes on to use them, in both modes.
+    model.norm.eval()
+    assert not any(learners[1].train(mode).model.norm.training for mode in (True, False))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"order": "fisrt"}, {"memory": "recompte"}, {"over_tasks": "no"}, {"batch_norm": "x"}]
+)
+def test_a_learner_is_not_made_with_options_that_are_none(make_case, make_rule, wrong):
+    model, _ = make_case(Norm1d)
+    init = LearnedInit(model)
+    with pytest.raises(ConfigError, match=f"`{next(iter(wrong))}` is '.*', which is not one of"):
+        Learner(model, init=init, rule=make_rule("sgd", init.layers), loss=mse, **wrong)
 
 
 def test_tied_weights_are_adapted_together(make_case, make_rule):

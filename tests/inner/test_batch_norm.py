@@ -176,7 +176,7 @@ def test_a_perceptron_refuses_it(make_mlp, make_episode):
 
 def test_a_module_that_alfa_did_not_make_refuses_it():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
-    with pytest.raises(ConfigError, match=r"'inductive', but Sequential has no batch norm"):
+    with pytest.raises(ConfigError, match=r"the batch norm of Sequential is torch's, which cannot"):
         learner_of(model.double())
 
 

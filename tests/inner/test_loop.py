@@ -395,10 +395,15 @@ def test_support_sets_that_do_not_match_are_named(run, randn, x_shape, y_shape):
         run(support_x=randn(*x_shape), support_y=randn(*y_shape))
 
 
-@pytest.mark.parametrize("wrong", [F.mse_loss, lambda o, t: (o - t).square().mean(2)])
-def test_a_loss_that_is_not_one_value_per_task_is_named(run, wrong):
+@pytest.mark.parametrize("average", [(), 2], ids=["one for all", "one for each example"])
+def test_a_loss_that_is_not_one_value_per_task_is_named(run, average):
     with pytest.raises(ConfigError, match=r"one value per task, of shape \(2,\).*per_task"):
-        run(loss=wrong)
+        run(loss=lambda outputs, targets: (outputs - targets).square().mean(average))
+
+
+def test_a_loss_of_torch_is_named(run):
+    with pytest.raises(ConfigError, match=r"`loss` is mse_loss of torch.*per_task\(F.mse_loss\)"):
+        run(loss=F.mse_loss)
 
 
 def test_inference_mode_is_refused(run):

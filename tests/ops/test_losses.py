@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import cross_entropy, get_loss, mse, per_task
+from alfa.ops import check_loss, cross_entropy, get_loss, mse, per_task
 
 
 def close(actual, expected):
@@ -74,3 +74,30 @@ def test_losses_are_found_by_name():
 def test_a_misspelt_loss_gets_a_hint():
     with pytest.raises(ConfigError, match="Did you mean 'cross_entropy'"):
         get_loss("crossentropy")
+
+
+class Own(torch.nn.Module):
+    def forward(self, outputs, targets):
+        return mse(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        (
+            torch.nn.CrossEntropyLoss(),
+            r"nn.CrossEntropyLoss of.*per_task\(nn.CrossEntropyLoss\(\)\)",
+        ),
+        (F.mse_loss, r"`loss` is mse_loss of torch.*alfa.ops.per_task\(F.mse_loss\)"),
+    ],
+    ids=["module", "function"],
+)
+def test_losses_of_torch_know_nothing_of_tasks(loss, told):
+    with pytest.raises(ConfigError, match=told):
+        check_loss(loss)
+    assert check_loss(per_task(loss))
+
+
+@pytest.mark.parametrize("loss", [mse, cross_entropy, Own(), lambda outputs, targets: outputs])
+def test_other_losses_are_taken(loss):
+    assert check_loss(loss) is loss

@@ -191,7 +191,7 @@ def test_resuming_another_experiment_before_its_first_checkpoint_is_refused(tiny
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), path, on_progress=_stop_at(2))
-    with pytest.raises(CheckpointError, match="run of another experiment"):
+    with pytest.raises(CheckpointError, match="another experiment: seed is 0 and 1; leave the"):
         train(tiny("seed=1"), path, resume=True)
 
 

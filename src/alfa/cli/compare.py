@@ -220,10 +220,12 @@ def _print(runs: list[Path], evaluations: list[Evaluation], differences: list[Di
     console = wide_console()
     console.print(table, highlight=False)
     count, split = evaluations[0].num_tasks, evaluations[0].split
+    fewest = differences[0].fewest_tasks
+    few = f" Fewer than {fewest} tasks decide nothing." if count < fewest else ""
     lower = "" if scale == 100 else " Of losses, lower is better."
     console.print(
         f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than the "
-        f"choice of tasks explains, other seeds not counted.{lower}",
+        f"choice of tasks explains, other seeds not counted.{few}{lower}",
         highlight=False,
         soft_wrap=True,
     )

@@ -70,6 +70,7 @@ def report(
         )
     options = [*(word for name in table or [] for word in ("--table", name))]
     options += ["--all"] if everything else []
+    contents: dict[Path, str] = {}
     for path in outputs:
         grids = [
             lay_out(found, collection, links_from=path.resolve().parent)
@@ -78,8 +79,15 @@ def report(
         ]
         if not everything and not table:
             grids = [grid for grid in grids if grid.num_measured or grid.num_quick]
+        if not grids and path.suffix != ".html":
+            raise DataError(
+                f"none of the runs under {', '.join(map(str, places))} is complete and belongs to "
+                f"a table of the paper, so that there is no table to write to {path}; write a page "
+                "(--out report.html), which lists all runs, or show the paper's own with --all."
+            )
         command = shlex.join(["alfa", "report", *map(str, places), *options, "--out", str(path)])
-        content = _content(grids, collection, path, command)
+        contents[path] = _content(grids, collection, path, command)
+    for path, content in contents.items():
         write_atomic(path, content.encode("utf-8", "backslashreplace"))
         typer.echo(f"written: {path}")
     for problem in collection.problems:

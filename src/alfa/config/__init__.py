@@ -4,7 +4,16 @@ An experiment is read from TOML, changed by ``key=value`` overrides, and checked
 all faults are reported at once, each in one sentence.
 """
 
-from alfa.config._experiment import Engine, Experiment, Inner, Outer, Part, Test, to_dict
+from alfa.config._experiment import (
+    Engine,
+    Experiment,
+    Inner,
+    Outer,
+    Part,
+    Test,
+    differing,
+    to_dict,
+)
 from alfa.config._parts import options_of
 from alfa.config._read import (
     builtin_experiments,
@@ -22,6 +31,7 @@ __all__ = [
     "Test",
     "builtin_experiments",
     "check_builtin",
+    "differing",
     "load_experiment",
     "options_of",
     "parse_experiment",

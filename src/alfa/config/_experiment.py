@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -122,6 +123,11 @@ class Experiment(Section):
 
     def fingerprint(self) -> str:
         """The same for experiments whose training goes through the same states."""
+        text = json.dumps(self.deciding(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides which states its training goes through."""
         content = to_dict(self)
         for key in ("num_iterations", "max_skipped"):
             content["outer"].pop(key)
@@ -140,8 +146,28 @@ class Experiment(Section):
             content["model"]["weights"] = True
         if content["model"].get("device_parts") == 1:
             content["model"].pop("device_parts")
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return content
+
+
+def differing(first: Experiment, second: Experiment) -> list[str]:
+    """What decides their training, and is not the same in both, such as ``"seed is 0 and 1"``."""
+    (ours, theirs) = (_by_key(experiment.deciding()) for experiment in (first, second))
+    return [
+        f"{key} is {ours.get(key)!r} and {theirs.get(key)!r}"
+        for key in {**ours, **theirs}
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _by_key(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        found |= (
+            _by_key(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
+    return found
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -29,8 +29,17 @@ def _kinds(annotation: Any) -> set[Any]:
     return set().union(*map(_kinds, inner)) if inner else {annotation}
 
 
-def sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
-    """What is wrong, the value got, and what is allowed."""
+def sentence(
+    fault: Any, model: type[BaseModel], prefix: str = "", *, also: Sequence[str] = ()
+) -> str:
+    """What is wrong, the value got, and what is allowed.
+
+    Args:
+        fault: as pydantic tells it.
+        model: that was not met.
+        prefix: where the model stands in the experiment.
+        also: keys that are known there and are none of the model's.
+    """
     # The tag of a union is not a key of the configuration.
     tags, rates = ("constant", "learned", "generated"), ("alpha", "beta")
     places = [str(place) for place in fault["loc"]]
@@ -43,6 +52,8 @@ def sentence(fault: Any, model: type[BaseModel], prefix: str = "") -> str:
     match fault["type"]:
         case "extra_forbidden":
             known = _known_keys(model, path[:-1])
+            if len(path) == 1:
+                known = [*also, *known]
             listed = f"; known: {', '.join(known)}" if known else ""
             return f"{where} is not a known key{listed}.{did_you_mean(path[-1], known)}"
         case "missing":

@@ -32,6 +32,16 @@ _CONTEXT = {
 }
 # Keys that mean the same for every part of a kind, and cannot be options of its own.
 _RESERVED = {"model": ("name", "weights"), "init": ("name", "around")}
+# What the literature calls them.
+_KNOWN_AS = {
+    "init": {
+        "l2f": "attenuated",
+        "maml": "learned",
+        "random": "fixed",
+        "proto-maml": "prototype-head",
+    },
+    "rule": {"maml": "sgd", "meta-sgd": "learned"},
+}
 # How many inits may be around another.
 _DEEPEST = 10
 
@@ -58,7 +68,7 @@ def check_part(
     if name not in registry:
         return None, [
             f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."
-            f"{did_you_mean(name, registry)}"
+            f"{_known_as(registry.kind, name) or did_you_mean(name, registry)}"
         ]
     extra: dict[str, Any] = {}
     reserved = _RESERVED.get(registry.kind, ("name",))
@@ -75,8 +85,10 @@ def check_part(
                 "safetensors."
             )
     if registry.wraps(name, "init"):
-        around = options.pop("around", {"name": "learned"})
-        if isinstance(around, Mapping) and isinstance(around.get("name"), str):
+        around = options.pop("around", {})
+        if isinstance(around, Mapping):
+            around = {"name": "learned", **around}
+        if isinstance(around, Mapping) and isinstance(around["name"], str):
             inner, wrong = check_part(f"{key}.around", around, registry)
             faults += wrong
             if inner is not None:
@@ -91,12 +103,19 @@ def check_part(
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        return None, faults + [sentence(f, model, prefix=key) for f in error.errors()]
+        own = ["name", *(["around"] if registry.wraps(name, "init") else [])]
+        return None, faults + [sentence(f, model, prefix=key, also=own) for f in error.errors()]
     try:
         dumped = without_none(checked.model_dump(mode="json"))
     except PydanticSerializationError as error:
         return None, [*faults, f"{key} {name!r} has an option that no file can hold: {error}."]
     return Part(name=name, **dumped, **extra), faults
+
+
+def _known_as(kind: str, name: object) -> str:
+    """What a method of the literature is called here; nothing for what is none."""
+    found = _KNOWN_AS.get(kind, {}).get(str(name).lower())
+    return f" What others call {name} is {found!r}." if found else ""
 
 
 def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:

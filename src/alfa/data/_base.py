@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from alfa.errors import check_choice
 from alfa.registry import Registry
 from alfa.types import Episode
 
@@ -154,4 +155,5 @@ register_tasks = TASKS.register
 
 def task_rng(seed: int, split: Split, index: int) -> np.random.Generator:
     """The random source of one task."""
+    check_choice("split", split, SPLITS)
     return np.random.default_rng([seed, SPLITS.index(split), index])

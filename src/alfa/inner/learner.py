@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from alfa.errors import ConfigError
 from alfa.inits import Init
-from alfa.inner.loop import Adapted, adapt, check_batch_norm
+from alfa.inner.loop import Adapted, adapt, check_options
 from alfa.inner.memory import MemoryMode
 from alfa.models import BatchNorm, OverTasks
-from alfa.ops import Loss
+from alfa.ops import Loss, check_loss
 from alfa.rules import Rule
 from alfa.types import Episode, Order
 
@@ -83,7 +85,23 @@ class Learner(nn.Module):
         self.over_tasks: OverTasks = over_tasks
         self.batch_norm: BatchNorm = batch_norm
         self.memory: MemoryMode = memory
-        check_batch_norm(model, batch_norm)
+        check_loss(loss)
+        check_options(
+            model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Dropout on or off; how examples are normalised stays as it is.
+
+        In evaluation mode, torch's batch norm would use running statistics, which no inner loop
+        takes: every task has its own. Layers whose statistics were learned elsewhere are set to
+        use them by themselves, before or after this.
+        """
+        norms = [(part, part.training) for part in self.modules() if isinstance(part, _NormBase)]
+        super().train(mode)
+        for norm, was in norms:
+            norm.training = was
+        return self
 
     def adapt(
         self,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
@@ -24,7 +25,7 @@ from alfa.models import (
     frozen_module,
     run_stacked,
 )
-from alfa.ops import Loss, apply_rates, check_losses
+from alfa.ops import Loss, apply_rates, check_loss, check_losses
 from alfa.rules import Rule
 from alfa.types import Memory, Order, Params, Rates
 
@@ -155,10 +156,8 @@ def adapt(
         >>> adapted.predict(x).shape, adapted.support_losses.shape
         (torch.Size([3, 10, 1]), torch.Size([5, 3]))
     """
-    check_choice("order", order, ("second", "first", "none"))
-    check_choice("over_tasks", over_tasks, ("auto", "loop", "stack"))
-    check_choice("memory", memory, ("store", "recompute"))
-    check_batch_norm(model, batch_norm)
+    check_loss(loss)
+    check_options(model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory)
     _check(support_x, support_y, num_steps)
     if rule.layers != init.layers:
         raise ConfigError(
@@ -226,6 +225,20 @@ def adapt(
     )
 
 
+def check_options(
+    model: nn.Module, *, order: str, over_tasks: str, batch_norm: str, memory: str
+) -> None:
+    """Refuse what none of the options of `adapt` may be.
+
+    Raises:
+        ConfigError: one of them is something else, or the model cannot follow it.
+    """
+    check_choice("order", order, ("second", "first", "none"))
+    check_choice("over_tasks", over_tasks, ("auto", "loop", "stack"))
+    check_choice("memory", memory, ("store", "recompute"))
+    check_batch_norm(model, batch_norm)
+
+
 def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_norm") -> BatchNorm:
     """The choice, unless the model cannot follow it.
 
@@ -234,9 +247,14 @@ def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_no
     """
     check_choice(name, batch_norm, ("transductive", "inductive"))
     if batch_norm == "inductive" and not (isinstance(model, Model) and model.has_batch_norm):
+        kind = type(model).__name__
+        told = f"{kind} has no batch norm"
+        if any(isinstance(part, _BatchNorm) for part in model.modules()):
+            told = (
+                f"the batch norm of {kind} is torch's, which cannot be told to use the support set"
+            )
         raise ConfigError(
-            f"`{name}` is 'inductive', but {type(model).__name__} has no batch norm that could be "
-            "told to use the support set; leave it out, or use one of alfa's backbones."
+            f"`{name}` is 'inductive', but {told}; leave it out, or use one of alfa's backbones."
         )
     return "inductive" if batch_norm == "inductive" else "transductive"
 

@@ -6,6 +6,7 @@ from alfa.ops._device import check_device
 from alfa.ops._losses import (
     LOSSES,
     Loss,
+    check_loss,
     check_losses,
     cross_entropy,
     get_loss,
@@ -24,6 +25,7 @@ __all__ = [
     "Plan",
     "apply_rates",
     "check_device",
+    "check_loss",
     "check_losses",
     "cross_entropy",
     "flush_denormals",

@@ -69,6 +69,23 @@ def per_task(loss: Loss) -> Loss:
     return stacked
 
 
+def check_loss(loss: Loss) -> Loss:
+    """The loss, unless it is one of torch's, which take the examples of a single task.
+
+    Raises:
+        ConfigError: it is.
+    """
+    kind = loss if hasattr(loss, "__name__") else type(loss)
+    if str(kind.__module__).startswith("torch.nn."):
+        name = f"{'' if kind is loss else 'nn.'}{kind.__name__}"
+        call = f"F.{name}" if kind is loss else f"{name}()"
+        raise ConfigError(
+            f"`loss` is {name} of torch, which knows nothing of tasks; lift it with "
+            f"alfa.ops.per_task({call}), or use cross_entropy or mse of alfa."
+        )
+    return loss
+
+
 def check_losses(losses: Tensor, num_tasks: int) -> Tensor:
     """The losses, if there is one for each task.
 

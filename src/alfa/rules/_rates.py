@@ -116,6 +116,11 @@ class Table(nn.Module):
         super().__init__()
         if num_steps < 1:
             raise ConfigError(f"`num_steps` is {num_steps}, but must be at least 1.")
+        if not isinstance(rate, (Constant, Learned, Generated)):
+            raise ConfigError(
+                f"a rate is {rate!r}, but must say where it comes from: Constant(value), "
+                "Learned() or, for ALFA, Generated(), of alfa.rules."
+            )
         self.constant: float | None = None
         self.per_step = not isinstance(rate, Constant) and rate.per_step
         if isinstance(rate, Constant):

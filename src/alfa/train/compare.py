@@ -29,9 +29,14 @@ class Difference:
     num_tasks: int
 
     @property
+    def fewest_tasks(self) -> int:
+        """With fewer, nothing is decided."""
+        return _FEWEST_TASKS
+
+    @property
     def is_decided(self) -> bool:
         """Whether chance alone does not explain it, at 95 %; few tasks cannot tell."""
-        if self.interval is None or self.num_tasks < _FEWEST_TASKS:
+        if self.interval is None or self.num_tasks < self.fewest_tasks:
             return False
         return abs(self.mean) > self.interval
 

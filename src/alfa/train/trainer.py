@@ -15,7 +15,7 @@ import torch
 
 import alfa
 from alfa.build import build_learner, build_tasks
-from alfa.config import Experiment, to_dict
+from alfa.config import Experiment, differing, to_dict
 from alfa.data import SPLITS
 from alfa.errors import (
     CheckpointError,
@@ -142,12 +142,11 @@ class _Trainer:
             self.run.create(self.experiment, launch=launch_name())
             self.run.write_signature(self.tasks.signature())
             return self._checkpoint(self.step.optimizer)
+        self._check_experiment()
         self.run.remove_leftovers()
         checkpoint = self.run.load_last(self.experiment)
         if checkpoint is None:
             # Killed before the first checkpoint: the beginning is where it goes on from.
-            if self.run.experiment().fingerprint() != self.experiment.fingerprint():
-                raise CheckpointError(f"{self.run.path} is a run of another experiment.")
             self.load_weights()
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
@@ -171,6 +170,20 @@ class _Trainer:
         self.run.rewind_metrics(checkpoint.progress.get("validated", iteration))
         self.run.write_config(self.experiment)
         return checkpoint
+
+    def _check_experiment(self) -> None:
+        """Make sure that the run was begun with what it is to go on with.
+
+        Raises:
+            CheckpointError: it was not; says what differs.
+        """
+        before = self.run.experiment()
+        if before.fingerprint() != self.experiment.fingerprint():
+            raise CheckpointError(
+                f"{self.run.path} belongs to another experiment: "
+                f"{', '.join(differing(before, self.experiment))}; leave the change out, or train "
+                "in another folder."
+            )
 
     def _check_data(self) -> None:
         """Make sure that the data is what the run has been trained on.

@@ -1,8 +1,8 @@
-"""The reference of the public names, docs/api.md, written from their documentation.
+"""The references of public names and of configurations, written from their documentation.
 
-    python benchmarks/api.py
+    python benchmarks/api.py    writes docs/api.md and docs/config.md
 
-A test holds the page against what this would write.
+A test holds the pages against what this would write.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import inspect
 import re
 from pathlib import Path
 
+import _config_page
+
 import alfa
 from alfa.train.files import write_atomic
 
-PAGE = Path("docs/api.md")
+PAGE, CONFIG = Path("docs/api.md"), Path("docs/config.md")
 # In the order in which they are met, and whatever else is public behind them.
 GROUPS = {
     "Classify and predict": ("FewShotClassifier", "FewShotRegressor"),
@@ -25,6 +27,19 @@ GROUPS = {
     "Models": ("Conv4", "ResNet12", "MLP", "register_model"),
     "Tasks and losses": ("Episode", "Sinusoids", "cross_entropy", "mse"),
     "Plain things": ("Params", "AlfaError"),
+}
+# Others that are met on the way, by where they are imported from.
+ELSEWHERE = {
+    "What comes back": ("alfa.inner.Outcome", "alfa.inner.Adapted"),
+    "Parts of your own": (
+        "alfa.rules.Rule",
+        "alfa.types.Rates",
+        "alfa.inits.Init",
+        "alfa.data.Tasks",
+        "alfa.ops.per_task",
+        "alfa.testing.check_rule",
+        "alfa.testing.check_init",
+    ),
 }
 ALSO = {
     "alfa.data": "tasks, datasets, and how to prepare them",
@@ -50,6 +65,10 @@ def page() -> str:
             parts += described(name)
     rest = set(alfa.__all__) - {name for names in GROUPS.values() for name in names}
     assert not rest, f"{rest} is in no group"
+    for title, names in ELSEWHERE.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += described(name)
     parts += ["## More", "Everything else is imported from its package:"]
     for module, what in ALSO.items():
         names = ", ".join(f"`{n}`" for n in sorted(importlib.import_module(module).__all__))
@@ -59,10 +78,14 @@ def page() -> str:
 
 def described(name: str) -> list[str]:
     """A public name: how it is called, and what its documentation says."""
-    thing = getattr(alfa, name)
+    module, _, own = name.rpartition(".")
+    thing = getattr(importlib.import_module(module) if module else alfa, own)
     text = inspect.getdoc(thing) or ""
+    if name.startswith("register_") and name != "register_rule":
+        # One documentation serves all of them.
+        text = text.split("\nExample:\n")[0].rstrip() + "\n\nThere is an example at `register_rule`."
     head = re.split(rf"\n(?={'|'.join(_SECTIONS)}:\n)", text)
-    parts = [f"### `{name}`", f"```text\n{called(name, thing)}\n```", head[0].strip()]
+    parts = [f"### `{name}`", f"```text\n{called(own, thing)}\n```", head[0].strip()]
     for section in head[1:]:
         title, _, body = section.partition(":\n")
         body = inspect.cleandoc(body)
@@ -125,3 +148,4 @@ def listed(body: str) -> str:
 
 if __name__ == "__main__":
     write_atomic(PAGE, page().encode())
+    write_atomic(CONFIG, _config_page.page().encode())

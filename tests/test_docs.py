@@ -111,9 +111,9 @@ def test_the_reference_is_what_the_documentation_of_the_names_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    page = importlib.import_module("api").page()
-    told = "docs/api.md is not what `python benchmarks/api.py` would write"
-    assert (ROOT / "docs/api.md").read_text() == page, told
+    for name, module in (("api.md", "api"), ("config.md", "_config_page")):
+        told = f"docs/{name} is not what `python benchmarks/api.py` would write"
+        assert (ROOT / "docs" / name).read_text() == importlib.import_module(module).page(), told
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

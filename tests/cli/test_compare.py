@@ -69,6 +69,18 @@ def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settin
     assert "--dataset" not in told
 
 
+def test_runs_are_compared_on_tasks_of_another_size(alfa, refused, trained, other) -> None:
+    words = (trained, other, "--num-tasks", "3", "--set", "tasks.num_support=4")
+    rows = json.loads(alfa("compare", *words, "--json").out)
+    changes = ["tasks.num_support=4"]
+    for row, path in zip(rows, (trained, other), strict=True):
+        expected, _ = judge(Run(path), changes=changes, num_tasks=3, seed=0)
+        assert row["per_task"] == list(expected.per_task)
+    assert "an evaluation can change the tasks only" in refused(
+        *("compare", *words[:2]), "--set", "seed=1"
+    )
+
+
 def test_a_size_is_one_of_another_dataset(refused, trained, other) -> None:
     told = refused("compare", trained, other, "--size", "32")
     assert "--size is 32, which is that of another dataset, but there is no --dataset" in told

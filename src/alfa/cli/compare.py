@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli.evaluate import BatchNorm, Checkpoint, Dataset, NumSteps, NumTasks, Size, Split
-from alfa.cli.train import Device, Json, Threads
+from alfa.cli.evaluate import (
+    BatchNorm,
+    Checkpoint,
+    Dataset,
+    NumQuery,
+    NumSteps,
+    NumTasks,
+    Shot,
+    Size,
+    Split,
+    Way,
+)
+from alfa.cli.train import Device, Json, Set, Threads
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
@@ -27,10 +38,14 @@ def compare(
     checkpoint: Checkpoint = "best",
     dataset: Dataset = None,
     size: Size = None,
+    way: Way = None,
+    shot: Shot = None,
+    num_query: NumQuery = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the first run's.")
     ] = None,
     batch_norm: BatchNorm = None,
+    settings: Set = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
@@ -44,22 +59,31 @@ def compare(
 
         alfa compare runs/maml runs/alfa
 
+        alfa compare runs/maml runs/alfa --shot 1 --split val
+
         alfa compare runs/maml runs/alfa --dataset cub --num-tasks 300 --json
     """
-    from alfa.cli.evaluate import check_options, check_size
+    from alfa.cli.evaluate import check_options, task_changes
     from alfa.cli.progress import meter, show_testing
     from alfa.cli.start import set_up
     from alfa.errors import ConfigError
-    from alfa.train import Run, difference, judge, on_dataset
+    from alfa.train import Run, difference, judge
 
     check_options(split, checkpoint)
-    check_size(size, dataset)
     if len(runs) < 2:
         raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
     experiments = [Run(path).experiment() for path in runs]
     first = experiments[0]
     changes = [
-        [] if dataset is None else on_dataset(dataset, size=size, tasks=experiment.tasks.name)
+        task_changes(
+            experiment,
+            dataset=dataset,
+            size=size,
+            settings=settings,
+            way=way,
+            shot=shot,
+            num_query=num_query,
+        )
         for experiment in experiments
     ]
     check_same_tasks(runs, changes, split)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from alfa.cli.train import Device, Json, Set, Threads
+
+if TYPE_CHECKING:
+    from alfa.config import Experiment
 
 NumTasks = Annotated[
     int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
@@ -30,6 +33,9 @@ Dataset = Annotated[
 Size = Annotated[
     int | None, typer.Option(min=1, help="In which --dataset is prepared, where it is in several.")
 ]
+Way = Annotated[int | None, typer.Option(min=1, help="Classes of a task.")]
+Shot = Annotated[int | None, typer.Option(min=1, help="Support images of a class.")]
+NumQuery = Annotated[int | None, typer.Option(min=1, help="Queries of a class.")]
 BatchNorm = Annotated[
     str | None, typer.Option(help="transductive or inductive; by default as in training.")
 ]
@@ -55,6 +61,42 @@ def check_size(size: int | None, dataset: object) -> None:
         )
 
 
+def task_changes(
+    experiment: Experiment,
+    *,
+    dataset: str | None,
+    size: int | None,
+    settings: list[str] | None,
+    **options: int | None,
+) -> list[str]:
+    """The changes to the tasks of a run that the options of a command ask for.
+
+    Args:
+        experiment: that was trained.
+        dataset: another one, that `size` is of.
+        size: in which it is prepared.
+        settings: changes as they are given.
+        options: other options of the tasks, by their names.
+
+    Raises:
+        ConfigError: one of them is not about tasks.
+    """
+    from alfa.errors import ConfigError
+    from alfa.train import on_dataset
+
+    check_size(size, dataset)
+    for setting in settings or []:
+        if not setting.strip().startswith("tasks."):
+            raise ConfigError(
+                f"--set {setting}: an evaluation can change the tasks only, such as "
+                "tasks.num_support=5; the rest is as it was trained."
+            )
+    changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
+    if dataset is not None:
+        changes += on_dataset(dataset, size=size, tasks=experiment.tasks.name)
+    return [*changes, *(settings or [])]
+
+
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
     num_tasks: NumTasks = None,
@@ -62,9 +104,10 @@ def evaluate(
     split: Split = "test",
     checkpoint: Checkpoint = "best",
     dataset: Dataset = None,
-    way: Annotated[int | None, typer.Option(min=1, help="Classes of a task.")] = None,
-    shot: Annotated[int | None, typer.Option(min=1, help="Support images of a class.")] = None,
-    num_query: Annotated[int | None, typer.Option(min=1, help="Queries of a class.")] = None,
+    size: Size = None,
+    way: Way = None,
+    shot: Shot = None,
+    num_query: NumQuery = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
     ] = None,
@@ -90,27 +133,25 @@ def evaluate(
     from alfa.cli.progress import meter, show_testing, tell_unfinished
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
-    from alfa.errors import ConfigError
-    from alfa.train import Run, judge, on_dataset
+    from alfa.train import Run, judge
 
     check_options(split, checkpoint)
-    for setting in settings or []:
-        if not setting.strip().startswith("tasks."):
-            raise ConfigError(
-                f"--set {setting}: an evaluation can change the tasks only, such as "
-                "tasks.num_support=5; the rest is as it was trained."
-            )
-    options = {"way": way, "shot": shot, "num_query": num_query}
-    changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
     trained = Run(run).experiment()
-    if dataset is not None:
-        changes += on_dataset(dataset, tasks=trained.tasks.name)
+    changes = task_changes(
+        trained,
+        dataset=dataset,
+        size=size,
+        settings=settings,
+        way=way,
+        shot=shot,
+        num_query=num_query,
+    )
     set_up(trained, device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
         tell_unfinished(shown, Run(run))
         evaluation, changed = judge(
             Run(run),
-            changes=[*changes, *(settings or [])],
+            changes=changes,
             checkpoint=checkpoint,
             num_tasks=num_tasks,
             num_steps=num_steps,

@@ -74,9 +74,9 @@ ALSO = {
     "init": "`around`, of `attenuated` alone, is what it attenuates; by default `learned`.",
     "rule": (
         'A rate (`alpha`, `beta`) is a table: `{ source = "constant", value = 0.01 }`, or '
-        '`{ source = "learned" }` or, for `alfa`, `{ source = "generated" }`, each with '
-        "`start`, `per_step = true` and `per_layer = true`. `preset`, above, chooses options of "
-        "`alfa` together."
+        '`{ source = "learned" }` or, for `alfa`, `{ source = "generated" }`, the last two '
+        "with `start`, `per_step = true` and `per_layer = true`. `preset`, above, chooses options "
+        "of `alfa` together."
     ),
 }
 

@@ -83,7 +83,9 @@ def described(name: str) -> list[str]:
     text = inspect.getdoc(thing) or ""
     if name.startswith("register_") and name != "register_rule":
         # One documentation serves all of them.
-        text = text.split("\nExample:\n")[0].rstrip() + "\n\nThere is an example at `register_rule`."
+        text = (
+            text.split("\nExample:\n")[0].rstrip() + "\n\nThere is an example at `register_rule`."
+        )
     head = re.split(rf"\n(?={'|'.join(_SECTIONS)}:\n)", text)
     parts = [f"### `{name}`", f"```text\n{called(own, thing)}\n```", head[0].strip()]
     for section in head[1:]:

@@ -27,7 +27,7 @@ from _common import command, figure, keep, progress, restore, write_part
 
 from alfa.build import build_tasks
 from alfa.cli.start import set_up
-from alfa.config import parse_experiment, to_dict
+from alfa.config import differing, parse_experiment, to_dict
 from alfa.train import Run, judge, on_dataset
 from alfa.train.files import write_atomic
 
@@ -63,8 +63,11 @@ def train(name: str, num_iterations: int) -> None:
         content["test"] = {"num_tasks": NUM_TASKS if is_tested_here else 1, "ensemble": 5}
         experiment = parse_experiment(content, source=name)
         if Run(path).exists:
-            if Run(path).experiment().fingerprint() != experiment.fingerprint():
-                sys.exit(f"{path} was begun with other settings than the queue has for it now.")
+            if other := differing(Run(path).experiment(), experiment):
+                sys.exit(
+                    f"{path} was begun with other settings than the queue has for it now: "
+                    f"{', '.join(other)}; put the queue right, or remove {path} and {KEPT / name}."
+                )
             words = ["--resume", str(path)]
         else:
             config = RUNS / f"{name}.toml"

@@ -144,6 +144,7 @@ def test_moving_an_episode_changes_floating_point_only(randn):
     assert moved.support_y.dtype == moved.query_y.dtype == torch.long
     assert torch.equal(moved.support_x, episode.support_x.float())
     assert episode.to("cpu").support_x.dtype == torch.float64
+    assert episode.to(dtype=torch.float32).query_x.dtype == torch.float32
 
 
 @pytest.mark.parametrize("tasks", [(), (1,), (3,)])

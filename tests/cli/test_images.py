@@ -73,6 +73,20 @@ def test_evaluate_takes_another_dataset(alfa, run) -> None:
     assert 0 <= found["accuracy"] <= 1
 
 
+def test_evaluate_takes_a_dataset_in_one_of_its_sizes(alfa, refused, run) -> None:
+    words = ("evaluate", run, "--dataset", "spots", "--num-tasks", "2", "--size")
+    assert json.loads(alfa(*words, "8", "--json").out)["tasks"]["size"] == 8
+    assert "16" in refused(*words, "16")
+    assert "which is that of another dataset" in refused("evaluate", run, "--size", "8")
+
+
+def test_compare_takes_tasks_of_another_kind(alfa, run) -> None:
+    words = ["--way", "2", "--shot", "3", "--num-query", "4", "--num-tasks", "2"]
+    one = json.loads(alfa("evaluate", run, *words, "--json").out)
+    rows = json.loads(alfa("compare", run, run, *words, "--json").out)
+    assert [row["accuracy"] for row in rows] == [one["accuracy"]] * 2
+
+
 @pytest.mark.parametrize("name", ["102", "none", "true"])
 def test_a_dataset_may_be_called_like_a_value(refused, run, name) -> None:
     assert f"{name} is not prepared" in refused("evaluate", run, "--dataset", name)

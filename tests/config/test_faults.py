@@ -39,7 +39,7 @@ def test_all_faults_are_reported_at_once() -> None:
     for fault in (
         "tasks.name is 'sinusoids', but must be one of images, meta-dataset, sinusoid. "
         "Did you mean 'sinusoid'?",
-        "model.hiden is not a known key; known: name, hidden. Did you mean 'hidden'?",
+        "model.hiden is not a known key; known: name, weights, hidden. Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
         "zero-head. Did you mean 'learned'?",
         "rule.alpha is {'source': 'genrated'}, but must say where the rate comes from",

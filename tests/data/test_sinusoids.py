@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from alfa.data import SPLITS, TASKS, Sinusoids, grouped
+from alfa.errors import ConfigError
 
 
 @pytest.fixture
@@ -132,3 +133,8 @@ def test_numbers_of_numpy_are_written_as_others_are() -> None:
     tasks = Sinusoids()
     tasks.num_outputs, tasks.input_shape = np.int64(1), (np.int64(1),)
     assert json.loads(json.dumps(dataclasses.asdict(tasks.signature())))["num_outputs"] == 1
+
+
+def test_a_split_that_there_is_not_is_named():
+    with pytest.raises(ConfigError, match=r"`split` is 'tst', which is not one of.*'test'\?"):
+        Sinusoids().episode(0, num_tasks=2, split="tst")

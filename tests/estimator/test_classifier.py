@@ -484,3 +484,18 @@ def test_another_head_is_in_the_place_of_the_one_that_was_named(linear_run: Path
     opened = Opened(named, run.signature(named), []).with_head("zero-head")
     assert opened.experiment.init.name == "zero-head"
     assert opened.experiment.init.options == {"head": "linear", "adapt": ["linear.*"]}
+
+
+@pytest.mark.parametrize(
+    ("around", "told"),
+    [
+        ("learned", r"out, or train a run with init\.around\.name=prototype-head, which makes its"),
+        ("prototype-head", r"but it is 'attenuated'; leave `head` out\.$"),
+    ],
+)
+def test_a_head_that_is_attenuated_stays(linear_run: Path, around: str, told: str) -> None:
+    run = Run(linear_run)
+    init = Part(name="attenuated", around={"name": around})
+    attenuated = run.experiment().model_copy(update={"init": init})
+    with pytest.raises(ConfigError, match=told):
+        Opened(attenuated, run.signature(attenuated), []).with_head("zero-head")

@@ -1,3 +1,4 @@
+import functools
 import re
 
 import pytest
@@ -84,20 +85,43 @@ class Own(torch.nn.Module):
 @pytest.mark.parametrize(
     ("loss", "told"),
     [
-        (
-            torch.nn.CrossEntropyLoss(),
-            r"nn.CrossEntropyLoss of.*per_task\(nn.CrossEntropyLoss\(\)\)",
-        ),
-        (F.mse_loss, r"`loss` is mse_loss of torch.*alfa.ops.per_task\(F.mse_loss\)"),
+        (torch.nn.MSELoss(), r"`loss` is nn\.MSELoss\(\) of torch.*per_task\(nn\.MSELoss\(\)\)"),
+        (torch.nn.MSELoss, r"`loss` is nn\.MSELoss\(\) of torch.*per_task\(nn\.MSELoss\(\)\)"),
+        (F.mse_loss, r"`loss` is F\.mse_loss of torch.*alfa\.ops\.per_task\(F\.mse_loss\)"),
+        ("mse", r"`loss` is 'mse', but must be called with outputs and targets"),
+        (None, r"`loss` is None, but must be called"),
     ],
-    ids=["module", "function"],
+    ids=["module", "class", "function", "name", "nothing"],
 )
-def test_losses_of_torch_know_nothing_of_tasks(loss, told):
+def test_what_is_no_loss_of_tasks_is_named(loss, told):
     with pytest.raises(ConfigError, match=told):
         check_loss(loss)
-    assert check_loss(per_task(loss))
 
 
-@pytest.mark.parametrize("loss", [mse, cross_entropy, Own(), lambda outputs, targets: outputs])
+@functools.wraps(F.huber_loss)
+def huber(outputs, targets):
+    return F.huber_loss(outputs, targets, reduction="none").flatten(1).mean(1)
+
+
+class OwnMSE(torch.nn.MSELoss):
+    def forward(self, outputs, targets):
+        return mse(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        mse,
+        cross_entropy,
+        per_task(F.mse_loss),
+        per_task(torch.nn.MSELoss()),
+        torch.vmap(F.mse_loss),
+        functools.partial(mse),
+        huber,
+        Own(),
+        OwnMSE(),
+        torch.nn.DataParallel(Own()),
+    ],
+)
 def test_other_losses_are_taken(loss):
     assert check_loss(loss) is loss

@@ -467,3 +467,10 @@ def test_whole_numbers_can_be_starts():
     rule = ALFA({"w": torch.Size([3])}, beta_form="factor", beta=Generated(start=1))
     assert rule.beta0.values.dtype == torch.float32
     ALFA({"w": torch.Size([3])}, per_parameter_decay=True, decay_start=1)
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_rate_that_is_a_number_is_named(name):
+    kinds = r"Constant\(value\) or Learned\(\) or Generated\(\) of alfa.rules"
+    with pytest.raises(ConfigError, match=rf"`{name}` is 0.1, but must say where.*{kinds}"):
+        ALFA({"w": torch.Size([2])}, **{name: 0.1})

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from alfa.errors import AlfaWarning, ConfigError
-from alfa.rules import Constant, Learned, LearnedRates
+from alfa.rules import Constant, Generated, Learned, LearnedRates
 from alfa.types import Params
 
 LAYERS = {"w": torch.Size([3, 2]), "b": torch.Size([3])}
@@ -102,3 +102,10 @@ def test_rates_shared_by_all_steps_have_no_step_beyond(theta, perturb):
     rate = Learned(per_step=False)
     rule = perturb(LearnedRates(LAYERS, num_steps=2, alpha=rate, beta=rate))
     assert torch.equal(rule.rates(9, theta, theta).alpha, rule.rates(0, theta, theta).alpha)
+
+
+@pytest.mark.parametrize("rate", [0.1, Generated()], ids=["a number", "generated"])
+def test_rates_that_it_cannot_learn_are_named(rate):
+    told = r"`alpha` is .*, but must say where.*: Constant\(value\) or Learned\(\) of alfa.rules"
+    with pytest.raises(ConfigError, match=told):
+        LearnedRates({"w": torch.Size([2])}, alpha=rate)

@@ -20,9 +20,10 @@ from alfa.cli.evaluate import (
     Shot,
     Size,
     Split,
+    TaskSet,
     Way,
 )
-from alfa.cli.train import Device, Json, Set, Threads
+from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
@@ -45,7 +46,7 @@ def compare(
         int | None, typer.Option(min=0, help="Of the tasks; by default the first run's.")
     ] = None,
     batch_norm: BatchNorm = None,
-    settings: Set = None,
+    settings: TaskSet = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
@@ -204,6 +205,8 @@ def _unequal(first: Path, path: Path, wanted: dict[str, Any], got: dict[str, Any
     names = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
     told = ", ".join(f"tasks.{n} is {wanted.get(n)} and {got.get(n)}" for n in names)
     hint = "; name one for both with --dataset" if names == ["dataset"] else ""
+    if names and set(names) <= {"way", "shot", "num_query"}:
+        hint = f"; give both the same with --{' --'.join(names).replace('_', '-')}"
     return (
         f"{first} and {path} have different tasks ({told}), and only figures on the same tasks can "
         f"be compared{hint}."

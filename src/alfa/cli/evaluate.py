@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alfa.cli.train import Device, Json, Set, Threads
+from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
     from alfa.config import Experiment
@@ -32,6 +32,10 @@ Dataset = Annotated[
 ]
 Size = Annotated[
     int | None, typer.Option(min=1, help="In which --dataset is prepared, where it is in several.")
+]
+TaskSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting of the tasks, such as `tasks.num_support=5`."),
 ]
 Way = Annotated[int | None, typer.Option(min=1, help="Classes of a task.")]
 Shot = Annotated[int | None, typer.Option(min=1, help="Support images of a class.")]
@@ -112,7 +116,7 @@ def evaluate(
         int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
     ] = None,
     batch_norm: BatchNorm = None,
-    settings: Set = None,
+    settings: TaskSet = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,

@@ -150,13 +150,22 @@ class Experiment(Section):
 
 
 def differing(first: Experiment, second: Experiment) -> list[str]:
-    """What decides their training, and is not the same in both, such as ``"seed is 0 and 1"``."""
-    (ours, theirs) = (_by_key(experiment.deciding()) for experiment in (first, second))
+    """What decides their training, and is not the same in both, such as ``"seed is 0 and 1"``.
+
+    Of parts that are different ones, nobody need hear the options.
+    """
+    ours, theirs = (_by_key(experiment.deciding()) for experiment in (first, second))
+    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    others = tuple(key.removesuffix("name") for key in keys if key.endswith(".name"))
     return [
-        f"{key} is {ours.get(key)!r} and {theirs.get(key)!r}"
-        for key in {**ours, **theirs}
-        if ours.get(key) != theirs.get(key)
+        f"{key} is {_told(ours, key)} and {_told(theirs, key)}"
+        for key in keys
+        if key.endswith(".name") or not key.startswith(others)
     ]
+
+
+def _told(content: Mapping[str, Any], key: str) -> str:
+    return repr(content[key]) if key in content else "not given"
 
 
 def _by_key(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

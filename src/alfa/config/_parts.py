@@ -40,7 +40,7 @@ _KNOWN_AS = {
         "random": "fixed",
         "proto-maml": "prototype-head",
     },
-    "rule": {"maml": "sgd", "meta-sgd": "learned"},
+    "rule": {"maml": "sgd"},
 }
 # How many inits may be around another.
 _DEEPEST = 10
@@ -103,7 +103,8 @@ def check_part(
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        own = ["name", *(["around"] if registry.wraps(name, "init") else [])]
+        own = ["name", *(["weights"] if key == "model" else [])]
+        own += ["around"] if registry.wraps(name, "init") else []
         return None, faults + [sentence(f, model, prefix=key, also=own) for f in error.errors()]
     try:
         dumped = without_none(checked.model_dump(mode="json"))

@@ -215,10 +215,13 @@ class Opened:
         """The same, with a last layer that every task makes itself."""
         init = self.experiment.init
         if self.why_fixed:
-            raise ConfigError(
-                f"{self.why_fixed}; leave `head` out, or train a run that makes its last layer for "
-                f"every task: {_any_way(init.name)}."
-            )
+            other = ""
+            if init.name == "attenuated" and not self.any_way:
+                other = (
+                    ", or train a run with init.around.name=prototype-head, which makes its last "
+                    "layer for every task"
+                )
+            raise ConfigError(f"{self.why_fixed}; leave `head` out{other}.")
         options = {key: value for key, value in init.options.items() if key in ("adapt", "head")}
         changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
         return replace(self, experiment=changed)
@@ -266,11 +269,6 @@ class Mean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([model(x) for model in self.models]).mean(0)
-
-
-def _any_way(init: str) -> str:
-    """What of a configuration has an init take any number of classes."""
-    return f"init.{'around.' if init == 'attenuated' else ''}name=prototype-head"
 
 
 def _rates(rates: Sequence[Rates], learner: Learner) -> dict[str, Any]:

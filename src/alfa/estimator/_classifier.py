@@ -306,7 +306,7 @@ def _check_many(X: Any, num_axes: int | None) -> None:  # noqa: N803
         if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
             shape = list(np.shape(X))
     # Three grey images are none of them where those of the support set have channels.
-    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] in (1, 3))):
+    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] == 3)):
         raise ConfigError(
             f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
             "of images, also of a single one."

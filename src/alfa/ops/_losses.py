@@ -73,15 +73,25 @@ def check_loss(loss: Loss) -> Loss:
     """The loss, unless it is one of torch's, which take the examples of a single task.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it is, or cannot be called.
     """
-    kind = loss if hasattr(loss, "__name__") else type(loss)
-    if str(kind.__module__).startswith("torch.nn."):
-        name = f"{'' if kind is loss else 'nn.'}{kind.__name__}"
-        call = f"F.{name}" if kind is loss else f"{name}()"
+    own = ""
+    name = getattr(loss, "__name__", None)
+    # By what they are: whoever wraps them for many tasks may give the wrapper their names.
+    if name is not None and getattr(F, name, None) is loss:
+        own = f"F.{name}"
+    kind = loss if isinstance(loss, type) else type(loss)
+    if kind.__module__ == "torch.nn.modules.loss":
+        own = f"nn.{kind.__name__}()"
+    if own:
         raise ConfigError(
-            f"`loss` is {name} of torch, which knows nothing of tasks; lift it with "
-            f"alfa.ops.per_task({call}), or use cross_entropy or mse of alfa."
+            f"`loss` is {own} of torch, which knows nothing of tasks; lift it with "
+            f"alfa.ops.per_task({own}), or use cross_entropy or mse of alfa."
+        )
+    if not callable(loss):
+        raise ConfigError(
+            f"`loss` is {loss!r}, but must be called with outputs and targets, as mse or "
+            "cross_entropy of alfa."
         )
     return loss
 

@@ -16,11 +16,14 @@ from alfa.rules._rates import (
     ALPHA_START,
     DECAY_START,
     BetaForm,
+    Constant,
     Generated,
+    Learned,
     Rate,
     Table,
     WeightFactor,
     beta_start,
+    check_rates,
 )
 from alfa.types import Count, Memory, Params, PositiveFloat, Rates
 
@@ -105,6 +108,7 @@ class ALFA(Rule):
     ) -> None:
         super().__init__(layers)
         self.num_steps = num_steps
+        check_rates(Constant, Learned, Generated, alpha=alpha, beta=beta)
         _check(alpha, beta, state, state_gradient, generator_depth)
         size = {"num_steps": num_steps, "num_layers": len(layers)}
         start = beta_start(beta_form, per_parameter=per_parameter_decay)

@@ -11,11 +11,13 @@ from alfa.rules._rates import (
     ALPHA_START,
     DECAY_START,
     BetaForm,
+    Constant,
     FixedRate,
     Learned,
     Table,
     WeightFactor,
     beta_start,
+    check_rates,
 )
 from alfa.types import Count, Memory, Params, PositiveFloat, Rates
 
@@ -54,6 +56,7 @@ class LearnedRates(Rule):
     ) -> None:
         super().__init__(layers)
         self.num_steps = num_steps
+        check_rates(Constant, Learned, alpha=alpha, beta=beta)
         size = {"num_steps": num_steps, "num_layers": len(layers)}
         start = beta_start(beta_form, per_parameter=per_parameter_decay)
         self.alpha0 = Table(alpha, start=ALPHA_START, **size)

@@ -100,6 +100,21 @@ Rate = Annotated[Constant | Learned | Generated, Discriminator("source")]
 FixedRate = Annotated[Constant | Learned, Discriminator("source")]
 
 
+def check_rates(*kinds: type, **rates: object) -> None:
+    """Raise unless every rate is of one of these kinds.
+
+    Raises:
+        ConfigError: names the first that is not.
+    """
+    for name, rate in rates.items():
+        if not isinstance(rate, kinds):
+            words = [f"{kind.__name__}({'value' if kind is Constant else ''})" for kind in kinds]
+            raise ConfigError(
+                f"`{name}` is {rate!r}, but must say where the rate comes from: "
+                f"{' or '.join(words)} of alfa.rules."
+            )
+
+
 class Table(nn.Module):
     """The values of one hyperparameter per step and/or layer, constant or meta-learned.
 
@@ -116,11 +131,6 @@ class Table(nn.Module):
         super().__init__()
         if num_steps < 1:
             raise ConfigError(f"`num_steps` is {num_steps}, but must be at least 1.")
-        if not isinstance(rate, (Constant, Learned, Generated)):
-            raise ConfigError(
-                f"a rate is {rate!r}, but must say where it comes from: Constant(value), "
-                "Learned() or, for ALFA, Generated(), of alfa.rules."
-            )
         self.constant: float | None = None
         self.per_step = not isinstance(rate, Constant) and rate.per_step
         if isinstance(rate, Constant):

@@ -220,4 +220,6 @@ def test_batch_norm_by_running_statistics_is_not_transductive() -> None:
     learner = _learner_of(model)
     assert evaluate(learner, Sinusoids(), num_tasks=2).batch_norm == "transductive"
     learner.eval()
+    assert evaluate(learner, Sinusoids(), num_tasks=2).batch_norm == "transductive"
+    model.eval()
     assert evaluate(learner, Sinusoids(), num_tasks=2).batch_norm is None

@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,11 @@ class Checkpoint:
                 for key, value in state.items():
                     tensors[f"optimizer.{index}.{key}"] = torch.as_tensor(value)
         return cls(tensors, fingerprint, progress)
+
+    def without_optimizer(self) -> Checkpoint:
+        """The learner alone, which is all that a test needs."""
+        own = {key: tensor for key, tensor in self.tensors.items() if key.startswith("learner.")}
+        return replace(self, tensors=own)
 
     def to_bytes(self) -> bytes:
         """The content of a file."""

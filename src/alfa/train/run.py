@@ -70,6 +70,25 @@ class Run:
             if path not in wanted:
                 path.unlink()
 
+    def recover_best(self, iteration: int, last: Checkpoint, experiment: Experiment) -> None:
+        """Keep the best model that a state knows, if its process was killed before it did so.
+
+        Args:
+            iteration: of the best model.
+            last: the state.
+            experiment: of this run.
+        """
+        try:
+            if self.load_checkpoint("best", experiment).progress.get("iteration") == iteration:
+                return
+        except CheckpointError:
+            # It is missing or damaged; whoever cannot do without it says so.
+            pass
+        if last.progress["iteration"] == iteration:
+            last.without_optimizer().save(self.checkpoint("best"))
+        elif self.member(iteration).is_file():
+            self.load_member(iteration, experiment).save(self.checkpoint("best"))
+
     def add_best_member(self, iteration: int, experiment: Experiment) -> None:
         """Count the best model among those that are tested together.
 

@@ -163,6 +163,8 @@ class _Trainer:
             # A result of the shorter training would pass for that of the longer one.
             self.run.set_result_aside()
         best = Best.from_progress(checkpoint.progress).iterations
+        if best:
+            self.run.recover_best(best[0], checkpoint, self.experiment)
         self.run.keep_members(best)
         if best and self.experiment.test.ensemble > 1:
             self.run.add_best_member(best[0], self.experiment)
@@ -333,9 +335,10 @@ class _Trainer:
         self.run.append_metrics(record)
         if self.iteration in self.best.iterations and self.experiment.test.ensemble > 1:
             self._checkpoint(None).save(self.run.member(self.iteration))
+        self._save()
+        # After the state, which knows it: whoever goes on from the one before may find another.
         if is_best:
             self._checkpoint(None).save(self.run.checkpoint("best"))
-        self._save()
         # Only now does nothing refer to the members that others have replaced.
         self.run.keep_members(self.best.iterations)
 

@@ -13,12 +13,13 @@ EPOCH = 500
 # Iterations that all rows are compared at, and those of the variants of ALFA.
 LENGTH, SHORT = 6_000, 2_000
 # What of our defaults is changed, one at a time, and how that is told.
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    "start-random": {"generator_start": "random"},
-    "depth-2": {"generator_depth": 2},
-    "beta-factor": {"beta_form": "factor"},
-    "state-gradient-full": {"state_gradient": "full"},
-    "state-gradient-none": {"state_gradient": "none"},
+VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "start-random": {"rule": {"generator_start": "random"}},
+    "depth-2": {"rule": {"generator_depth": 2}},
+    "beta-factor": {"rule": {"beta_form": "factor"}},
+    "state-gradient-full": {"rule": {"state_gradient": "full"}},
+    "state-gradient-none": {"rule": {"state_gradient": "none"}},
+    "outer-rate": {"outer": {"learning_rate": 0.002}},
 }
 CHANGES = {
     "start-random": "g_phi starts at random",
@@ -26,6 +27,7 @@ CHANGES = {
     "beta-factor": "beta is beta0 beta1 (Eq. 7) instead of 1 - beta0 beta1",
     "state-gradient-full": "the outer gradient follows the gradients' means in the state, too",
     "state-gradient-none": "the outer gradient follows nothing of the state",
+    "outer-rate": "the outer learning rate is 0.002 instead of 0.001",
 }
 # Those that one seed does not settle.
 REPEATED = ("state-gradient-full", "state-gradient-none")
@@ -40,7 +42,7 @@ class Entry:
         num_iterations: to train for.
         dataset: that it is trained and tested on.
         shot: support images of a class.
-        rule: options of the update rule that are not the row's.
+        changes: options that are not the row's, by the part of the experiment that has them.
         seed: of the training.
         milestones: lengths on the way that are tested as the last one is, to be held against
             shorter trainings.
@@ -50,17 +52,16 @@ class Entry:
     num_iterations: int
     dataset: str = "cifar-fs"
     shot: int = 5
-    rule: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seed: int = 0
     milestones: Sequence[int] = ()
 
     def content(self, num_iterations: int) -> dict[str, Any]:
         """The experiment, as in a file."""
-        method = METHODS[self.method]
-        method = {**method, "rule": {**method["rule"], **self.rule}}
-        content = classification(self.dataset, method, shot=self.shot)
-        outer = {**content["outer"], "num_iterations": num_iterations}
-        return {**content, "seed": self.seed, "outer": outer}
+        content = classification(self.dataset, METHODS[self.method], shot=self.shot)
+        content["outer"] = {**content["outer"], "num_iterations": num_iterations}
+        changed = {part: {**content[part], **new} for part, new in self.changes.items()}
+        return {**content, **changed, "seed": self.seed}
 
 
 QUEUE = {
@@ -79,10 +80,11 @@ QUEUE = {
     **{
         f"fc100-{method}": Entry(method, 4_000, dataset="fc100") for method in ("maml", "alfa+maml")
     },
-    **{name: Entry("alfa+maml", SHORT, rule=rule) for name, rule in VARIANTS.items()},
+    **{name: Entry("alfa+maml", SHORT, changes=changes) for name, changes in VARIANTS.items()},
+    "maml-outer-rate": Entry("maml", SHORT, changes=VARIANTS["outer-rate"]),
     "seed-1": Entry("alfa+maml", SHORT, seed=1),
     **{
-        f"seed-1-{name}": Entry("alfa+maml", SHORT, rule=VARIANTS[name], seed=1)
+        f"seed-1-{name}": Entry("alfa+maml", SHORT, changes=VARIANTS[name], seed=1)
         for name in REPEATED
     },
 }

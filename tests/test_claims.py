@@ -114,7 +114,8 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
 def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
     found = _evaluated(accuracy)
     per_task = [a + bend * (-1) ** i for i, a in enumerate(found.per_task)]
-    return {"test": found.as_dict(), "per_task": per_task, "data": data}
+    test = found.as_dict()
+    return {"test": test, "per_task": per_task, "data": data, "val_accuracy": accuracy - 0.05}
 
 
 def test_what_is_said_of_a_claim(page) -> None:
@@ -241,14 +242,34 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
     results = {"alfa+maml": {short: _kept(0.5)}, "depth-2": {short: _kept(0.6)}}
     results["beta-factor"] = {short: _kept(0.4)}
     results |= {"seed-1": {short: _kept(0.3)}, "seed-1-state-gradient-none": {short: _kept(0.2)}}
+    # Of a default alone there is nothing to tell.
+    results["maml"] = {short: _kept(0.35)}
     lines = [line for line in page.our_defaults(results) if "`" in line]
     assert [line.split("|")[2].strip(" `") for line in lines] == [
         *("alfa+maml", "depth-2", "beta-factor", "seed-1", "seed-1-state-gradient-none")
     ]
     assert [line.split("|")[3].strip() for line in lines] == ["0", "0", "0", "1", "1"]
-    assert [line.split("|")[6].strip() for line in lines] == [
+    assert [line.split("|")[4].strip() for line in lines] == [
+        *("45.00", "55.00", "35.00", "25.00", "15.00")
+    ]
+    assert [line.split("|")[7].strip() for line in lines] == [
         *("", "the default is worse", "the default is better", "", "the default is better")
     ]
+
+
+def test_a_change_changes_nothing_else(page) -> None:
+    for name, base in [*((x, "alfa+maml") for x in page.VARIANTS), ("maml-outer-rate", "maml")]:
+        content, default = (page.QUEUE[x].content(1) for x in (name, base))
+        assert content.keys() == default.keys()
+        found = {
+            (part, key)
+            for part in content
+            if content[part] != default[part]
+            for key in {**content[part], **default[part]}
+            if content[part].get(key) != default[part].get(key)
+        }
+        changes = page.VARIANTS[name.removeprefix("maml-")]
+        assert found == {(part, key) for part, new in changes.items() for key in new}
 
 
 def test_what_one_seed_does_not_settle_is_trained_from_another(page) -> None:

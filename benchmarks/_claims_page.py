@@ -90,6 +90,34 @@ def beside_others(results: Mapping[str, Any]) -> list[str]:
     return [f"### After {SHORT:,} iterations, beside other code", "", *table(head, rows), told, ""]
 
 
+def runs_of(results: Mapping[str, Any]) -> list[str]:
+    """What every entry is, how to train it, and where all that it left is kept."""
+    rows = []
+    for name, entry in QUEUE.items():
+        lengths = lengths_of(results.get(name, {}))
+        if lengths:
+            found = results[name][str(lengths[-1])]
+            trains = found["seconds"] > 0
+            rows.append(
+                [
+                    f"[`{name}`](runs/claims/{name})",
+                    f"`python benchmarks/claims.py run {name}`",
+                    str(entry.seed),
+                    f"{lengths[-1]:,}" if trains else "-",
+                    f"{found['seconds'] / 60:.0f}",
+                    figure(found["test"]),
+                ]
+            )
+    told = (
+        "Each folder has the run's `config.toml`, `metrics.jsonl` and `result.json`, and "
+        "its checkpoints, with which it can be tested, or trained further. `alfa train "
+        "docs/results/runs/claims/maml/config.toml --processes 2` is the same training "
+        "without the queue, from its beginning."
+    )
+    head = ["run", "command", "seed", "iterations", "minutes", "best model"]
+    return ["### Runs", "", *table(head, rows), told, ""] if rows else []
+
+
 def lengths_of(found: Mapping[str, Any]) -> list[int]:
     """The numbers of iterations that an entry was tested at."""
     return sorted(int(length) for length in found)

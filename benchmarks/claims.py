@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from _claims_page import beside_others, compared, lengths_of, our_defaults, rows_elsewhere, rows_of
+from _claims_page import (
+    beside_others,
+    compared,
+    lengths_of,
+    our_defaults,
+    rows_elsewhere,
+    rows_of,
+    runs_of,
+)
 from _claims_queue import ELSEWHERE, EPOCH, LENGTH, QUEUE, ROWS, Entry
 from _common import command, figure, keep, progress, restore, write_part
 
@@ -197,6 +205,7 @@ def report() -> None:
     lines += beside_others(results)
     lines += compared(results)
     lines += our_defaults(results)
+    lines += runs_of(results)
     left = [
         f"`{name}` ({reached(name):,} of {entry.num_iterations:,} iterations)"
         for name, entry in QUEUE.items()

@@ -257,6 +257,23 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
     ]
 
 
+def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
+    trained = {**_kept(0.5), "seconds": 90.0}
+    results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}
+    results |= {"seed-1": {"2000": trained}, "random": {"500": {**trained, "seconds": 0.0}}}
+    assert page.runs_of({}) == []
+    rows = [line.split(" | ") for line in page.runs_of(results) if "claims.py run" in line]
+    assert [row[0] for row in rows] == [
+        f"| [`{name}`](runs/claims/{name})" for name in ("random", "maml", "seed-1")
+    ]
+    assert [row[1].split()[-1] for row in rows] == ["random`", "maml`", "seed-1`"]
+    assert [row[2:5] for row in rows] == [
+        ["0", "-", "0"],
+        ["0", "6,000", "10"],
+        ["1", "2,000", "2"],
+    ]
+
+
 def test_a_change_changes_nothing_else(page) -> None:
     for name, base in [*((x, "alfa+maml") for x in page.VARIANTS), ("maml-outer-rate", "maml")]:
         content, default = (page.QUEUE[x].content(1) for x in (name, base))

@@ -123,6 +123,20 @@ def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_p
     ]
 
 
+def test_learning_curves_are_drawn_also_of_runs_that_are_not_complete(
+    alfa, sine, images, tmp_path
+) -> None:
+    (sine / "result.json").unlink()
+    out = tmp_path / "learning.svg"
+    answer = alfa("plot", "learning", sine, images, "--out", out)
+    assert (answer.code, answer.out) == (0, f"written: {out}\n")
+    assert "validation loss" in out.read_text()
+    assert alfa("plot", "learning", images, "--out", out).code == 0
+    assert "validation accuracy, %" in out.read_text()
+    assert alfa("plot", "learning", images, "--metric", "train_loss", "--out", out).code == 0
+    assert "training loss" in out.read_text()
+
+
 def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_path) -> None:
     out = tmp_path / "episode.png"
     answer = alfa("plot", "episode", images, "--episode", "1", "--out", out)
@@ -164,6 +178,9 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
         (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
         (["episode", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
+        (["learning", "RUN", "--metric", "val_acuracy"], "Did you mean 'val_accuracy'?"),
+        (["learning", "RUN", "--metric", "val_accuracy"], "has no val_accuracy, only val_loss"),
+        (["learning", "nowhere"], "nowhere is not a run: it does not exist"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_a_sentence(

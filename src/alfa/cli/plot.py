@@ -105,6 +105,36 @@ def fit(
 
 
 @app.command()
+def learning(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, complete or not.")],
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="`val_accuracy`, `val_loss` or `train_loss`; by default the first that all have."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Ends in .png, .svg or .pdf.")] = Path("learning.png"),
+) -> None:
+    """Draw the learning curves of one or more runs, also while they are trained.
+
+    Examples:
+
+        alfa plot learning runs/maml runs/alfa
+
+        alfa plot learning runs/* --metric train_loss --out losses.svg
+    """
+    from alfa.errors import check_choice
+    from alfa.report.learning import METRICS, read_curves
+    from alfa.report.plots import metric_curves
+
+    check_outputs([out], PICTURES)
+    if metric is not None:
+        check_choice("--metric", metric, METRICS)
+    curves, chosen = read_curves(runs, metric=metric)
+    _save(metric_curves(curves, title=METRICS[chosen].title), out)
+
+
+@app.command()
 def episode(
     run: TheRun,
     dataset: Annotated[str | None, typer.Option(help="Tasks of another dataset.")] = None,

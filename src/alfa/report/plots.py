@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from alfa.data import Sinusoids
 from alfa.inner import Adapted
@@ -27,6 +28,8 @@ STYLE: Any = {
     "svg.hashsalt": "alfa",
 }
 COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
+# With more curves than colours these come again, in other dashes.
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 
 
 def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
@@ -48,6 +51,37 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
         axes.set_ylabel("validation loss")
         axes.set_xlim(left=0)
         axes.legend(title="dot: the model that is tested", title_fontsize=8)
+        return figure
+
+
+def metric_curves(curves: Mapping[str, Sequence[tuple[int, float]]], *, title: str) -> Figure:
+    """A figure of validations against outer iterations, for one or more runs.
+
+    Args:
+        curves: of each run, iterations and figures; one at iteration 0 alone, where there is
+            nothing to train, is drawn as a level.
+        title: what the figures are.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+        axes = figure.subplots()
+        looks = itertools.cycle(itertools.product(_DASHES, COLORS))
+        for (name, points), (dash, color) in zip(curves.items(), looks, strict=False):
+            look: dict[str, Any] = {"color": color, "linestyle": dash, "linewidth": 1.6}
+            iterations, figures = zip(*points, strict=True)
+            if iterations == (0,):
+                axes.axhline(figures[0], **look, label=f"{name} (nothing to train)")
+            else:
+                # A single validation has no line.
+                marker = "o" if len(points) == 1 else None
+                axes.plot(iterations, figures, **look, label=name, marker=marker)
+        axes.set_xlabel("outer iteration")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.set_ylabel(title)
+        axes.set_xlim(left=0)
+        axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+        figure.legend(loc="outside right upper")
         return figure
 
 

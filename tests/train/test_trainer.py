@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from alfa.data import Sinusoids
 from alfa.errors import CheckpointError, ConfigError, DivergedError
 from alfa.models import MLP, MODELS, register_model
 from alfa.rules import SGD, register_rule
-from alfa.train import Checkpoint, Evaluation, Progress, Run, evaluate, train
+from alfa.train import Checkpoint, Progress, Run, evaluate, train
 from alfa.types import Rates
 
 
@@ -114,46 +113,6 @@ def test_a_run_interrupted_while_it_saves_resumes_to_the_same_numbers(
             train(tiny(), path)
     train(tiny(), path, resume=True)
     assert_same(path, unbroken(tiny()))
-
-
-@pytest.mark.parametrize("ensemble", [1, 3])
-@pytest.mark.parametrize("number", range(1, 8))
-def test_what_is_tested_is_the_best_that_the_run_knows(
-    tiny, tmp_path, monkeypatch, number: int, ensemble: int
-) -> None:
-    """Also where validations come out otherwise when it goes on, as on another machine."""
-    experiment = tiny(f"test.ensemble={ensemble}")
-    path, saves, save = tmp_path / "run", [], Checkpoint.save
-
-    def interrupted(self: Checkpoint, target: Path, **options: Path) -> None:
-        saves.append(target)
-        if len(saves) == number:
-            raise KeyboardInterrupt
-        save(self, target, **options)
-
-    found = iter([3.0, 2.0, 1.0, 4.0])
-
-    def better_and_better(*args: object, **options: object) -> Evaluation:
-        return replace(evaluate(*args, **options), loss=next(found))
-
-    def worse_and_worse(*args: object, split: str, **options: object) -> Evaluation:
-        honest = evaluate(*args, split=split, **options)
-        return honest if split == "test" else replace(honest, loss=5.0 + len(saves))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "save", interrupted)
-        patch.setattr("alfa.train.trainer.evaluate", better_and_better)
-        with pytest.raises(KeyboardInterrupt):
-            train(experiment, path)
-    monkeypatch.setattr("alfa.train.trainer.evaluate", worse_and_worse)
-    result = train(experiment, path, resume=True)
-
-    best = Run(path).load_checkpoint("best", experiment)
-    assert best.progress["iteration"] == result["best_iteration"]
-    assert not any(key.startswith("optimizer") for key in best.tensors)
-    learner, tasks = build_learner(experiment, build_tasks(experiment)), build_tasks(experiment)
-    best.restore(learner)
-    assert evaluate(learner, tasks, num_tasks=5).loss == result["test"]["loss"]
 
 
 def test_a_killed_run_resumes_to_the_same_numbers(tiny, unbroken, tmp_path, assert_same) -> None:

@@ -70,24 +70,10 @@ class Run:
             if path not in wanted:
                 path.unlink()
 
-    def recover_best(self, iteration: int, last: Checkpoint, experiment: Experiment) -> None:
-        """Keep the best model that a state knows, if its process was killed before it did so.
-
-        Args:
-            iteration: of the best model.
-            last: the state.
-            experiment: of this run.
-        """
-        try:
-            if self.load_checkpoint("best", experiment).progress.get("iteration") == iteration:
-                return
-        except CheckpointError:
-            # It is missing or damaged; whoever cannot do without it says so.
-            pass
-        if last.progress["iteration"] == iteration:
-            last.without_optimizer().save(self.checkpoint("best"))
-        elif self.member(iteration).is_file():
-            self.load_member(iteration, experiment).save(self.checkpoint("best"))
+    def forget_models(self) -> None:
+        """Remove the best models, which are those of a training that nobody can go on with."""
+        self.keep_members([])
+        self.checkpoint("best").unlink(missing_ok=True)
 
     def add_best_member(self, iteration: int, experiment: Experiment) -> None:
         """Count the best model among those that are tested together.
@@ -203,7 +189,8 @@ class Run:
             CheckpointError: the folder is not a run.
         """
         if not self.exists:
-            missing = "has no config.toml" if self.path.is_dir() else "does not exist"
+            missing = "is a file" if self.path.exists() else "does not exist"
+            missing = "has no config.toml" if self.path.is_dir() else missing
             raise CheckpointError(
                 f"{self.path} is not a run: it {missing}; give a folder that "
                 "`alfa train --out` made."

@@ -31,6 +31,7 @@ from alfa.train.best import Best
 from alfa.train.checkpoint import Checkpoint
 from alfa.train.distributed import ALONE, Processes
 from alfa.train.evaluate import ADVICE, Evaluation, evaluate
+from alfa.train.kept import load_best, with_kept_best
 from alfa.train.launched import launch_name
 from alfa.train.outer import OuterStep
 from alfa.train.progress import OnProgress, Progress, Work
@@ -148,6 +149,7 @@ class _Trainer:
         if checkpoint is None:
             # Killed before the first checkpoint: the beginning is where it goes on from.
             self.load_weights()
+            self.run.forget_models()
             self.run.rewind_metrics(-1)
             self.run.write_config(self.experiment)
             self.run.write_signature(self.tasks.signature())
@@ -162,9 +164,8 @@ class _Trainer:
         if iteration < wanted:
             # A result of the shorter training would pass for that of the longer one.
             self.run.set_result_aside()
+        checkpoint = with_kept_best(checkpoint, run=self.run, experiment=self.experiment)
         best = Best.from_progress(checkpoint.progress).iterations
-        if best:
-            self.run.recover_best(best[0], checkpoint, self.experiment)
         self.run.keep_members(best)
         if best and self.experiment.test.ensemble > 1:
             self.run.add_best_member(best[0], self.experiment)
@@ -384,7 +385,8 @@ class _Trainer:
                 f"no validation of {self.run.path} was finite, so there is no best model to test; "
                 f"{ADVICE}"
             )
-        best = self.shared(lambda: self.run.load_checkpoint("best", self.experiment))
+        wanted = self.best.iterations[0]
+        best = self.shared(lambda: load_best(self.run, self.experiment, iteration=wanted))
         results = {"test": self._tested([best])}
         members = self._members()
         if len(members) > 1:

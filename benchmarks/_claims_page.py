@@ -98,10 +98,12 @@ def runs_of(results: Mapping[str, Any]) -> list[str]:
         if lengths:
             found = results[name][str(lengths[-1])]
             trains = found["seconds"] > 0
+            is_whole = lengths[-1] == entry.num_iterations
+            command = f"run {name}" if is_whole else f"until {lengths[-1]} {name}"
             rows.append(
                 [
                     f"[`{name}`](runs/claims/{name})",
-                    f"`python benchmarks/claims.py run {name}`",
+                    f"`python benchmarks/claims.py {command}`",
                     str(entry.seed),
                     f"{lengths[-1]:,}" if trains else "-",
                     f"{found['seconds'] / 60:.0f}",
@@ -109,9 +111,9 @@ def runs_of(results: Mapping[str, Any]) -> list[str]:
                 ]
             )
     told = (
-        "Each folder has the run's `config.toml`, `metrics.jsonl` and `result.json`, and "
-        "its checkpoints, with which it can be tested, or trained further. `alfa train "
-        "docs/results/runs/claims/maml/config.toml --processes 2` is the same training "
+        "Each folder has the run's `config.toml`, `metrics.jsonl`, `result.json` once it is "
+        "complete, and its checkpoints, with which it can be tested, or trained further. `alfa "
+        "train docs/results/runs/claims/maml+l2f/config.toml --processes 2` is the same training "
         "without the queue, from its beginning."
     )
     head = ["run", "command", "seed", "iterations", "minutes", "best model"]

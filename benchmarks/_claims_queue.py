@@ -59,9 +59,10 @@ class Entry:
     def content(self, num_iterations: int) -> dict[str, Any]:
         """The experiment, as in a file."""
         content = classification(self.dataset, METHODS[self.method], shot=self.shot)
-        content["outer"] = {**content["outer"], "num_iterations": num_iterations}
-        changed = {part: {**content[part], **new} for part, new in self.changes.items()}
-        return {**content, **changed, "seed": self.seed}
+        for part, new in self.changes.items():
+            content[part] = {**content.get(part, {}), **new}
+        outer = {**content["outer"], "num_iterations": num_iterations}
+        return {**content, "seed": self.seed, "outer": outer}
 
 
 QUEUE = {

@@ -260,17 +260,17 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
 def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
     trained = {**_kept(0.5), "seconds": 90.0}
     results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}
+    results["alfa+maml"] = {"15000": {**trained, "seconds": 3600.0}}
     results |= {"seed-1": {"2000": trained}, "random": {"500": {**trained, "seconds": 0.0}}}
     assert page.runs_of({}) == []
-    rows = [line.split(" | ") for line in page.runs_of(results) if "claims.py run" in line]
-    assert [row[0] for row in rows] == [
-        f"| [`{name}`](runs/claims/{name})" for name in ("random", "maml", "seed-1")
+    rows = [line.split(" | ") for line in page.runs_of(results) if "claims.py " in line]
+    names = ["random", "maml", "alfa+maml", "seed-1"]
+    assert [row[0] for row in rows] == [f"| [`{name}`](runs/claims/{name})" for name in names]
+    assert [row[1].split("claims.py ")[1].strip("`") for row in rows] == [
+        *("run random", "until 6000 maml", "run alfa+maml", "run seed-1")
     ]
-    assert [row[1].split()[-1] for row in rows] == ["random`", "maml`", "seed-1`"]
     assert [row[2:5] for row in rows] == [
-        ["0", "-", "0"],
-        ["0", "6,000", "10"],
-        ["1", "2,000", "2"],
+        *(["0", "-", "0"], ["0", "6,000", "10"], ["0", "15,000", "60"], ["1", "2,000", "2"])
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from alfa.config import load_experiment
 from alfa.errors import CheckpointError
 from alfa.report.learning import METRICS, read_curves
+from alfa.report.page import image
 from alfa.report.plots import metric_curves
 from alfa.train import Run
 
@@ -48,7 +50,7 @@ def test_the_metric_is_the_first_that_all_runs_have(run) -> None:
 
 
 def test_a_validation_that_was_not_finite_is_left_out(run) -> None:
-    path = run("run", LOSSES, {"val_loss": None, "train_loss": 1.0}, LOSSES)
+    path = run("run", LOSSES, {"val_loss": None, "train_loss": 1.0}, LOSSES, {"val_loss": math.inf})
     assert read_curves([path]) == ({"run": ((5, 3.0), (15, 3.0))}, "val_loss")
 
 
@@ -59,25 +61,38 @@ def test_runs_are_called_by_as_much_of_their_paths_as_tells_them_apart(run) -> N
     # Named twice is drawn once.
     assert list(read_curves([*paths, paths[0]])[0]) == ["a/maml", "b/maml", "b/alfa"]
     again = paths[0] / ".." / "maml"
-    assert list(read_curves([paths[0], again])[0]) == [str(paths[0]), str(again)]
+    assert list(read_curves([paths[0], again, paths[2]])[0]) == ["maml", "alfa"]
+    # A link is called by its own name.
+    link = paths[0].parents[1] / "latest"
+    link.symlink_to(paths[1])
+    assert list(read_curves([link, paths[2]])[0]) == ["latest", "alfa"]
 
 
 def test_what_a_run_does_not_have_is_told(run, tmp_path) -> None:
     curves, begun = run("curves", LOSSES), run("begun")
     with pytest.raises(CheckpointError, match="curves has no val_accuracy, only val_loss, train_"):
         read_curves([curves], metric="val_accuracy")
-    with pytest.raises(CheckpointError, match="begun has no val_loss, no validation yet; leave it"):
+    told = r"begun has no val_loss, as no validation was finite so far; leave it out\."
+    with pytest.raises(CheckpointError, match=told):
         read_curves([curves, begun])
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="file is not a run: it is a file"):
+        read_curves([tmp_path / "file"])
     with pytest.raises(CheckpointError, match="nowhere is not a run: it does not exist"):
         read_curves([tmp_path / "nowhere"])
 
 
 def test_every_run_has_a_look_of_its_own() -> None:
-    curves = {f"run {number}": ((5, 1.0 + number), (10, 2.0)) for number in range(12)}
-    (axes,) = metric_curves(curves, title=METRICS["val_loss"].title).axes
+    curves = {f"run {number}": ((5, 1.0 + number), (10, 2.0)) for number in range(48)}
+    figure = metric_curves(curves, title=METRICS["val_loss"].title)
+    (axes,) = figure.axes
     assert axes.get_ylabel() == "validation loss"
-    looks = {(line.get_color(), str(line._dash_pattern)) for line in axes.lines}  # type: ignore[attr-defined]
-    assert len(looks) == 12
+    looks = {(x.get_color(), str(x._dash_pattern), x.get_marker()) for x in axes.lines}  # type: ignore[attr-defined]
+    assert len(looks) == 48
+    # All of their names are on the picture.
+    image(figure, "png")
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.y0 < box.y1 <= figure.bbox.height
     assert [tuple(line.get_ydata()) for line in axes.lines][:2] == [(1.0, 2.0), (2.0, 2.0)]
 
 
@@ -91,3 +106,20 @@ def test_what_has_nothing_to_train_is_a_level() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         *("maml", "random (nothing to train)", "begun")
     ]
+
+
+@pytest.mark.parametrize("name", ["_old", "lr$_$5", "a$b$", "x" * 200])
+def test_a_run_may_have_any_name(name: str) -> None:
+    figure = metric_curves({name: ((5, 1.0), (10, 2.0)), "b": ((5, 1.0),)}, title="loss")
+    assert image(figure, "svg").startswith(b"<?xml")
+    told = figure.legends[0].get_texts()[0].get_text()
+    assert told == name if len(name) < 40 else told.endswith("x" * 40)
+
+
+def test_losses_that_explode_are_cut_off() -> None:
+    curves = {"a": tuple((n, 1.0 + n / 100) for n in range(1, 20)), "b": ((5, 1.5), (10, 1e9))}
+    (axes,) = metric_curves(curves, title="loss", explodes=True).axes
+    assert axes.get_ylim()[1] < 10
+    assert axes.get_ylabel() == "loss (cut off; the highest is 1e+09)"
+    (axes,) = metric_curves(curves, title="loss").axes
+    assert axes.get_ylim()[1] > 1e9

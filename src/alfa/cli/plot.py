@@ -121,7 +121,7 @@ def learning(
 
         alfa plot learning runs/maml runs/alfa
 
-        alfa plot learning runs/* --metric train_loss --out losses.svg
+        alfa plot learning runs/maml runs/alfa --metric train_loss --out losses.svg
     """
     from alfa.errors import check_choice
     from alfa.report.learning import METRICS, read_curves
@@ -131,7 +131,8 @@ def learning(
     if metric is not None:
         check_choice("--metric", metric, METRICS)
     curves, chosen = read_curves(runs, metric=metric)
-    _save(metric_curves(curves, title=METRICS[chosen].title), out)
+    shown = METRICS[chosen]
+    _save(metric_curves(curves, title=shown.title, explodes=shown.explodes), out)
 
 
 @app.command()

@@ -49,7 +49,7 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool 
     points = [point for curve in curves for point in curve.points]
     last = max(x for x, _ in points)
     highest = max(y for _, y in points)
-    high = _high([y for _, y in points]) if explodes else highest
+    high = usual_high([y for _, y in points]) if explodes else highest
     ticks = nice_ticks(min(y for _, y in points), high)
     bottom, top = ticks[0], ticks[-1]
 
@@ -97,7 +97,7 @@ def draw(curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool 
     )
 
 
-def _high(values: Sequence[float]) -> float:
+def usual_high(values: Sequence[float]) -> float:
     """Up to where losses are shown: a few that explode must not flatten all others."""
     ordered = sorted(values)
     low, usual = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from alfa.data import Sinusoids
 from alfa.inner import Adapted
+from alfa.report.curves import usual_high
 from alfa.report.load import TrainedRun
 
 STYLE: Any = {
@@ -28,8 +29,11 @@ STYLE: Any = {
     "svg.hashsalt": "alfa",
 }
 COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
-# With more curves than colours these come again, in other dashes.
+# With more curves than colours these come again, in other dashes, and then with other markers.
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
+_MARKERS = (None, "o", "s", "^")
+# Characters of a name in a legend.
+_LONGEST = 40
 
 
 def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
@@ -54,35 +58,70 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
         return figure
 
 
-def metric_curves(curves: Mapping[str, Sequence[tuple[int, float]]], *, title: str) -> Figure:
+def metric_curves(
+    curves: Mapping[str, Sequence[tuple[int, float]]], *, title: str, explodes: bool = False
+) -> Figure:
     """A figure of validations against outer iterations, for one or more runs.
 
     Args:
         curves: of each run, iterations and figures; one at iteration 0 alone, where there is
             nothing to train, is drawn as a level.
         title: what the figures are.
+        explodes: single values may be far too high, as losses may; those are cut off.
     """
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+        size = (7.2, max(3.8, 0.4 + 0.2 * len(curves)))
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        looks = itertools.cycle(itertools.product(_DASHES, COLORS))
-        for (name, points), (dash, color) in zip(curves.items(), looks, strict=False):
-            look: dict[str, Any] = {"color": color, "linestyle": dash, "linewidth": 1.6}
-            iterations, figures = zip(*points, strict=True)
-            if iterations == (0,):
-                axes.axhline(figures[0], **look, label=f"{name} (nothing to train)")
-            else:
-                # A single validation has no line.
-                marker = "o" if len(points) == 1 else None
-                axes.plot(iterations, figures, **look, label=name, marker=marker)
+        looks = itertools.cycle(itertools.product(_MARKERS, _DASHES, COLORS))
+        for number, (points, look) in enumerate(zip(curves.values(), looks, strict=False)):
+            _draw_curve(axes, points, *look, label=f"run {number}")
+        highest = max(y for points in curves.values() for _, y in points)
+        high = usual_high([y for points in curves.values() for _, y in points])
+        if explodes and high < highest:
+            axes.set_ylim(top=high)
+            title += f" (cut off; the highest is {highest:,.4g})"
         axes.set_xlabel("outer iteration")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set_ylabel(title)
         axes.set_xlim(left=0)
         axes.grid(axis="y", linewidth=0.4, alpha=0.6)
-        figure.legend(loc="outside right upper")
+        legend = figure.legend(loc="outside right upper")
+        # Afterwards, as matplotlib leaves out a label that begins with an underscore.
+        for text, (name, points) in zip(legend.get_texts(), curves.items(), strict=True):
+            text.set_parse_math(False)
+            level = " (nothing to train)" if _is_level(points) else ""
+            text.set_text(_short(name) + level)
         return figure
+
+
+def _is_level(points: Sequence[tuple[int, float]]) -> bool:
+    return [iteration for iteration, _ in points] == [0]
+
+
+def _draw_curve(
+    axes: Axes,
+    points: Sequence[tuple[int, float]],
+    marker: str | None,
+    dash: Any,
+    color: str,
+    *,
+    label: str,
+) -> None:
+    iterations, figures = zip(*points, strict=True)
+    look: dict[str, Any] = {"color": color, "linestyle": dash, "linewidth": 1.6, "label": label}
+    if _is_level(points):
+        axes.axhline(figures[0], marker=marker, **look)
+    else:
+        # A single validation has no line.
+        marker = marker or ("o" if len(points) == 1 else None)
+        axes.plot(iterations, figures, marker=marker, markersize=4, **look)
+
+
+def _short(name: str) -> str:
+    """The end of a name, which tells more than its beginning."""
+    return name if len(name) <= _LONGEST else f"\N{HORIZONTAL ELLIPSIS}{name[-_LONGEST:]}"
 
 
 def _first_loss(run: TrainedRun) -> float:

@@ -83,11 +83,11 @@ def metric_curves(
             title += f" (cut off; the highest is {highest:,.4g})"
         axes.set_xlabel("outer iteration")
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
         axes.set_ylabel(title)
         axes.set_xlim(left=0)
         axes.grid(axis="y", linewidth=0.4, alpha=0.6)
-        legend = figure.legend(loc="outside right upper")
+        legend = figure.legend(loc="outside right upper", handlelength=3)
         # Afterwards, as matplotlib leaves out a label that begins with an underscore.
         for text, (name, points) in zip(legend.get_texts(), curves.items(), strict=True):
             text.set_parse_math(False)

@@ -11,6 +11,7 @@ from _claims_queue import (
     CLAIMS,
     ELSEWHERE,
     EPOCH,
+    LENGTH,
     OF_OTHERS,
     OF_PAPER_ELSEWHERE,
     QUEUE,
@@ -159,6 +160,23 @@ def compared(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def against_longer(results: Mapping[str, Any]) -> list[str]:
+    """The rows that learn faster, held against MAML after more iterations, task by task."""
+    longest = QUEUE["maml"].num_iterations
+    longer = results.get("maml", {}).get(str(longest))
+    rows = []
+    for name in ROWS:
+        found = results.get(name, {}).get(str(LENGTH))
+        if longer is None or found is None or name == "maml":
+            continue
+        there = [
+            with_interval(_over(found["elsewhere"][x], longer["elsewhere"][x])) for x in ELSEWHERE
+        ]
+        rows.append([TITLES[name], with_interval(_over(found, longer)), *there])
+    title = f"### After {LENGTH:,} iterations, against MAML after {longest:,}"
+    return [title, "", *table(["", "cifar-fs", *ELSEWHERE], rows)] if rows else []
+
+
 def our_defaults(results: Mapping[str, Any]) -> list[str]:
     """ALFA + MAML and MAML as they come against themselves with one option changed."""
     rows = []
@@ -227,14 +245,19 @@ def verdict(
         papers: by how much the first is higher in the paper.
         margin: points that another training may change.
     """
-    _check_data(ours, theirs)
-    over = difference(evaluation(ours), evaluation(theirs))
+    over = _over(ours, theirs)
     told = undecided(over, margin)
     if not told:
         told = "confirmed" if over.mean > 0 else "not confirmed: it is the other way round"
         if papers is not None and papers < 0:
             told += ", as in the paper" if over.mean < 0 else ", unlike in the paper"
     return with_interval(over), told
+
+
+def _over(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
+    """By how much the first is higher, task by task."""
+    _check_data(ours, theirs)
+    return difference(evaluation(ours), evaluation(theirs))
 
 
 def undecided(over: Difference, margin: float) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import tomli_w
 from _claims_page import (
+    against_longer,
     beside_others,
     compared,
     lengths_of,
@@ -204,6 +205,7 @@ def report() -> None:
     lines += rows_elsewhere(results)
     lines += beside_others(results)
     lines += compared(results)
+    lines += against_longer(results)
     lines += our_defaults(results)
     lines += runs_of(results)
     left = [

@@ -257,6 +257,27 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
     ]
 
 
+def test_rows_are_held_against_a_longer_training_of_maml(page) -> None:
+    def everywhere(accuracy: float) -> dict[str, Any]:
+        elsewhere = {x: _kept(accuracy - 0.1 * (x == "cub"), 1e-3) for x in page.ELSEWHERE}
+        return {**_kept(accuracy, data="here"), "elsewhere": elsewhere}
+
+    results = {"alfa+random": {"6000": everywhere(0.6)}, "maml": {"6000": everywhere(0.1)}}
+    assert page.against_longer(results) == []
+    longer = everywhere(0.5)
+    longer["elsewhere"]["cub"] = _kept(0.7)
+    results["maml"]["15000"] = longer
+    title, _, head, _, row, _ = page.against_longer(results)
+    assert title == "### After 6,000 iterations, against MAML after 15,000"
+    names, figures = ([cell.strip() for cell in line.split("|")[2:-1]] for line in (head, row))
+    assert names == ["cifar-fs", *page.ELSEWHERE]
+    found = dict(zip(names, (figure.split()[0] for figure in figures), strict=True))
+    assert found["cifar-fs"] == found["omniglot"] == "+10.00"
+    assert found["cub"] == "-20.00"
+    with pytest.raises(ValueError, match="other images cannot be compared"):
+        page.against_longer({**results, "maml": {"15000": {**longer, "data": "there"}}})
+
+
 def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
     trained = {**_kept(0.5), "seconds": 90.0}
     results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}

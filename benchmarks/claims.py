@@ -208,14 +208,27 @@ def report() -> None:
     lines += against_longer(results)
     lines += our_defaults(results)
     lines += runs_of(results)
-    left = [
-        f"`{name}` ({reached(name):,} of {entry.num_iterations:,} iterations)"
+    lines += left_over(results)
+    write_part(PAGE, "claims.py", lines)
+
+
+def left_over(results: Mapping[str, Any]) -> list[str]:
+    """What of the queue has no figures yet."""
+    left = {
+        name: (reached(name), entry.num_iterations)
         for name, entry in QUEUE.items()
         if str(entry.num_iterations) not in results.get(name, {})
+    }
+    begun = [
+        f"`{name}` ({done:,} of {total:,} iterations)"
+        for name, (done, total) in left.items()
+        if done
     ]
-    if left:
-        lines += [f"Not complete yet: {', '.join(left)}.", ""]
-    write_part(PAGE, "claims.py", lines)
+    others = [f"`{name}`" for name, (done, _) in left.items() if not done]
+    lines = [f"Not complete yet: {', '.join(begun)}.", ""] if begun else []
+    if others:
+        lines += [f"Further comparisons in the queue that were not run: {', '.join(others)}.", ""]
+    return lines
 
 
 if __name__ == "__main__":

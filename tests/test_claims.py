@@ -278,6 +278,16 @@ def test_rows_are_held_against_a_longer_training_of_maml(page) -> None:
         page.against_longer({**results, "maml": {"15000": {**longer, "data": "there"}}})
 
 
+def test_what_is_left_of_the_queue_is_told(claims, monkeypatch) -> None:
+    done = {name: {str(entry.num_iterations): {}} for name, entry in claims.QUEUE.items()}
+    assert claims.left_over(done) == []
+    del done["seed-1"], done["maml"]
+    monkeypatch.setattr(claims, "reached", lambda name: 6_500 if name == "maml" else 0)
+    told = ["Not complete yet: `maml` (6,500 of 15,000 iterations).", ""]
+    told += ["Further comparisons in the queue that were not run: `seed-1`.", ""]
+    assert claims.left_over(done) == told
+
+
 def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
     trained = {**_kept(0.5), "seconds": 90.0}
     results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}

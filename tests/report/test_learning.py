@@ -87,7 +87,7 @@ def test_every_run_has_a_look_of_its_own() -> None:
     figure = metric_curves(curves, title=METRICS["val_loss"].title)
     (axes,) = figure.axes
     assert axes.get_ylabel() == "validation loss"
-    looks = {(x.get_color(), str(x._dash_pattern), x.get_marker()) for x in axes.lines}  # type: ignore[attr-defined]
+    looks = {(x.get_color(), x.get_linestyle(), x.get_marker()) for x in axes.lines}
     assert len(looks) == 48
     # All of their names are on the picture.
     image(figure, "png")

@@ -125,26 +125,28 @@ def _curves(table: Table, collection: Collection) -> Markup:
 
     from alfa.paper import curves_of
     from alfa.report.curves import Curve, draw
+    from alfa.report.learning import METRICS, by_metric
 
-    kinds: dict[str, list[Curve]] = {}
+    kinds: dict[tuple[str, str], list[Curve]] = {}
     for run in curves_of(table, collection):
-        accurate = any("val_accuracy" in record for record in run.metrics)
-        metric, scale = ("val_accuracy", 100) if accurate else ("val_loss", 1)
-        points = [
-            (float(record["iteration"]), scale * record[metric])
-            for record in run.metrics
-            if record.get(metric) is not None
-        ]
+        found = by_metric(run.metrics)
+        if not found:
+            continue
+        metric = next(iter(found))
         tasks, _, title = str(run.serves).partition("/")
-        what = "validation accuracy, %" if accurate else "validation loss"
-        lines = kinds.setdefault(f"{tasks}: {what}", [])
+        lines = kinds.setdefault((tasks, metric), [])
         label = f"{title}, seed {run.experiment.seed}"
         if label in (line.title for line in lines):
             label += f" ({run.path.name})"
-        lines.append(Curve(label, tuple(points)))
+        lines.append(Curve(label, found[metric]))
     figures = (
-        draw(lines, x_title="outer iterations", y_title=title, explodes=title.endswith("loss"))
-        for title, lines in kinds.items()
+        draw(
+            lines,
+            x_title="outer iterations",
+            y_title=f"{tasks}: {METRICS[metric].title}",
+            explodes=METRICS[metric].explodes,
+        )
+        for (tasks, metric), lines in kinds.items()
     )
     return Markup().join(figures)
 

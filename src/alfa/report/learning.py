@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from alfa.errors import CheckpointError
 from alfa.train import Run
@@ -67,7 +68,11 @@ def _curves(path: Path) -> dict[str, Points]:
     run = Run(path)
     # Says what is wrong with a folder that is none.
     run.experiment()
-    records = run.read_metrics()
+    return by_metric(run.read_metrics())
+
+
+def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    """Every metric that some records have, in the order of `METRICS`."""
     curves = {
         name: tuple(
             (int(record["iteration"]), metric.scale * record[name])

@@ -30,7 +30,7 @@ STYLE: Any = {
 }
 COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
 # With more curves than colours these come again, in other dashes, and then with other markers.
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
+_DASHES = ("-", "--", ":")
 _MARKERS = (None, "o", "s", "^")
 # Characters of a name in a legend.
 _LONGEST = 40
@@ -104,7 +104,7 @@ def _draw_curve(
     axes: Axes,
     points: Sequence[tuple[int, float]],
     marker: str | None,
-    dash: Any,
+    dash: str,
     color: str,
     *,
     label: str,

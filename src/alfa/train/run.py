@@ -189,8 +189,10 @@ class Run:
             CheckpointError: the folder is not a run.
         """
         if not self.exists:
-            missing = "is a file" if self.path.exists() else "does not exist"
-            missing = "has no config.toml" if self.path.is_dir() else missing
+            if self.path.is_dir():
+                missing = "has no config.toml"
+            else:
+                missing = "is a file" if self.path.exists() else "does not exist"
             raise CheckpointError(
                 f"{self.path} is not a run: it {missing}; give a folder that "
                 "`alfa train --out` made."

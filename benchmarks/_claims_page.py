@@ -22,9 +22,9 @@ from _claims_queue import (
 )
 from _common import figure, table
 
+from alfa.evaluation import Difference, Evaluation, difference
 from alfa.paper import TABLES
 from alfa.paper._methods import TITLES
-from alfa.train import Difference, Evaluation, difference
 
 # By so many points the same experiment, trained again, may have other figures than those of the
 # same tasks: two trainings of ALFA + MAML differed by 0.7 in validation, as the root of the mean

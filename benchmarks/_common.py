@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from alfa.train import Run
-from alfa.train.files import write_atomic
+from alfa._io._files import write_atomic
+from alfa.runs import Run
 
 
 def command(*words: str) -> list[str]:
@@ -46,9 +46,9 @@ def write_part(page: Path, script: str, lines: Sequence[str]) -> None:
 def progress(path: Path) -> int:
     """How many iterations of a run are done."""
     run = Run(path)
-    if not run.exists:
+    if not run.files.exists:
         return 0
-    last = run.load_last(run.experiment())
+    last = run.load_last()
     return 0 if last is None else int(last.progress["iteration"])
 
 
@@ -61,7 +61,7 @@ def keep(path: Path, to: Path) -> None:
 def restore(path: Path, kept: Path) -> None:
     """Go on from what was kept, where a run is not here or not as far."""
     _recover(kept)
-    if kept.is_dir() and (not Run(path).exists or progress(path) < progress(kept)):
+    if kept.is_dir() and (not Run(path).files.exists or progress(path) < progress(kept)):
         _copy(kept, path)
 
 

@@ -16,7 +16,8 @@ from alfa.config._parts import _CONTEXT, REGISTRIES
 
 HEAD = """# Configuration
 
-An experiment is a TOML file, or one of the built-in ones by name (`alfa train NAME`), and
+An experiment is a TOML file, or composed of a dataset, a method, and a backbone
+(`alfa train cifar-fs --method maml --backbone resnet12`), and
 `--set section.key=value` changes any value of it. What is not given has its default. All that is
 wrong with a configuration is told at once, and a run folder holds the whole of it, with all
 defaults spelled out, as `config.toml`. (`python benchmarks/api.py` writes this page.)
@@ -31,7 +32,7 @@ name = "conv4"
 
 [init]                   # where adaptation starts: here MAML's initialization, ...
 name = "attenuated"      # ... attenuated for every task, as in L2F
-around = { name = "learned" }
+base = { name = "learned" }
 
 [rule]                   # which rates a step uses
 name = "alfa"
@@ -49,10 +50,10 @@ num_tasks = 2
 | ALFA + MAML + L2F | `name = "attenuated"` | `name = "alfa"` |
 | ALFA + random initialization | `name = "fixed"` | `name = "alfa"`, `per_parameter_decay = true` |
 | Proto-MAML | `name = "prototype-head"` | `name = "sgd"` |
-| the same with L2F | `name = "attenuated"`, `around = { name = "prototype-head" }` | any |
+| the same with L2F | `name = "attenuated"`, `base = { name = "prototype-head" }` | any |
 | learned rates per step and layer | `name = "learned"` | `name = "learned"` |
 
-On the command line, `--set init.name=attenuated --set init.around.name=prototype-head` says the
+On the command line, `--set init.name=attenuated --set init.base.name=prototype-head` says the
 same as the row before the last. Which of them to choose is a
 [question](faq.md#methods) with figures for an answer."""
 
@@ -71,7 +72,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 # What the checks know, and no documentation of a part says.
 ALSO = {
     "model": "`weights` of any model is the path of a file of safetensors to begin with.",
-    "init": "`around`, of `attenuated` alone, is what it attenuates; by default `learned`.",
+    "init": "`base`, of `attenuated` alone, is what it attenuates; by default `learned`.",
     "rule": (
         'A rate (`alpha`, `beta`) is a table: `{ source = "constant", value = 0.01 }`, or '
         '`{ source = "learned" }` or, for `alfa`, `{ source = "generated" }`, the last two '

@@ -15,7 +15,7 @@ from pathlib import Path
 import _config_page
 
 import alfa
-from alfa.train.files import write_atomic
+from alfa._io._files import write_atomic
 
 PAGE, CONFIG = Path("docs/api.md"), Path("docs/config.md")
 # In the order in which they are met, and whatever else is public behind them.
@@ -30,7 +30,7 @@ GROUPS = {
 }
 # Others that are met on the way, by where they are imported from.
 ELSEWHERE = {
-    "What comes back": ("alfa.inner.Outcome", "alfa.inner.Adapted"),
+    "What comes back": ("alfa.learner.Outcome", "alfa.learner.Adapted"),
     "Parts of your own": (
         "alfa.rules.Rule",
         "alfa.types.Rates",

@@ -24,9 +24,9 @@ from typing import Any
 
 from _common import alfa, choose, figure, table, write_part
 
+from alfa._io._files import write_atomic
 from alfa.paper import TABLES
 from alfa.paper._methods import TITLES
-from alfa.train.files import write_atomic
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
@@ -50,7 +50,9 @@ def add(method: str, key: str, content: Any) -> None:
 def train(name: str, *settings: str) -> dict[str, Any]:
     """Begin a run, or go on with it; returns its result."""
     path = RUNS / name
-    begin = ["--resume"] if (path / "config.toml").is_file() else [name, "--out"]
+    dataset, _, method = name.rpartition("-")
+    new = [dataset, "--method", {"alfa": "alfa+maml"}.get(method, method), "--out"]
+    begin = ["--resume"] if (path / "config.toml").is_file() else new
     alfa("train", *begin, str(path), *(word for x in settings for word in ("--set", x)))
     result = json.loads((path / "result.json").read_text())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").open()]
@@ -116,8 +118,8 @@ def iterate(cell_id: str) -> str:
 
     import torch
 
-    from alfa.build import build_learner, build_tasks
-    from alfa.inner import plan_memory
+    from alfa.build._build import build_learner, build_tasks
+    from alfa.learner import plan_memory
 
     (cell,) = [cell for cell in TABLES["table1"].cells if cell.id == cell_id]
     tasks = build_tasks(cell.experiment)

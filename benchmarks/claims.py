@@ -34,11 +34,12 @@ from _claims_page import (
 from _claims_queue import ELSEWHERE, EPOCH, LENGTH, QUEUE, ROWS, Entry
 from _common import command, figure, keep, progress, restore, write_part
 
-from alfa.build import build_tasks
+from alfa._io._files import write_atomic
+from alfa.build._build import build_tasks
 from alfa.cli.start import set_up
 from alfa.config import differing, parse_experiment, to_dict
-from alfa.train import Run, judge, on_dataset
-from alfa.train.files import write_atomic
+from alfa.evaluation import evaluate_run, on_dataset
+from alfa.runs import Run
 
 RUNS = Path("runs/claims")
 KEPT = Path("docs/results/runs/claims")
@@ -71,8 +72,8 @@ def train(name: str, num_iterations: int) -> None:
         content = entry.content(goal)
         content["test"] = {"num_tasks": NUM_TASKS if is_tested_here else 1, "ensemble": 5}
         experiment = parse_experiment(content, source=name)
-        if Run(path).exists:
-            if other := differing(Run(path).experiment(), experiment):
+        if Run(path).files.exists:
+            if other := differing(Run(path).experiment, experiment):
                 sys.exit(
                     f"{path} was begun with other settings than the queue has for it now: "
                     f"{', '.join(other)}; put the queue right, or remove {path} and {KEPT / name}."
@@ -94,7 +95,7 @@ def train(name: str, num_iterations: int) -> None:
         if not is_tested_here:
             # What a single task says of a model on its way is no result to be shown.
             (KEPT / name / "result.json").unlink()
-        print(f"{name}: {goal} of {num_iterations}", Run(path).read_metrics()[-1:], flush=True)
+        print(f"{name}: {goal} of {num_iterations}", Run(path).metrics[-1:], flush=True)
         note(name)
 
 
@@ -115,7 +116,7 @@ def next_goal(entry: Entry, num_iterations: int, done: int, *, tested: Sequence[
 
 def is_tested(path: Path, num_iterations: int) -> bool:
     """Whether a run is complete, and not only an epoch on its way."""
-    result = Run(path).read_result()
+    result = Run(path).result
     return (
         result is not None
         # A random initialization without a rule that learns has nothing to train.
@@ -127,20 +128,20 @@ def is_tested(path: Path, num_iterations: int) -> bool:
 def note(name: str) -> None:
     """Keep the figures of a length that was tested, with those of the best model on every task."""
     run = Run(RUNS / name)
-    result = run.read_result() if run.exists else None
+    result = run.result if run.files.exists else None
     if result is None or not is_tested(run.path, result["num_iterations"]):
         return
     length = length_of(result)
     if length not in lengths_known(name):
-        set_up(run.experiment(), device="cpu", threads=None)
-        tested, _ = judge(run)
+        set_up(run.experiment, device="cpu", threads=None)
+        tested, _ = evaluate_run(run)
         # Sums of other numbers of threads round otherwise, and a query in a thousand may change
         # sides.
         told = "the test is not repeatable"
         assert abs(tested.accuracy - result["test"]["accuracy"]) < 1e-3, told
         keys = ("test", "ensemble", "best_iteration", "val_accuracy", "seconds")
         found = {key: result[key] for key in keys if key in result}
-        data = run.signature(run.experiment()).data
+        data = run.signature.data
         add(name, length, {**found, "per_task": tested.per_task, "data": data})
     if name in ROWS and length in (LENGTH, QUEUE[name].num_iterations):
         test_elsewhere(name, length, run)
@@ -151,9 +152,9 @@ def test_elsewhere(name: str, length: int, run: Run) -> None:
     for dataset in ELSEWHERE:
         found = known()[name][str(length)]
         if dataset not in found.get("elsewhere", {}):
-            set_up(run.experiment(), device="cpu", threads=None)
-            changes = on_dataset(dataset, tasks=run.experiment().tasks.name)
-            tested, changed = judge(run, changes=changes, num_tasks=NUM_TASKS)
+            set_up(run.experiment, device="cpu", threads=None)
+            changes = on_dataset(dataset, tasks=run.experiment.tasks.name)
+            tested, changed = evaluate_run(run, changes=changes, num_tasks=NUM_TASKS)
             data = build_tasks(changed).signature().data
             there = {"test": tested.as_dict(), "per_task": tested.per_task, "data": data}
             found.setdefault("elsewhere", {})[dataset] = there

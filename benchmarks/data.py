@@ -23,7 +23,8 @@ from _common import table
 from PIL import Image
 
 from alfa import ALFA, Conv4, LearnedInit, Learner, cross_entropy
-from alfa.data import SOURCES, FewShot, _workers, open_images, prepare
+from alfa.data import FewShot, _workers, open_images, prepare
+from alfa.data.sources import SOURCES
 
 PAGE = Path("docs/results/data.md")
 NUM_TASKS, ROUNDS = 2, 12

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from _common import choose, command, table, write_part
 
-from alfa.build import build_learner, build_tasks
-from alfa.config import load_experiment
-from alfa.ops import set_threads
-from alfa.train import ALONE, Processes, joined
-from alfa.train.files import write_atomic
-from alfa.train.outer import OuterStep
+from alfa._distributed import ALONE, Processes, joined
+from alfa._io._files import write_atomic
+from alfa._runtime import set_threads
+from alfa.build._build import build_learner, build_tasks
+from alfa.config import compose
+from alfa.training._outer_step import OuterStep
 
 RESULTS = Path("docs/results/distributed.json")
 PAGE = Path("docs/results/distributed.md")
@@ -43,7 +43,7 @@ INTRO = """\
 
 A run over several processes takes the same steps as one process does: each computes some of the
 tasks of an iteration, and their gradients are summed in the order of the tasks (see
-`alfa.train.distributed`). With `engine.tasks_at_once=1` the weights are the same for any number
+`alfa._distributed`). With `engine.tasks_at_once=1` the weights are the same for any number
 of processes, as a rule to the last bit; where several tasks are stacked they differ by rounding.
 """
 
@@ -73,7 +73,7 @@ class Rounds:
     """An experiment's outer steps, a round at a time."""
 
     def __init__(self, name: str, processes: Processes) -> None:
-        experiment = load_experiment(name, ["outer.num_tasks=4"])
+        experiment = compose(name.removesuffix("-alfa"), overrides=["outer.num_tasks=4"])
         tasks = build_tasks(experiment)
         learner = build_learner(experiment, tasks)
         self.step = OuterStep(experiment, learner, tasks, processes, torch.device("cpu"))

@@ -44,7 +44,8 @@ def add(key: str, content: Any) -> None:
 
 
 def ratios() -> None:
-    from alfa.bench import WORKS, compare, rivals_of
+    from alfa.bench.measure import compare, rivals_of
+    from alfa.bench.works import WORKS
 
     found = known().get("ratios", {})
     for work in WORKS:
@@ -158,7 +159,7 @@ def watched() -> Clock:
     """A clock on everything that an iteration does."""
     import torch
 
-    from alfa.inner import loop
+    from alfa.learner import _loop as loop
     from alfa.ops import _compiled, _conv, _network, _winograd, stages
     from alfa.rules import ALFA
 
@@ -171,8 +172,8 @@ def watched() -> Clock:
     clock.watch("around kernels", stages.Norm, *PASSES)
     clock.watch("linear", stages.Linear, *PASSES)
     clock.watch("layout", stages.Flatten, *PASSES)
-    clock.watch("layout", _network, "_entered", "_left")
-    clock.watch("keeping", _network, "_save", "_restored", "_put")
+    clock.watch("layout", _network, "_to_stages", "_from_stages")
+    clock.watch("keeping", _network, "_save", "_restore", "_write_gradients")
     clock.watch("passes", stages.Chain, *PASSES)
     clock.watch("loss", torch.autograd, "grad")
     clock.watch("loss", _network, "check_losses")
@@ -199,7 +200,7 @@ KINDS = {
 
 def profile() -> None:
     """Time in each kind of work, of the fastest of several iterations."""
-    from alfa.bench import WORKS
+    from alfa.bench.works import WORKS
 
     clock, found = watched(), {}
     for name, work in WORKS.items():
@@ -223,7 +224,7 @@ def profile() -> None:
 
 def stacking() -> None:
     """The same iteration with the tasks one after the other and side by side, in turns."""
-    from alfa.bench import WORKS
+    from alfa.bench.works import WORKS
 
     found = {}
     for name in ("train-28", "train-32"):
@@ -244,7 +245,7 @@ def stacking() -> None:
 
 def winograd() -> None:
     """The same iteration with torch's convolutions alone, and as it comes, in turns."""
-    from alfa.bench import WORKS
+    from alfa.bench.works import WORKS
     from alfa.ops import _winograd
 
     iterations: dict[str, Callable[[], Any]] = {
@@ -252,13 +253,13 @@ def winograd() -> None:
     }
     small = {"model": "resnet12", "size": 32, "tasks": 1, "steps": 5, "memory": "store"}
     iterations["ResNet12, 32 x 32, 1 task"] = iteration_of(small)
-    ways = {"torch": lambda *given, **options: False, "winograd": _winograd.fits}
+    ways = {"torch": lambda *given, **options: False, "winograd": _winograd.is_faster}
     found: dict[str, dict[str, float]] = {}
     for name, iteration in iterations.items():
         best = found[name] = {}
         for turn in range(9 if name in WORKS else 4):
             for way, fits in ways.items():
-                with mock.patch.object(_winograd, "fits", fits):
+                with mock.patch.object(_winograd, "is_faster", fits):
                     began = time.perf_counter()
                     iteration()
                     seconds = time.perf_counter() - began
@@ -283,7 +284,7 @@ def resnet() -> None:
 
 
 def ratio_table(results: dict[str, Any]) -> list[str]:
-    from alfa.bench import WORKS
+    from alfa.bench.works import WORKS
 
     rows = []
     for name, found in results.items():

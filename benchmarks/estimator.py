@@ -35,13 +35,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from alfa import FewShotClassifier
+from alfa._io._files import write_atomic
 from alfa.config import parse_experiment
 from alfa.data import FewShot, Split
 from alfa.errors import AlfaWarning
+from alfa.evaluation import reopen
+from alfa.evaluation._evaluate import mean_and_interval
 from alfa.export import export_onnx
-from alfa.train import Run, reopen, train
-from alfa.train.evaluate import mean_and_interval
-from alfa.train.files import write_atomic
+from alfa.runs import Run
+from alfa.training import train_run
 
 RESULTS = Path("docs/results/estimator.json")
 LOAD = Path("docs/results/serve-load.json")
@@ -246,7 +248,7 @@ def untrained(folder: Path, side: int) -> Path:
         "outer": {"num_iterations": 1, "num_tasks": 1, "num_val_tasks": 1},
         "test": {"num_tasks": 1, "ensemble": 1},
     }
-    train(parse_experiment(content), folder / str(side))
+    train_run(Run.new(folder / str(side), parse_experiment(content)))
     return folder / str(side)
 
 

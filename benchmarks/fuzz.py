@@ -34,10 +34,10 @@ import torch
 from _common import table, write_part
 from PIL import Image
 
+from alfa._io._files import write_atomic
 from alfa.cli.main import main
-from alfa.config import builtin_experiments, to_dict
+from alfa.config import compose, to_dict
 from alfa.paper import TABLES, Cell
-from alfa.train.files import write_atomic
 
 RESULTS = Path("docs/results/fuzzing.json")
 PAGE = Path("docs/results/fuzzing.md")
@@ -119,10 +119,8 @@ class Configs(Kind):
     """Experiments."""
 
     def make(self) -> None:
-        from importlib import resources
-
-        folder = resources.files("alfa") / "experiments"
-        self.whole = [(folder / f"{name}.toml").read_bytes() for name in builtin_experiments()]
+        names = ("cifar-fs", "sinusoid", "strokes-demo", "varied")
+        self.whole = [tomli_w.dumps(to_dict(compose(name))).encode() for name in names]
 
     def once(self, rng: random.Random) -> list[str]:
         path = self.folder / "experiment.toml"

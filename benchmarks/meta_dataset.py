@@ -23,12 +23,12 @@ from typing import Any
 import tomli_w
 from _common import alfa, choose, figure, keep, restore, table, write_part
 
-from alfa.build import build_learner, build_tasks
+from alfa._io._files import write_atomic
+from alfa._runtime import set_threads
+from alfa.build._build import build_learner, build_tasks
 from alfa.config import Experiment, parse_experiment, to_dict
 from alfa.data import grouped
-from alfa.ops import set_threads
-from alfa.train.files import write_atomic
-from alfa.train.peak import PeakMemory
+from alfa.evaluation._memory_probe import PeakMemory
 
 RUNS = Path("runs/meta-dataset")
 KEPT = Path("docs/results/runs/meta-dataset")
@@ -138,7 +138,7 @@ def store() -> None:
 
 def board(*words: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(
-        alfa("leaderboard", *words, "--num-tasks", str(NUM_TASKS), "--size", "32", "--json")
+        alfa("compare", "--rank", *words, "--num-tasks", str(NUM_TASKS), "--size", "32", "--json")
     )
     return found
 

@@ -23,13 +23,13 @@ from typing import Any
 import torch
 from _common import table as table_of
 
+from alfa._io._files import write_atomic
+from alfa._runtime import usable_cpus
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
-from alfa.ops import usable_cpus
 from alfa.paper import TABLES, Collection, Job, Table, collect, estimate, lay_out, plan_jobs
 from alfa.paper._methods import SIZES
 from alfa.report.tables import markdown
-from alfa.train.files import write_atomic
 
 RUNS = Path("docs/results/runs")
 COSTS = Path("docs/results/costs.json")

@@ -27,10 +27,10 @@ import tomli_w
 from _common import choose, table, write_part
 
 import alfa.cli.train  # noqa: F401 - what is forked need not import it anew
+from alfa._io._files import write_atomic
 from alfa.cli.main import main
 from alfa.config import parse_experiment, to_dict
-from alfa.train import Checkpoint, Run
-from alfa.train.files import write_atomic
+from alfa.runs import Checkpoint, Run
 
 FOLDER = Path("runs/reliability")
 RESULTS = Path("docs/results/reliability.json")
@@ -100,8 +100,8 @@ def known() -> dict[str, dict[str, int]]:
 def compare(path: Path, unbroken: Path) -> None:
     """Everything but times is the same, and every file is whole."""
     own, other = Run(path), Run(unbroken)
-    assert own.read_metrics() == other.read_metrics(), "the metrics differ"
-    results = [run.read_result() or {} for run in (own, other)]
+    assert own.metrics == other.metrics, "the metrics differ"
+    results = [run.result or {} for run in (own, other)]
     for key in ("test", "ensemble", "best_iteration", "val_loss", "num_iterations"):
         assert results[0][key] == results[1][key], f"{key} differs"
     files = [sorted(p.name for p in (r.path / "checkpoints").iterdir()) for r in (own, other)]

@@ -38,10 +38,10 @@ from PIL import Image
 
 import alfa
 from alfa import FewShotClassifier
+from alfa._io._files import write_atomic
+from alfa._runtime import usable_cpus
 from alfa.data import Strokes
-from alfa.ops import usable_cpus
 from alfa.serve import Model
-from alfa.train.files import write_atomic
 
 OUT = Path(__file__).parent.parent / "docs" / "results" / "serve-load.json"
 SHOT, TRIED, SIDE = 4, 3, 64

@@ -45,7 +45,8 @@ def name_of(method: str, network: str, shots: int, seed: int) -> str:
 def command(method: str, network: str, shots: int, seed: int) -> list[str]:
     path = RUNS / name_of(method, network, shots, seed)
     return [
-        *("alfa", "train", f"sinusoid-{method}", "--out", str(path), "--seed", str(seed)),
+        *("alfa", "train", "sinusoid", "--method", {"alfa": "alfa+maml"}.get(method, method)),
+        *("--out", str(path), "--seed", str(seed)),
         *("--set", f"tasks.num_support={shots}", "--set", f"model.hidden={NETWORKS[network]}"),
     ]
 

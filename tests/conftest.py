@@ -1,5 +1,6 @@
 """Builders that the tests share; everything is random, seeded and in float64."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -7,18 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from alfa.config import Experiment, compose, to_dict
 from alfa.data import Strokes
 from alfa.data._open import store_path
 from alfa.data._store import Index, StoredClass, checksum
 from alfa.inits import INITS, Init, LearnedInit
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.models import MLP, MODELS, register_model
 from alfa.ops import _compiled as compiled
 from alfa.ops import mse
 from alfa.rules import RULES, Rule
+from alfa.runs import Run
 from alfa.testing import small_run
+from alfa.training import train_run
 from alfa.types import Episode
 
 
@@ -79,7 +84,7 @@ def perturb(randn) -> Callable[..., nn.Module]:
 
 @pytest.fixture
 def without_numba(monkeypatch) -> None:
-    monkeypatch.setattr(compiled, "_have_numba", lambda: False)
+    monkeypatch.setattr(compiled, "numba_available", lambda: False)
 
 
 @pytest.fixture(params=["compiled", "torch"])
@@ -94,14 +99,14 @@ def backend(request) -> str:
 def kernels_used(monkeypatch) -> list[str]:
     """The names of the compiled kernels that are called."""
     names: list[str] = []
-    real = compiled.kernels()
+    real = compiled.mlp_kernels()
 
     class Spy:
         def __getattr__(self, name):
             names.append(name)
             return getattr(real, name)
 
-    monkeypatch.setattr(compiled, "kernels", Spy)
+    monkeypatch.setattr(compiled, "mlp_kernels", Spy)
     return names
 
 
@@ -248,6 +253,12 @@ def characters_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def linear_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run on generated characters with a trained head of five outputs; do not change it."""
+    return small_run(tmp_path_factory.mktemp("runs"), head="learned")
+
+
+@pytest.fixture(scope="session")
 def curves_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run on sine curves; not to be changed."""
     return small_run(tmp_path_factory.mktemp("runs"), kind="curves")
@@ -258,3 +269,70 @@ def characters() -> tuple[np.ndarray, np.ndarray]:
     """Six images of each of three characters, ``[image, height, width]``, and their labels."""
     images = Strokes(num_classes=3, num_examples=6, size=16).images().images[:, 0]
     return images, np.repeat(["alef", "bet", "gimel"], 6)
+
+
+TINY = (
+    "outer.num_iterations=20",
+    "outer.max_skipped=0",
+    "outer.validate_every=5",
+    "outer.num_val_tasks=4",
+    "test.num_tasks=5",
+    "model.hidden=[8]",
+    "tasks.num_query=10",
+)
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Experiment]:
+    """A small experiment on sine curves, with further overrides."""
+
+    def make(*overrides: str, method: str = "alfa+maml") -> Experiment:
+        return compose("sinusoid", method=method, overrides=[*TINY, *overrides])
+
+    return make
+
+
+@pytest.fixture
+def tensors() -> Callable[..., dict[str, bytes]]:
+    """The exact content of a run's checkpoint, without the times in its header."""
+
+    def read(path: Path, name: str = "last") -> dict[str, bytes]:
+        content = load_file(path / "checkpoints" / f"{name}.safetensors")
+        return {key: tensor.numpy().tobytes() for key, tensor in content.items()}
+
+    return read
+
+
+@pytest.fixture
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after the test which rules it registered."""
+    monkeypatch.setattr(RULES, "_parts", dict(RULES._parts))
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory):
+    """Runs that nothing interrupts, by experiment."""
+    done: dict[str, Path] = {}
+
+    def get(experiment) -> Path:
+        key = json.dumps(to_dict(experiment), sort_keys=True)
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("unbroken") / "run"
+            train_run(Run.new(done[key], experiment))
+        return done[key]
+
+    return get
+
+
+@pytest.fixture
+def assert_same(tensors):
+    """Two runs left the same figures and the same states, to the bit."""
+
+    def check(path: Path, other: Path) -> None:
+        assert (path / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+        for key in ("test", "best_iteration", "val_loss", "num_iterations", "config"):
+            assert Run(path).result[key] == Run(other).result[key]
+        assert tensors(path, "last") == tensors(other, "last")
+        assert tensors(path, "best") == tensors(other, "best")
+
+    return check

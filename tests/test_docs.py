@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +43,6 @@ def _commands(page: Path) -> list[list[str]]:
             if "torchrun" not in line and re.match(r"(\.venv/bin/)?alfa ", line):
                 found.append(shlex.split(line)[1:])
     return found
-
-
-def _examples() -> Iterator[tuple[str, list[str]]]:
-    """The name of every command, and the words of each example in its help."""
-
-    def below(command: Any, name: str) -> Iterator[tuple[str, list[str]]]:
-        for sub, each in getattr(command, "commands", {}).items():
-            yield from below(each, f"{name} {sub}")
-        for line in re.findall(r"^ *(alfa .*)$", command.help or "", flags=re.MULTILINE):
-            yield name, shlex.split(line)[1:]
-
-    yield from below(typer.main.get_command(app), "alfa")
 
 
 def _read(words: list[str]) -> None:
@@ -97,13 +84,6 @@ def test_the_commands_of_a_page_are_understood(page: Path) -> None:
         if any(_STANDS_FOR.search(word) for word in words):
             # Numbers may stand there as well, of which a word is none.
             words = [_STANDS_FOR.sub("1", word) for word in words]
-        _read(words)
-
-
-def test_the_examples_of_the_help_are_understood() -> None:
-    examples = list(_examples())
-    assert {"alfa export", "alfa data prepare", "alfa plot rates"} <= {name for name, _ in examples}
-    for _, words in examples:
         _read(words)
 
 

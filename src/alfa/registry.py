@@ -1,10 +1,11 @@
-"""Parts by name: how a configuration finds a rule, an init, a model or a data source."""
+"""Registries: how a configuration finds a rule, init, model, optimizer, or dataset by name."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from alfa.errors import ConfigError, did_you_mean
 
@@ -16,11 +17,21 @@ def _origin(part: type) -> tuple[str, str]:
     return part.__module__, part.__qualname__
 
 
-class Registry(Generic[T]):
-    """The known parts of one kind, open to a user's own."""
+# The attribute of a registered part that holds the options it was constructed with.
+_OPTIONS = "_constructor_options"
 
-    def __init__(self, kind: str) -> None:
+
+class Registry(Generic[T]):
+    """The registered classes of one kind; users can add their own.
+
+    Args:
+        kind: the name of the kind, for error messages.
+        context: keyword-only arguments that the builder fills in, so that they are not options.
+    """
+
+    def __init__(self, kind: str, *, context: tuple[str, ...] = ()) -> None:
         self.kind = kind
+        self.context = context
         self._parts: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
@@ -33,8 +44,8 @@ class Registry(Generic[T]):
             >>> from alfa.rules import RULES, SGD
             >>> @register_rule("halving")
             ... class Halving(SGD):
-            ...     def rates(self, step, params, grads, memory=()):
-            ...         rates = super().rates(step, params, grads, memory)
+            ...     def rates(self, step, params, grads, state=()):
+            ...         rates = super().rates(step, params, grads, state)
             ...         return type(rates)(rates.alpha * 0.5**step, rates.beta)
             >>> "halving" in RULES
             True
@@ -49,6 +60,7 @@ class Registry(Generic[T]):
                     f"register {part.__qualname__} under another name."
                 )
             self._parts[name] = part
+            _record_options(part)
             return part
 
         return decorate
@@ -65,8 +77,25 @@ class Registry(Generic[T]):
         names = [name for name, known in self._parts.items() if known is type(part)]
         return names[0] if names else type(part).__name__
 
+    def describe(self, part: T) -> dict[str, Any]:
+        """The name of an object's class and the options the object was constructed with.
+
+        Raises:
+            ConfigError: the class is not registered.
+        """
+        name = next((name for name, known in self._parts.items() if known is type(part)), None)
+        if name is None:
+            kind, own = self.kind, type(part).__name__
+            raise ConfigError(
+                f"the {kind} {own} is not registered, so a run folder cannot refer to it; decorate "
+                f"the class with @register_{kind}('my-{kind}')."
+            )
+        given = getattr(part, _OPTIONS, {})
+        options = {key: value for key, value in given.items() if key not in self.context}
+        return {"name": name, **options}
+
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """The keyword-only arguments of a part: what a configuration may set.
+        """The keyword-only arguments of a part, including those that the builder fills in.
 
         Raises:
             ConfigError: there is no such part, or its annotations name what is not there.
@@ -93,3 +122,16 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._parts
+
+
+def _record_options(part: type) -> None:
+    """Let objects remember the keyword arguments of their constructor, for `Registry.describe`."""
+    construct = part.__init__  # type: ignore[misc]
+
+    @functools.wraps(construct)
+    def recording(self: Any, *args: Any, **options: Any) -> None:
+        construct(self, *args, **options)
+        # The constructor of the most derived class returns last and overwrites its bases' record.
+        self.__dict__[_OPTIONS] = options
+
+    part.__init__ = recording  # type: ignore[misc]

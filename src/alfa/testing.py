@@ -1,8 +1,7 @@
-"""The contracts that every rule and every initialization keeps, and small runs to try things on.
+"""The contracts of rules and initializations, and small runs for tests and examples.
 
-The package's own parts are held to them by its tests, and a user's own can be: call
-`check_rule` or `check_init` in a test. Both raise `AssertionError` with a sentence that says
-which promise is broken.
+Call `check_rule` or `check_init` in the tests of your own parts. Both raise `AssertionError` with a
+sentence that names the violated part of the contract.
 
 Example:
     >>> from alfa import ALFA
@@ -21,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from alfa.config import parse_experiment
-from alfa.errors import AlfaWarning, check_choice
+from alfa.errors import AlfaWarning, ConfigError, check_choice
 from alfa.inits import Init, LearnedInit, Support
-from alfa.inner import Learner
-from alfa.ops import cross_entropy, mse
+from alfa.learner import Learner
+from alfa.ops import apply_rates, cross_entropy, mse
 from alfa.rules import SGD, Rule
-from alfa.train import train
+from alfa.runs import Run
+from alfa.training import train_run
 from alfa.types import Episode, Layers, Params, Rates
 
 __all__ = ["check_init", "check_rule", "small_run"]
@@ -43,15 +43,15 @@ _NUM_CLASSES = 3
 
 
 def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototype-head") -> Path:
-    """A run that takes a second to make, where a test or an example needs one.
+    """Train a complete run in about a second, for a test or an example.
 
-    It has learned next to nothing, but is complete: generated characters of 16 x 16 for
-    ``"classes"``, sine curves for ``"curves"``.
+    Its tasks are generated characters of 16 x 16 for ``"classes"``, and sine curves for
+    ``"curves"``.
 
     Args:
-        folder: where the run folder is made.
-        kind: of tasks, ``"classes"`` or ``"curves"``.
-        head: the init of classes.
+        folder: the parent of the run folder.
+        kind: ``"classes"`` or ``"curves"``.
+        head: the init of ``"classes"``.
 
     Example:
         >>> import tempfile
@@ -76,20 +76,20 @@ def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototy
             "inner": {"batch_norm": "inductive"},
         }
     path = Path(folder) / kind
-    train(parse_experiment(content, source="small_run"), path)
+    train_run(Run.new(path, parse_experiment(content, source="small_run")))
     return path
 
 
 def check_rule(make_rule: MakeRule) -> None:
-    """Hold an update rule to the contract.
+    """Check the contract of an update rule.
 
     Args:
         make_rule: called with the layers and the number of inner steps.
 
     Raises:
-        AssertionError: says which promise is broken.
+        AssertionError: if the rule violates it.
     """
-    learner = _learner(lambda model: LearnedInit(model), make_rule)
+    learner = _learner(LearnedInit, make_rule)
     rule = learner.rule
     _check_rates(rule)
     _check_purity(rule)
@@ -102,13 +102,13 @@ def check_rule(make_rule: MakeRule) -> None:
 
 
 def check_init(make_init: MakeInit) -> None:
-    """Hold an initialization to the contract.
+    """Check the contract of an initialization.
 
     Args:
         make_init: called with a model.
 
     Raises:
-        AssertionError: says which promise is broken.
+        AssertionError: if the init violates it.
     """
     learner = _learner(make_init, lambda layers, num_steps: SGD(layers))
     init = learner.init
@@ -142,18 +142,18 @@ def _learner(make_init: MakeInit, make_rule: MakeRule) -> Learner:
         torch.manual_seed(0)
         model = _Smooth(1)
         init = make_init(model)
-        if init.needs_classes and not init.any_way:
-            # It has a last layer for the classes already.
+        if init.classification_only and not init.variable_way:
+            # It uses the model's last layer, which needs an output for each class.
             model = _Smooth(_NUM_CLASSES)
             init = make_init(model)
         rule = make_rule(init.layers, _NUM_STEPS)
     _jitter(rule)
-    loss = cross_entropy if init.needs_classes else mse
+    loss = cross_entropy if init.classification_only else mse
     return Learner(model, init=init, rule=rule, loss=loss, num_steps=_NUM_STEPS).double()
 
 
 def _jitter(rule: Rule) -> None:
-    """Move every meta-parameter off its start, where symmetries could hide a fault."""
+    """Perturb every meta-parameter: the symmetries of its initial value could hide a fault."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in rule.parameters():
@@ -166,7 +166,7 @@ def _episode(init: Init) -> Episode:
     x = torch.randn(_NUM_TASKS, 10, 2, generator=generator, dtype=torch.float64)
     scale = torch.arange(1, _NUM_TASKS + 1, dtype=torch.float64).view(-1, 1, 1)
     y = scale * x.sum(2, keepdim=True).sin()
-    if init.needs_classes:
+    if init.classification_only:
         y = torch.arange(10).remainder(_NUM_CLASSES).expand(_NUM_TASKS, -1)
     return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
 
@@ -188,7 +188,7 @@ def _support(init: Init) -> Support:
     return Support(episode.support_x, episode.support_y, gradients, embed)
 
 
-def _states(layers: Layers) -> tuple[Params, Params]:
+def _params_and_grads(layers: Layers) -> tuple[Params, Params]:
     generator = torch.Generator().manual_seed(3)
     size = int(layers.bounds[-1])
     theta = torch.randn(_NUM_TASKS, size, generator=generator, dtype=torch.float64)
@@ -197,42 +197,30 @@ def _states(layers: Layers) -> tuple[Params, Params]:
 
 
 def _check_rates(rule: Rule) -> None:
-    params, grads = _states(rule.layers)
+    params, grads = _params_and_grads(rule.layers)
     rates = rule.rates(0, params, grads)
     assert isinstance(rates, Rates), f"`rates` must return Rates, not {type(rates).__name__}"
-    for name, rate in (("alpha", rates.alpha), ("beta", rates.beta)):
-        if isinstance(rate, Tensor):
-            _check_broadcasts(rate, (_NUM_TASKS, len(rule.layers)), name)
-        else:
-            assert set(rate) == set(rule.layers), (
-                f"{name} names the layers {sorted(rate)}, not {sorted(rule.layers)}"
-            )
-            for layer, values in rate.items():
-                _check_broadcasts(values, tuple(params[layer].shape), f"{name} of {layer}")
-
-
-def _check_broadcasts(values: Tensor, shape: tuple[int, ...], what: str) -> None:
-    assert values.dtype == torch.float64, f"{what} is {values.dtype} where the weights are float64"
-    assert bool(values.isfinite().all()), f"{what} is not finite"
     try:
-        values.expand(shape)
-    except RuntimeError:
-        raise AssertionError(
-            f"{what} has shape {tuple(values.shape)}, which does not broadcast to {shape}"
-        ) from None
+        apply_rates(params, grads, rates)
+    except ConfigError as error:
+        raise AssertionError(str(error)) from None
+    for name, rate in (("alpha", rates.alpha), ("beta", rates.beta)):
+        for values in [rate] if isinstance(rate, Tensor) else rate.values():
+            assert values.dtype == torch.float64, f"{name} is {values.dtype}, weights are float64"
+            assert bool(values.isfinite().all()), f"{name} is not finite"
 
 
 def _check_purity(rule: Rule) -> None:
-    params, grads = _states(rule.layers)
+    params, grads = _params_and_grads(rule.layers)
     before = params.flat.clone(), grads.flat.clone()
     first = rule.rates(0, params, grads)
-    rule.rates(1, params, grads, first.memory)
+    rule.rates(1, params, grads, first.state)
     again = rule.rates(0, params, grads)
-    assert torch.equal(params.flat, before[0]), "the rule changed the parameters it was given"
-    assert torch.equal(grads.flat, before[1]), "the rule changed the gradients it was given"
+    assert torch.equal(params.flat, before[0]), "the rule changed its input, the parameters"
+    assert torch.equal(grads.flat, before[1]), "the rule changed its input, the gradients"
     for name in ("alpha", "beta"):
         assert _same(getattr(first, name), getattr(again, name)), (
-            f"{name} is not a function of its inputs: a second call gave another one"
+            f"{name} is not a function of its inputs: a second call returned another value"
         )
 
 
@@ -248,10 +236,10 @@ def _check_tasks_are_independent(learner: Learner) -> None:
     episode = _episode(learner.init)
     together = learner.adapt(episode.support_x, episode.support_y, order="none").params.flat
     for task in range(_NUM_TASKS):
-        own = slice(task, task + 1)
-        alone = learner.adapt(episode.support_x[own], episode.support_y[own], order="none")
-        assert torch.allclose(together[own], alone.params.flat, rtol=1e-10, atol=1e-12), (
-            f"task {task} is adapted differently alone and beside other tasks"
+        one = slice(task, task + 1)
+        alone = learner.adapt(episode.support_x[one], episode.support_y[one], order="none")
+        assert torch.allclose(together[one], alone.params.flat, rtol=1e-10, atol=1e-12), (
+            f"task {task} is adapted differently alone and together with other tasks"
         )
 
 
@@ -268,28 +256,26 @@ def _check_orders_agree(learner: Learner) -> None:
     assert not flats["none"].requires_grad, "order 'none' leaves a graph behind"
 
 
-def _check_meta_gradients(learner: Learner, own: Iterable[nn.Parameter], whose: str) -> None:
-    """Every meta-parameter that is trained has a gradient, finite and not zero throughout."""
-    parameters = [parameter for parameter in own if parameter.requires_grad]
+def _check_meta_gradients(learner: Learner, given: Iterable[nn.Parameter], whose: str) -> None:
+    """Every trained meta-parameter has a finite gradient with at least one nonzero value."""
+    parameters = [parameter for parameter in given if parameter.requires_grad]
     if not parameters:
         return
-    episode = _episode(learner.init)
-
-    loss = learner(episode).query_losses.mean()
+    loss = learner(_episode(learner.init)).query_losses.mean()
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         shape = tuple(parameter.shape)
         assert gradient is not None, f"{whose} parameter of shape {shape} has no gradient at all"
         assert bool(gradient.isfinite().all()), f"{whose} gradient of shape {shape} is not finite"
-        assert bool(gradient.any()), f"{whose} parameter of shape {shape} changes nothing"
+        assert bool(gradient.any()), f"{whose} parameter of shape {shape} has no effect"
 
 
 def _check_state_survives(learner: Learner, make_rule: MakeRule) -> None:
     other = make_rule(learner.rule.layers, _NUM_STEPS).double()
     other.load_state_dict(learner.rule.state_dict())
-    params, grads = _states(learner.rule.layers)
+    params, grads = _params_and_grads(learner.rule.layers)
     ours, theirs = (
-        rule.rates(1, params, grads, rule.rates(0, params, grads).memory)
+        rule.rates(1, params, grads, rule.rates(0, params, grads).state)
         for rule in (learner.rule, other)
     )
     assert _same(ours.alpha, theirs.alpha), "alpha changes when the rule is saved and loaded"
@@ -314,12 +300,12 @@ def _check_single_precision(learner: Learner) -> None:
 def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
     support = _support(init)
     start = init.start(support)
-    assert list(start) == list(init.layers), "`start` does not give the layers it names"
+    assert list(start) == list(init.layers), "`start` must return the parameters in `layers`"
     assert start.num_tasks == _NUM_TASKS, "`start` does not give every task its own parameters"
     for name, shape in init.layers.items():
-        assert parameters[name].shape == shape, f"{name} is not of the model's shape"
+        assert parameters[name].shape == shape, f"{name} must have the shape of the model"
     assert set(init.shared()) == set(parameters) - set(init.layers), (
         "`layers` and `shared` together must be all parameters of the model, each once"
     )
     again = init.start(support)
-    assert torch.equal(start.flat, again.flat), "`start` gives another result the second time"
+    assert torch.equal(start.flat, again.flat), "`start` returns another result the second time"

@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-Memory = tuple[Tensor | None, ...]
+State = tuple[Tensor | None, ...]
 """What an update rule remembers from one inner step to the next."""
 
 Order = Literal["second", "first", "none"]
@@ -24,6 +24,7 @@ past them as constants (``first``), or not at all (``none``, for evaluation)."""
 
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 
 
@@ -201,12 +202,18 @@ class Rates:
         alpha: either one tensor that broadcasts to ``[task, layer]``, or a mapping from
             layer name to a tensor that broadcasts to that layer's ``[task, ...]``.
         beta: the same for the factor on the weights.
-        memory: what the rule wants to see again at the next step.
+        state: passed back to the rule at the next step.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Rates
+        >>> Rates(alpha=torch.tensor(0.1), beta=torch.tensor(1.0)).alpha
+        tensor(0.1000)
     """
 
     alpha: Tensor | Mapping[str, Tensor]
     beta: Tensor | Mapping[str, Tensor]
-    memory: Memory = field(default=(), repr=False)
+    state: State = field(default=(), repr=False)
 
     def per_layer(self, layers: Layers, num_tasks: int) -> tuple[Tensor, Tensor]:
         """Alpha and beta, ``[task, layer]`` each; of a rate for each weight, the layer's mean."""

@@ -10,17 +10,19 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from alfa.bench import WORKS, Work, WorkerError, compare, measure, rivals_of, worker
+from alfa.bench import measure, worker
 from alfa.bench.limit import convolutions
+from alfa.bench.measure import compare, rivals_of
 from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
-from alfa.bench.worker import Worker
+from alfa.bench.worker import Worker, WorkerError
+from alfa.bench.workloads import WORKLOADS, Workload
 from alfa.errors import AlfaError
 from alfa.models import Conv4
 from alfa.ops import _winograd
 
 aten = torch.ops.aten
-SMALL = Work("small", 16, 1, 1, 2)
-SINUSOID = WORKS["sinusoid"]
+SMALL = Workload("small", 16, 1, 1, 2)
+SINUSOID = WORKLOADS["sinusoid"]
 
 
 def gradients(learner):
@@ -111,8 +113,8 @@ def products_of(run) -> Products:
 @pytest.mark.parametrize("fewest_tiles", [1, 25], ids=["Winograd", "as usual"])
 @pytest.mark.parametrize("train", [True, False])
 def test_the_limit_makes_the_products_of_an_iteration(train, fewest_tiles, monkeypatch) -> None:
-    monkeypatch.setattr(_winograd, "_MOST_VALUES", 10**9)  # no product in parts
-    monkeypatch.setattr(_winograd, "_FEWEST_TILES", fewest_tiles)
+    monkeypatch.setattr(_winograd, "_MAX_VALUES", 10**9)  # no product in parts
+    monkeypatch.setattr(_winograd, "_MIN_TILES", fewest_tiles)
     learner, episode = SMALL.learner(), SMALL.episode()
     products = products_of(convolutions(learner, episode, train=train))
     # So small, the two tasks lie side by side.
@@ -130,7 +132,7 @@ def test_the_limit_makes_the_products_of_an_iteration(train, fewest_tiles, monke
 
 
 def test_three_channels_make_the_same_products() -> None:
-    work = Work("small, in colour", 16, 3, 1, 2)
+    work = Workload("small, in colour", 16, 3, 1, 2)
     learner, episode = work.learner(), work.episode()
     products = products_of(convolutions(learner, episode, train=True))
     iteration = products_of(lambda: learner(episode).query_losses.mean().backward())
@@ -139,17 +141,17 @@ def test_three_channels_make_the_same_products() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_limit_makes_nothing_but_products(channels) -> None:
-    work = Work("small", 16, channels, 1, 2)
+    work = Workload("small", 16, channels, 1, 2)
     products = products_of(convolutions(work.learner(), work.episode(), train=True))
     # What is left is the layout of weights and tiles, and sums of two, which the products do
     # themselves.
     assert products.others <= {"add_", "block_diag", "clone", "new_empty"}
 
 
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("work", WORKLOADS)
 def test_every_work_has_something_to_be_measured_against(work) -> None:
     assert "plain" in rivals_of(work)
-    assert ("limit" in rivals_of(work)) == (WORKS[work].size is not None)
+    assert ("limit" in rivals_of(work)) == (WORKLOADS[work].size is not None)
 
 
 def test_higher_is_left_out_where_it_is_not_installed(monkeypatch) -> None:
@@ -216,7 +218,7 @@ def test_a_worker_answers_and_ends() -> None:
         answer = worker.run(2)
         assert answer["seconds"] > 0
         assert answer["peak"] > 10**7
-        expected = WORKS["sinusoid"].iteration("alfa")()
+        expected = WORKLOADS["sinusoid"].iteration("alfa")()
         assert answer["loss"] == pytest.approx(expected, rel=1e-6)
     finally:
         worker.close()
@@ -233,12 +235,15 @@ def test_a_worker_that_was_killed_says_so() -> None:
         worker.close()
 
 
-def test_a_worker_that_fails_names_its_work_and_its_exit_code(capfd) -> None:
-    worker = Worker("nothing", "limit", keep_memory=True)
+def test_a_worker_that_fails_names_its_work_and_its_exit_code(capfd, monkeypatch, tmp_path) -> None:
+    # Fails at once, without the time that it takes to import torch.
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    worker = Worker("sinusoid", "limit", keep_memory=True)
     try:
-        with pytest.raises(WorkerError, match=r"'nothing' with 'limit' .* exit code 1, .* above"):
+        with pytest.raises(WorkerError, match=r"'sinusoid' with 'limit' .* exit code 1, .* above"):
             worker.run(1)
-        assert "KeyError: 'nothing'" in capfd.readouterr().err
+        assert "ImportError: no torch here" in capfd.readouterr().err
     finally:
         worker.close()
 

@@ -107,7 +107,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete run; not to be changed."""
     path = tmp_path_factory.mktemp("trained") / "run"
     with pytest.raises(SystemExit) as caught:
-        main(["train", "sinusoid-alfa", "--out", str(path), *SETTINGS, "--json"])
+        main(["train", "sinusoid", "--out", str(path), *SETTINGS, "--json"])
     assert caught.value.code == 0
     return path
 

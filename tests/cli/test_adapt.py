@@ -16,15 +16,13 @@ from PIL import Image
 from torch import nn
 
 import alfa.cli.adapt as alfa_adapt
-import alfa.data._pictures as alfa_pictures
 import alfa.report.predictions as alfa_predictions
 from alfa import FewShotClassifier
 from alfa.config import parse_experiment
-from alfa.data import Strokes
+from alfa.data import Strokes, photos
 from alfa.estimator._base import FewShotEstimator
 from alfa.models import MODELS, register_model
-from alfa.testing import small_run
-from alfa.train import train
+from alfa.runs import Run
 
 
 class Page(HTMLParser):
@@ -154,10 +152,10 @@ def test_the_figures_as_json(adapt, tmp_path: Path) -> None:
     found = rows(tmp_path / "out" / "predictions.csv")
     assert [p["label"] for p in content["predictions"]] == [row["label"] for row in found]
     assert content["left_out"] == []
-    missed = [name for name, c in content["classes"].items() if not c["recognised"]]
-    told = ": none of the images that it was shown of this class is recognised"
+    missed = [name for name, c in content["classes"].items() if not c["recognized"]]
+    told = ": none of the support images of this class is recognized"
     assert content["notes"] == [name + told for name in missed]
-    hits = sum(c["recognised"] for c in classes) / sum(c["support"] for c in classes)
+    hits = sum(c["recognized"] for c in classes) / sum(c["support"] for c in classes)
     assert content["support_accuracy"] == pytest.approx(hits)
 
 
@@ -168,7 +166,7 @@ def test_what_is_not_learned_is_told_and_kept(
     words = ("--support", support, "--predict", asked, "--predict", support, "--head", "zero")
     answer = alfa("adapt", characters_run, *words, "--num-steps", "0", "--out", tmp_path / "out")
     assert answer.code == 0
-    told = "after 0 steps the loss of the support set is 1.1, and that of who guesses 1.1: these"
+    told = "after 0 steps the support loss is 1.1, no better than chance (1.1)"
     page = (tmp_path / "out" / "predictions.html").read_text()
     assert told in answer.out
     assert told in page
@@ -176,8 +174,8 @@ def test_what_is_not_learned_is_told_and_kept(
     assert both in answer.out
     assert both in page
     # All are taken for the first.
-    assert "of the support images it recognises 33.3 %" in answer.out
-    assert "bet: none of the images that it was shown of this class is recognised" in answer.out
+    assert "of the support images it recognizes 33.3 %" in answer.out
+    assert "bet: none of the support images of this class is recognized" in answer.out
     assert "alef: none of" not in answer.out
 
 
@@ -285,11 +283,10 @@ def pooled_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             "tasks": {"name": "images", "dataset": "strokes", "size": 16, "num_query": 2},
             "model": {"name": "pooled", **options},
             "rule": {"name": "sgd"},
-            "outer": {"num_iterations": 1, "num_tasks": 1, "validate_every": 1, "num_val_tasks": 1},
-            "test": {"num_tasks": 1, "ensemble": 1},
         }
-        train(parse_experiment(content), tmp_path / "pooled")
-        return tmp_path / "pooled"
+        path = tmp_path / "pooled"
+        learner, tasks, _ = Run.new(path, parse_experiment(content)).build("cpu")
+        return Run.save(path, learner, tasks).path
 
     return make
 
@@ -318,8 +315,8 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
     assert answer.code == 0
     content = json.loads(answer.out)
     # It stays with what came of it.
-    assert "depends on the others that are given with it" in content["notes"][0]
-    assert "depends on the others" in (tmp_path / "out" / "predictions.html").read_text()
+    assert "depend on the other examples in the batch" in content["notes"][0]
+    assert "depend on the other examples" in (tmp_path / "out" / "predictions.html").read_text()
     right = sum(of_class["right"] for of_class in content["classes"].values())
     assert content["accuracies"] == {"transductive": right / 9}
 
@@ -328,7 +325,7 @@ def test_of_many_images_only_some_are_normalised_together(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups that have every class, and no second pass of each image by itself."""
-    monkeypatch.setattr(alfa_adapt, "_TOGETHER", 4)
+    monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 4)
     seen: list[tuple[int, bool]] = []
     outputs, predict, told = FewShotEstimator._outputs, FewShotClassifier.predict, []
 
@@ -354,7 +351,7 @@ def test_of_many_images_only_some_are_normalised_together(
 def test_the_accuracy_of_groups_counts_every_image_once(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alfa_adapt, "_TOGETHER", 5)
+    monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 5)
     # Of nine that lie class by class, every other one.
     parts = iter([["alef", "alef", "bet", "gimel", "gimel"], ["gimel", "bet", "alef", "alef"]])
 
@@ -371,9 +368,9 @@ def test_pictures_are_made_of_what_the_page_shows(
     adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    small = alfa_pictures.thumbnail
+    small = photos.thumbnail
     monkeypatch.setattr(
-        alfa_pictures,
+        photos,
         "thumbnail",
         lambda *args, **options: made.append(1) or small(*args, **options),
     )
@@ -520,7 +517,7 @@ def test_a_folder_that_is_not_empty_is_kept(adapt, refused, tmp_path: Path) -> N
 def test_where_nothing_can_be_written_is_told_before_the_work(
     adapt, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("alfa.data._pictures.read", None)
+    monkeypatch.setattr("alfa.data.photos.load_photos", None)
     (tmp_path / "file").write_text("mine")
     answer = adapt(out="file/deep/out")
     assert (answer.code, answer.err) == (
@@ -538,7 +535,7 @@ def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path:
     assert f"{gone} is not a folder; give one of class folders" in refused_adapt(support=gone)
     assert f"there is no file or folder {gone}." in refused_adapt(predict=gone)
     assert f"there are no images in {tmp_path}/empty" in refused_adapt(predict=tmp_path / "empty")
-    assert "was not trained on images; give a run that was" in refused_adapt(run=curves_run)
+    assert "was not trained on images of classes" in refused_adapt(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_adapt(run=gone)
     assert "`--head` is 'prototyp'" in refused_adapt("--head", "prototyp")
     assert "Did you mean 'last'" in refused_adapt("--checkpoint", "lats")
@@ -560,17 +557,16 @@ def test_a_run_whose_tasks_do_not_say_how_images_are_normalised_is_refused(
     run = Path(shutil.copytree(characters_run, tmp_path / "run"))
     signature = json.loads((run / "signature.json").read_text())
     (run / "signature.json").write_text(json.dumps({**signature, "mean": [], "std": []}))
-    assert "its tasks do not say how images are normalised" in refused_adapt(run=run)
+    assert "does not say how images are normalized" in refused_adapt(run=run)
 
 
-def test_more_classes_than_the_last_layer_has(alfa, refused, tmp_path: Path) -> None:
-    run = small_run(tmp_path, head="learned")
+def test_more_classes_than_the_last_layer_has(alfa, refused, linear_run, tmp_path: Path) -> None:
     images = Strokes(num_classes=6, num_examples=2, size=16).images().images[:, 0]
     for number in range(6):
         save(tmp_path / "support" / f"{number}", images[2 * number : 2 * number + 2])
     words = ("--support", tmp_path / "support", "--predict", tmp_path / "support" / "0")
     words = (*words, "--out", tmp_path / "out")
-    message = refused("adapt", run, *words)
+    message = refused("adapt", linear_run, *words)
     assert "there are 6 classes, but the last layer" in message
     assert not (tmp_path / "out").exists()
-    assert alfa("adapt", run, *words, "--head", "prototype").code == 0
+    assert alfa("adapt", linear_run, *words, "--head", "prototype").code == 0

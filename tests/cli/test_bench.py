@@ -8,7 +8,9 @@ import re
 
 import pytest
 
-from alfa.bench import WORKS, Comparison, worker
+from alfa.bench import worker
+from alfa.bench.measure import Comparison
+from alfa.bench.works import WORKS
 
 
 @pytest.fixture

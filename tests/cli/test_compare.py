@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import statistics
+from pathlib import Path
 
 import pytest
 
-from alfa.train import Run, judge
+from alfa.cli.main import main
+from alfa.evaluation import evaluate_run
+from alfa.runs import Run
 
 
 @pytest.fixture
 def other(alfa, tmp_path, settings):
     path = tmp_path / "other"
-    assert alfa("train", "sinusoid-maml", "--out", path, *settings, "--json").code == 0
+    words = ["train", "sinusoid", "--method", "maml", "--out", path, *settings, "--json"]
+    assert alfa(*words).code == 0
     return path
 
 
@@ -22,14 +28,14 @@ def test_runs_are_compared_on_the_same_tasks(alfa, trained, other) -> None:
         alfa("compare", trained, other, "--num-tasks", "6", "--seed", "3", "--json").out
     )
     assert (first["difference"], first["is_decided"]) == (0.0, False)
-    ours, theirs = (judge(Run(path), num_tasks=6, seed=3)[0] for path in (trained, other))
+    ours, theirs = (evaluate_run(Run(path), num_tasks=6, seed=3) for path in (trained, other))
     assert (first["per_task"], second["per_task"]) == (list(ours.per_task), list(theirs.per_task))
     assert second["difference"] == pytest.approx(theirs.loss - ours.loss, rel=1e-6)
     assert second["difference_interval"] > 0
 
 
 def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> None:
-    monkeypatch.setattr("alfa.train.compare._FEWEST_TASKS", 2)
+    monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
     words = (trained, other, trained, "--num-tasks", "6", "--num-steps", "0")
     rows = json.loads(alfa("compare", *words, "--json").out)
     # Without a step the two are what they began as, which differs on every task.
@@ -62,7 +68,7 @@ def test_one_run_is_nothing_to_compare(refused, trained) -> None:
 def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settings) -> None:
     path = tmp_path / "shots"
     words = ("--set", "tasks.num_support=3", "--json")
-    assert alfa("train", "sinusoid-maml", "--out", path, *settings, *words).code == 0
+    assert alfa("train", "sinusoid", "--method", "maml", "--out", path, *settings, *words).code == 0
     told = refused("compare", trained, path)
     assert "have different tasks (tasks.num_support is" in told
     assert "and 3)" in told
@@ -74,7 +80,7 @@ def test_runs_are_compared_on_tasks_of_another_size(alfa, refused, trained, othe
     rows = json.loads(alfa("compare", *words, "--json").out)
     changes = ["tasks.num_support=4"]
     for row, path in zip(rows, (trained, other), strict=True):
-        expected, _ = judge(Run(path), changes=changes, num_tasks=3, seed=0)
+        expected = evaluate_run(Run(path), overrides=changes, num_tasks=3, seed=0)
         assert row["per_task"] == list(expected.per_task)
     assert "an evaluation can change the tasks only" in refused(
         *("compare", *words[:2]), "--set", "seed=1"
@@ -83,8 +89,80 @@ def test_runs_are_compared_on_tasks_of_another_size(alfa, refused, trained, othe
 
 def test_a_size_is_one_of_another_dataset(refused, trained, other) -> None:
     told = refused("compare", trained, other, "--size", "32")
-    assert "--size is 32, which is that of another dataset, but there is no --dataset" in told
+    assert "--size is 32, but --size belongs to --dataset" in told
 
 
 def test_no_run_is_told(refused, trained, tmp_path) -> None:
     assert str(tmp_path / "none") in refused("compare", trained, tmp_path / "none")
+
+
+# --- groups of seeds
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory, settings) -> list[Path]:
+    """Two folders with runs of two seeds each."""
+    folder = tmp_path_factory.mktemp("groups")
+    paths = [folder / method for method in ("maml", "alfa+maml")]
+    for path in paths:
+        words = ["train", "sinusoid", "--method", path.name, "--seeds", "2", "--out", str(path)]
+        with pytest.raises(SystemExit) as caught:
+            main([*words, *settings, "--json"])
+        assert caught.value.code == 0
+    return paths
+
+
+def test_groups_are_compared_over_tasks_and_seeds(alfa, groups) -> None:
+    words = ("--num-tasks", "6", "--json")
+    first, second = json.loads(alfa("compare", *groups, *words).out)
+    runs = [json.loads(alfa("compare", *sorted(group.iterdir()), *words).out) for group in groups]
+    for group, expected in zip((first, second), runs, strict=True):
+        assert [run["loss"] for run in group["runs"]] == [run["loss"] for run in expected]
+        losses = [run["loss"] for run in expected]
+        assert group["loss"] == pytest.approx(statistics.fmean(losses), rel=1e-6)
+        assert group["seeds"]["std"] == pytest.approx(statistics.stdev(losses))
+        # With two runs, Student's t has one degree of freedom.
+        width = 12.706 * statistics.stdev(losses) / math.sqrt(2)
+        assert group["seeds"]["interval"] == pytest.approx(width, rel=1e-4)
+        means = [statistics.fmean(x) for x in zip(*(r["per_task"] for r in expected), strict=True)]
+        assert group["per_task"] == pytest.approx(means)
+    assert second["difference"] == pytest.approx(second["loss"] - first["loss"], rel=1e-6)
+    assert second["difference_seed_interval"] > 0
+
+
+def test_a_difference_within_the_seeds_is_undecided(alfa, groups, monkeypatch) -> None:
+    monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
+    words = ("--num-tasks", "6", "--num-steps", "0")
+    singles = [next(iter(sorted(group.iterdir()))) for group in groups]
+    _, decided = json.loads(alfa("compare", *singles, *words, "--json").out)
+    assert decided["is_decided"]
+    rows = json.loads(alfa("compare", *groups, *words, "--json").out)
+    assert abs(rows[1]["difference"]) < rows[1]["difference_seed_interval"]
+    assert not rows[1]["is_decided"]
+    monkeypatch.setattr("alfa.evaluation.seed_difference_interval", lambda *figures: 0.0)
+    rows = json.loads(alfa("compare", *groups, *words, "--json").out)
+    assert rows[1]["is_decided"] == (abs(rows[1]["difference"]) > rows[1]["difference_interval"])
+
+
+def test_the_table_has_groups_runs_and_seeds(alfa, groups, trained, monkeypatch) -> None:
+    monkeypatch.chdir(groups[0].parent)
+    answer = alfa("compare", "maml", "alfa+maml", "--num-tasks", "6")
+    assert answer.code == 0
+    lines = [line.split() for line in answer.out.splitlines() if line]
+    assert [line[0] for line in lines[1:7]] == [
+        *("maml", "seed-0", "seed-1"),
+        *("alfa+maml", "seed-0", "seed-1"),
+    ]
+    assert "over seeds" in answer.out
+    assert lines[1].count("std") == lines[4].count("std") == 1
+    assert "the choice of tasks and seeds explains" in answer.out
+    mixed = alfa("compare", trained, groups[0], "--num-tasks", "6")
+    assert "other seeds not counted" in mixed.out
+
+
+def test_one_group_has_statistics_of_its_own(alfa, groups) -> None:
+    (group,) = json.loads(alfa("compare", groups[0], "--num-tasks", "3", "--json").out)
+    assert group["seeds"]["num_runs"] == 2
+    answer = alfa("compare", groups[0], "--num-tasks", "3")
+    assert answer.code == 0
+    assert "beyond" not in answer.out

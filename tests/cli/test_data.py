@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alfa.data import SOURCES, _download, register_source
-from alfa.data._download import RemoteFile
+from alfa.data.sources import SOURCES, ManualDownload, RemoteFile, register_source
 from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
 
@@ -266,7 +265,7 @@ def _files(tmp_path: Path, content: bytes) -> tuple[RemoteFile, ...]:
 def test_download_puts_the_files_where_prepare_looks(
     alfa, root: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_download, "DOWNLOADS", {"pets": _files(tmp_path, b"content")})
+    monkeypatch.setattr(Pets, "downloads", _files(tmp_path, b"content"))
     answer = alfa("data", "download", "pets")
     file = root / "raw/pets/pets.zip"
     assert (answer.code, answer.out) == (
@@ -282,8 +281,8 @@ def test_download_puts_the_files_where_prepare_looks(
 
 
 def test_what_must_be_fetched_by_hand_is_told(refused, root: Path, monkeypatch) -> None:
-    manual = _download.ByHand("a form must be filled in", "pets.zip", "https://example.org")
-    monkeypatch.setattr(_download, "BY_HAND", {"pets": manual})
+    manual = ManualDownload("a form must be filled in", "pets.zip", "https://example.org")
+    monkeypatch.setattr(Pets, "manual_download", manual)
     assert refused("data", "download", "pets") == (
         "alfa: pets must be fetched by hand: a form must be filled in. Fetch pets.zip from "
         f"https://example.org, put it into {root / 'raw/pets'}, and run `alfa data prepare pets`.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
@@ -11,21 +12,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from alfa.cli.demo import _alone
-from alfa.train import Run, train
+from alfa.cli.demo import _locked
+from alfa.cli.main import main
+from alfa.runs import Run
+from alfa.training import train_run
 
 with_locks = pytest.mark.skipif(os.name != "posix", reason="there are no locks elsewhere")
 
 
+SMALL = ("outer.num_val_tasks=4", "test.num_tasks=5", "model.hidden=[8,8]")
+SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
+
+
 @pytest.fixture(scope="module")
-def first(shell, tmp_path_factory: pytest.TempPathFactory):
-    """A short demo, told as JSON."""
-    out = tmp_path_factory.mktemp("demo") / "out"
-    return out, shell("demo", "--iterations", "30", "--out", out, "--json")
+def first(tmp_path_factory: pytest.TempPathFactory):
+    """The folder of a short demo, and its exit code, standard output, and standard error."""
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    words = ["demo", "--iterations", "30", "--out", str(folder), "--json", *SETTINGS]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as caught:
+        main(words)
+    return folder, (caught.value.code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +47,12 @@ def page(first) -> str:
 
 def test_json_is_all_that_is_printed(first) -> None:
     out, answer = first
-    assert (answer.code, answer.err) == (0, "")
-    content = json.loads(answer.out)
+    code, printed, err = answer
+    assert (code, err) == (0, "")
+    content = json.loads(printed)
     assert set(content) == {"MAML", "ALFA + MAML", "report"}
     assert Path(content["report"]) == out / "report.html"
-    for title, name in (("MAML", "sinusoid-maml"), ("ALFA + MAML", "sinusoid-alfa")):
+    for title, name in (("MAML", "maml"), ("ALFA + MAML", "alfa+maml")):
         assert content[title] == json.loads((out / name / "result.json").read_text())
         assert content[title]["num_iterations"] == 30
 
@@ -55,7 +68,7 @@ def test_the_page_stands_alone(page: str) -> None:
 
 def test_the_page_shows_both_methods_and_their_figures(first, page: str) -> None:
     rows = re.findall(r"<tr><td>(.*?)</td>\s*<td>(.*?)</td>", page)
-    results = json.loads(first[1].out)
+    results = json.loads(first[1][1])
     assert rows == [
         (title, f"{results[title]['test']['loss']:.3f}") for title in ("MAML", "ALFA + MAML")
     ]
@@ -76,7 +89,7 @@ def test_the_page_holds_three_figures(page: str) -> None:
 
 
 def test_the_page_says_how_it_was_made(page: str) -> None:
-    assert "<code>alfa demo --iterations 30 --seed 0</code>" in page
+    assert "<code>alfa demo --iterations 30 --seed 0 --set outer.num_val_tasks=4 " in page
 
 
 def test_the_picture_is_a_png(first) -> None:
@@ -91,19 +104,20 @@ def test_a_second_demo_replaces_the_first(
 ) -> None:
     def train_here(experiments, out: Path, *, quiet: bool) -> None:
         for name, experiment in experiments.items():
-            train(experiment, out / name)
+            train_run(Run.new(out / name, experiment))
 
     monkeypatch.setattr("alfa.cli.demo._train_side_by_side", train_here)
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
 
-    answer = alfa("demo", "--iterations", "1", "--out", out)
+    answer = alfa("demo", "--iterations", "1", "--out", out, *SETTINGS)
 
     assert answer.code == 0
     assert "ALFA + MAML" in answer.out
     assert "0.75 +- 0.15" in answer.out
     assert {path.name for path in out.iterdir()} == {path.name for path in first[0].iterdir()}
-    assert "alfa demo --iterations 1 --seed 0<" in (out / "report.html").read_text()
-    assert Run(out / "sinusoid-alfa").read_result()["num_iterations"] == 1
+    page = (out / "report.html").read_text()
+    assert "alfa demo --iterations 1 --seed 0 --set outer.num_val_tasks=4 " in page
+    assert Run(out / "alfa+maml").result["num_iterations"] == 1
 
 
 @pytest.mark.parametrize("beside", [[], ["report.html"]], ids=["alone", "beside-a-report"])
@@ -137,8 +151,8 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     def no_training(*args: object, **kwargs: object) -> None:
         raise AssertionError("the folder was cleared")
 
-    # `alfa train sinusoid-alfa` puts its run at runs/sinusoid-alfa.
-    shutil.copytree(trained, tmp_path / "runs" / "sinusoid-alfa")
+    # A run that has the name of one of a demo's.
+    shutil.copytree(trained, tmp_path / "runs" / "maml")
     before = contents(tmp_path)
     monkeypatch.setattr("alfa.cli.demo._train_side_by_side", no_training)
     refused("demo", "--iterations", "1", "--out", tmp_path / "runs")
@@ -148,7 +162,7 @@ def test_runs_that_were_trained_by_themselves_are_kept(
 @with_locks
 def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_path: Path) -> None:
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
-    with Run(out / "sinusoid-alfa").lock():
+    with Run(out / "alfa+maml").files.lock():
         before = contents(out)
         assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
@@ -157,7 +171,7 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
 @with_locks
 def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents, tmp_path) -> None:
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
-    with _alone(out):
+    with _locked(out):
         before = contents(out)
         assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
@@ -178,10 +192,10 @@ def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    runs = [Run(out / name) for name in ("sinusoid-maml", "sinusoid-alfa")]
+    runs = [Run(out / name) for name in ("maml", "alfa+maml")]
     try:
-        wait(lambda: all(run.is_busy for run in runs))
+        wait(lambda: all(run.files.is_busy for run in runs))
     finally:
         process.terminate()
         process.wait()
-    wait(lambda: not any(run.is_busy for run in runs))
+    wait(lambda: not any(run.files.is_busy for run in runs))

@@ -118,7 +118,7 @@ def test_what_is_printed(
             # As files, each of its own size.
             assert images == sorted(support.rglob("*.png"))
             classes = tuple(classifier.classes_.tolist())
-            return Exported(path, 18, classes, (1, 16, 16), 120_000, len(images), 3.14e-6)
+            return Exported(bytes(120_000), classes, (1, 16, 16), len(images), 3.14e-6)
 
     monkeypatch.setattr("alfa.export.export_onnx", Here())
     path = tmp_path / "model.onnx"
@@ -142,10 +142,10 @@ def test_what_cannot_serve_is_refused(
     (tmp_path / "folder.onnx").mkdir()
     with monkeypatch.context() as patch:
         # Nothing is read before.
-        patch.setattr("alfa.data._pictures.read", None)
+        patch.setattr("alfa.data.photos.load_photos", None)
         assert "folder.onnx: Is a directory." in refused_export(to=tmp_path / "folder.onnx")
     assert f"{gone} is not a folder; give one of class folders" in refused_export(support=gone)
-    assert "was not trained on images; give a run that was" in refused_export(run=curves_run)
+    assert "was not trained on images of classes" in refused_export(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_export(run=gone)
     assert "`--head` is 'prototyp'" in refused_export("--head", "prototyp")
     assert "Did you mean 'last'" in refused_export("--checkpoint", "lats")

@@ -19,14 +19,14 @@ import pytest
 import torch
 import typer
 from safetensors.torch import load_file
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from alfa._distributed._processes import Alone
 from alfa.cli import launch
+from alfa.cli._run_training import has_begun
 from alfa.cli.main import main
-from alfa.cli.train import _has_begun
-from alfa.config import load_experiment
-from alfa.train import Run
-from alfa.train.distributed import Alone
+from alfa.config import compose
+from alfa.data import Sinusoids
+from alfa.runs import Run
 
 # One task at a time, in doubles: any number of processes then gives the same bits.
 EXACT = [
@@ -61,18 +61,18 @@ linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes i
 def alone(tmp_path_factory, settings) -> Path:
     path = tmp_path_factory.mktemp("alone") / "run"
     with pytest.raises(SystemExit) as caught:
-        main(["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, "--json"])
+        main(["train", "sinusoid", "--out", str(path), *settings, *EXACT, "--json"])
     assert caught.value.code == 0
     return path
 
 
 def _assert_same(path: Path, other: Path) -> None:
-    own, expected = Run(path).read_metrics(), Run(other).read_metrics()
+    own, expected = Run(path).metrics, Run(other).metrics
     assert [record["iteration"] for record in own] == [r["iteration"] for r in expected]
     for record, wanted in zip(own, expected, strict=True):
         assert record == pytest.approx(wanted, rel=1e-12)
     # As it is: its configuration would bring death into this process as well.
-    states = [load_file(Run(folder).checkpoint("last")) for folder in (path, other)]
+    states = [load_file(Run(folder).files.checkpoint("last")) for folder in (path, other)]
     assert states[0].keys() == states[1].keys()
     assert all(states[0][name].equal(tensor) for name, tensor in states[1].items())
 
@@ -110,17 +110,17 @@ def test_a_process_that_is_killed_is_started_anew(
     shell, alone: Path, fatal: list[str], tmp_path, settings
 ) -> None:
     path = tmp_path / "run"
-    words = ["train", "sinusoid-alfa", "--out", path, *settings, *EXACT, *fatal]
+    words = ["train", "sinusoid", "--out", path, *settings, *EXACT, *fatal]
     answer = shell(*words, "--processes", "2", "--max-restarts", "1")
     assert answer.code == 0, answer.err
     assert (tmp_path / "was-killed").exists()
     assert re.search(
-        r"^alfa: process [01] was ended by SIGKILL; all are .* 1 of 1", answer.err, re.M
+        r"^alfa: process [01] was ended by SIGKILL; all processes are .* 1 of 1", answer.err, re.M
     )
     assert "Traceback" not in answer.err
     assert f"written: {path}" in answer.out
     _assert_same(path, alone)
-    result = Run(path).read_result()
+    result = Run(path).result
     assert result is not None
     assert result["engine"]["processes"] == 2
 
@@ -143,16 +143,16 @@ def _listening(pid: int) -> set[str]:
 @linux
 def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None:
     path = tmp_path / "run"
-    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT]
+    words = ["train", "sinusoid", "--out", str(path), *settings, *EXACT]
     # Nothing is kept unless somebody stops it.
     for key in ("outer.num_iterations", "outer.validate_every", "engine.checkpoint_every"):
         words += ["--set", f"{key}=1000000"]
-    # An iteration is long enough for the launcher to pass on what it gets.
-    words += ["--processes", "2", "--max-restarts", "2", "--set", "outer.num_tasks=500"]
+    # An iteration is long enough for the launcher to forward its signal.
+    words += ["--processes", "2", "--max-restarts", "2", "--set", "outer.num_tasks=100"]
     with subprocess.Popen(
         [sys.executable, "-m", "alfa", *words], stderr=subprocess.PIPE, text=True
     ) as parent:
-        _wait(lambda: Run(path).exists, "it does not begin")
+        _wait(lambda: Run(path).files.exists, "it does not begin")
         time.sleep(0.5)
         workers = list(_workers(path, parent.pid))
         assert len(workers) == 2
@@ -163,23 +163,18 @@ def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None
             os.kill(pid, signal.SIGTERM)
         _, told = parent.communicate(timeout=60)
     assert parent.returncode == 143
-    assert told.count("alfa: stopped; go on with") == 1
+    assert told.count("alfa: stopped; resume it with") == 1
     assert "Traceback" not in told
-    kept = Run(path).load_last(Run(path).experiment())
+    kept = Run(path).load_last()
     assert kept is not None
     assert kept.progress["iteration"] > 0
-
-
-def _failures(codes: list[int]) -> ChildFailedError:
-    failures = {n: ProcessFailure(n, 1000 + n, code, "") for n, code in enumerate(codes)}
-    return ChildFailedError("alfa", failures)
 
 
 @pytest.mark.parametrize(
     ("codes", "times", "code"),
     [
         ([75, -9], 3, 137),
-        # torch ends the others by SIGTERM, which they may take as a wish.
+        # The others are ended by SIGTERM, which they may take as a request to stop.
         ([-9, 143], 3, 137),
         ([1, -15], 3, 1),
         ([2, 2], 1, 2),
@@ -191,13 +186,12 @@ def _failures(codes: list[int]) -> ChildFailedError:
 def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatch, capsys) -> None:
     started = []
 
-    def fail(words: list[str], count: int, run_id: str) -> None:
-        started.append(run_id)
-        raise _failures(codes)
+    def fail(words, environment, count, received) -> list[int]:
+        started.append(environment["TORCHELASTIC_RUN_ID"])
+        return codes
 
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(launch.logging, "disable", lambda level: None)
-    monkeypatch.setattr(launch, "_launch_once", fail)
+    monkeypatch.setattr(launch, "_run", fail)
     with pytest.raises(typer.Exit) as caught:
         launch.launch(["train"], count=2, max_restarts=2, hint="go on")
     assert caught.value.exit_code == code
@@ -225,29 +219,29 @@ def test_all_processes_of_a_launch_ask_the_same(
 
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-    run = Run(tmp_path)
-    assert not _has_begun(tmp_path, Noted(), resume=False, or_resume=False)
-    run.create(load_experiment("sinusoid-maml"), launch=known)
-    begun = _has_begun(tmp_path, Noted(), resume=False, or_resume=False)
+    run = Run.new(tmp_path, compose("sinusoid", method="maml"))
+    assert not has_begun(tmp_path, Noted(), or_resume=False)
+    run.create(Sinusoids().signature())
+    run.files.write_launch(known)
+    begun = has_begun(tmp_path, Noted(), or_resume=False)
     assert begun == (name == known or (known is None and restarts == "1"))
-    assert _has_begun(tmp_path, Noted(), resume=False, or_resume=True)
-    assert _has_begun(tmp_path, Noted(), resume=True, or_resume=False)
-    assert asked == ["any", "from_first"] * 4
+    assert has_begun(tmp_path, Noted(), or_resume=True)
+    assert asked == ["any", "from_first"] * 3
 
 
 @linux
 def test_processes_leave_with_their_parent(tmp_path, settings) -> None:
     path = tmp_path / "run"
-    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT]
+    words = ["train", "sinusoid", "--out", str(path), *settings, *EXACT]
     words += ["--processes", "2", "--set", "outer.num_iterations=1000000"]
     with subprocess.Popen([sys.executable, "-m", "alfa", *words, "--json"]) as parent:
-        _wait(Run(path).checkpoint("last").is_file, "it does not begin")
+        _wait(Run(path).files.checkpoint("last").is_file, "it does not begin")
         assert len(list(_workers(path, parent.pid))) == 2
         parent.kill()
     _wait(lambda: not list(_workers(path, parent.pid)), "processes have outlived their parent")
     # A thread of theirs may be a moment later.
-    _wait(lambda: not Run(path).is_busy, "the run folder stays locked")
-    assert Run(path).load_last(Run(path).experiment()) is not None
+    _wait(lambda: not Run(path).files.is_busy, "the run folder stays locked")
+    assert Run(path).load_last() is not None
 
 
 @linux
@@ -263,7 +257,7 @@ def test_two_machines_give_the_same_numbers_also_if_one_fails(
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"),
         *("--local-addr", "127.0.0.1", "--max-restarts", "1", "-m", "alfa"),
     ]
-    words = ["train", "sinusoid-alfa", "--out", str(path), *settings, *EXACT, *fatal, "--json"]
+    words = ["train", "sinusoid", "--out", str(path), *settings, *EXACT, *fatal, "--json"]
     machines = [
         subprocess.Popen(
             [*launcher, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -291,7 +285,7 @@ def _documents(text: str) -> Iterator[Any]:
 
 
 def test_what_is_wrong_is_said_once_before_anything_starts(refused, alone, settings) -> None:
-    told = refused("train", "sinusoid-alfa", "--out", alone, *settings, "--processes", "2")
+    told = refused("train", "sinusoid", "--out", alone, *settings, "--processes", "2")
     assert "is not empty" in told
 
 
@@ -300,7 +294,7 @@ def test_cards_that_are_not_there_are_said_once(
     refused, tmp_path, settings, device, monkeypatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    words = ["train", "sinusoid-alfa", "--out", tmp_path / "run", *settings, "--processes", "2"]
+    words = ["train", "sinusoid", "--out", tmp_path / "run", *settings, "--processes", "2"]
     assert "for 2 processes" in refused(*words, "--device", device).replace("there are 2", "for 2")
 
 
@@ -318,12 +312,12 @@ def test_processes_are_left_to_torchrun_where_it_has_started_them(
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
-    words = ["train", "sinusoid-alfa", "--out", tmp_path / "run", *settings, "--processes", "2"]
+    words = ["train", "sinusoid", "--out", tmp_path / "run", *settings, "--processes", "2"]
     assert "leave it to torchrun" in refused(*words)
 
 
 def test_a_run_that_is_there_is_gone_on_with(alfa, tmp_path, settings) -> None:
-    words = ["train", "sinusoid-maml", "--out", tmp_path / "run", *settings, "--or-resume"]
+    words = ["train", "sinusoid", "--out", tmp_path / "run", *settings, "--or-resume"]
     first, second = alfa(*words, "--json"), alfa(*words, "--json")
     assert (first.code, second.code) == (0, 0)
     assert json.loads(first.out)["test"] == json.loads(second.out)["test"]
@@ -332,7 +326,7 @@ def test_a_run_that_is_there_is_gone_on_with(alfa, tmp_path, settings) -> None:
 def test_processes_that_may_go_on_still_know_what_was_asked_for(
     alfa, settings, tmp_path, monkeypatch
 ) -> None:
-    words = ["train", "sinusoid-alfa", "--out", str(tmp_path / "run"), *settings]
+    words = ["train", "sinusoid", "--out", str(tmp_path / "run"), *settings]
     assert alfa(*words).code == 0
     asked: list[list[str]] = []
     monkeypatch.setattr(launch, "launch", lambda words, **options: asked.append(words))
@@ -341,7 +335,7 @@ def test_processes_that_may_go_on_still_know_what_was_asked_for(
     assert [alfa(*longer).code, alfa(*other).code] == [0, 0]
     # What each of them does is what one alone would do.
     assert alfa(*asked[0]).code == 0
-    assert Run(tmp_path / "run").read_result()["num_iterations"] == 25
+    assert Run(tmp_path / "run").result["num_iterations"] == 25
     answer = alfa(*asked[1])
     assert answer.code == 2
     assert "belongs to another experiment" in answer.err

@@ -1,4 +1,4 @@
-"""`alfa leaderboard`, `alfa pretrain` and the other commands on tasks of any size."""
+"""`alfa compare --rank`, `alfa pretrain` and the other commands on tasks of any size."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import json
 import os
 import shutil
 import signal
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import alfa.train as alfa_train
+import alfa.training as alfa_train
+from alfa.config import parse_experiment
 from alfa.data import Store
+from alfa.runs import Run
+from alfa.training import train_run
 
 CONFIG = """
 [tasks]
@@ -53,18 +58,28 @@ def config(spots, tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def trained_runs(spots_folder, tmp_path_factory) -> Path:
+    """A folder with two runs; not to be changed."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALFA_DATA", str(spots_folder))
+        for name, rate in (("one", 0.01), ("two", 0.5)):
+            content = tomllib.loads(CONFIG)
+            content["rule"]["learning_rate"] = rate
+            train_run(Run.new(folder / name, parse_experiment(content)))
+    return folder
+
+
 @pytest.fixture
-def runs(alfa, config, tmp_path):
-    paths = [tmp_path / "one", tmp_path / "two"]
-    for path, rate in zip(paths, ("0.01", "0.5"), strict=True):
-        words = ("--set", f"rule.learning_rate={rate}", "--json")
-        assert alfa("train", config, "--out", path, *words).code == 0
-    return paths
+def runs(trained_runs: Path, spots, tmp_path) -> list[Path]:
+    """Two runs that a test may change."""
+    return [Path(shutil.copytree(trained_runs / n, tmp_path / n)) for n in ("one", "two")]
 
 
 def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
     words = ("--sources", "spots,strokes", "--num-tasks", "4")
-    answer = alfa("leaderboard", *runs, *words, "--json")
+    answer = alfa("compare", "--rank", *runs, *words, "--json")
     assert answer.code == 0, answer.err
     first, second = json.loads(answer.out)
     assert set(first["sources"]) == {"spots", "strokes"}
@@ -74,24 +89,45 @@ def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
         for found in row["sources"].values():
             assert found["num_tasks"] == 4
             assert found["rank"] == 1.5
-    shown = alfa("leaderboard", *runs, *words)
+    shown = alfa("compare", "--rank", *runs, *words)
     assert shown.code == 0
     assert "average rank" in shown.out
     assert f"{100 * first['sources']['spots']['accuracy']:.2f}" in shown.out
-    assert "within their two intervals together share one" in shown.out
+    assert "share a rank if their difference is within the interval" in shown.out
 
 
 def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
     words = ("--sources", "spots", "--num-tasks", "4", "--json")
-    before = alfa("leaderboard", *runs, *words).out
-    monkeypatch.setattr("alfa.train.leaderboard.judge", lambda *a, **o: pytest.fail("tested"))
-    assert alfa("leaderboard", *runs, *words).out == before
+    before = alfa("compare", "--rank", *runs, *words).out
+    monkeypatch.setattr(
+        "alfa.evaluation._ranking.evaluate_run", lambda *a, **o: pytest.fail("tested")
+    )
+    assert alfa("compare", "--rank", *runs, *words).out == before
 
 
 def test_wrong_sources_are_refused(refused, runs) -> None:
-    assert "must name datasets, each once" in refused("leaderboard", *runs, "--sources", "a,a")
-    assert "must name datasets" in refused("leaderboard", *runs, "--sources", ",")
-    assert "nowhere is not prepared" in refused("leaderboard", *runs, "--sources", "nowhere")
+    words = ("compare", "--rank", *runs, "--sources")
+    assert "must name datasets, each once" in refused(*words, "a,a")
+    assert "must name datasets" in refused(*words, ",")
+    assert "nowhere is not prepared" in refused(*words, "nowhere")
+
+
+def test_options_that_ranking_does_not_take_are_refused(refused, runs) -> None:
+    assert "--rank and --sources belong together" in refused("compare", *runs, "--rank")
+    assert "belong together" in refused("compare", *runs, "--sources", "spots")
+    words = ("compare", *runs, "--rank", "--sources", "spots")
+    told = refused(*words, "--shot", "1", "--split", "val")
+    assert "--shot and --split cannot be given with --rank; omit them." in told
+
+
+def test_a_group_of_seeds_has_one_rank(alfa, runs, tmp_path) -> None:
+    for number, run in enumerate(runs):
+        shutil.copytree(run, tmp_path / "group" / f"seed-{number}")
+    words = ("--rank", "--sources", "spots", "--num-tasks", "4", "--json")
+    first, second, mean = json.loads(alfa("compare", *runs, tmp_path / "group", *words).out)
+    accuracies = [row["sources"]["spots"]["accuracy"] for row in (first, second, mean)]
+    assert accuracies[2] == pytest.approx(sum(accuracies[:2]) / 2)
+    assert mean["average_rank"] == 2
 
 
 def test_a_run_is_evaluated_and_compared_on_another_source(alfa, runs) -> None:
@@ -105,10 +141,10 @@ def test_a_run_is_evaluated_and_compared_on_another_source(alfa, runs) -> None:
 def test_pictures_of_tasks_of_any_size(alfa, runs, spots, tmp_path) -> None:
     for words in (
         ("data", "show", "spots", "--varied", "--split", "train"),
-        ("plot", "episode", runs[0]),
+        ("data", "show", runs[0]),
         ("plot", "rates", runs[0], "--num-tasks", "5"),
     ):
-        out = tmp_path / f"{words[1]}.png"
+        out = tmp_path / f"{len(words)}.png"
         answer = alfa(*words, "--out", out)
         assert answer.code == 0, answer.err
         assert out.read_bytes().startswith(b"\x89PNG")
@@ -136,7 +172,7 @@ def test_a_backbone_is_pretrained_and_begun_with(alfa, config, tmp_path) -> None
 
 
 def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, monkeypatch) -> None:
-    out, real = tmp_path / "pretrained", alfa_train.pretrain
+    out, real = tmp_path / "pretrained", alfa_train.pretrain_run
     words = ("pretrain", config, "--out", out, "--epochs", "2", "--batch-size", "9")
 
     def stopped(*given, **options):
@@ -144,10 +180,10 @@ def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, m
         return real(*given, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(alfa_train, "pretrain", stopped)
+        patch.setattr(alfa_train, "pretrain_run", stopped)
         answer = alfa(*words)
     assert answer.code == 143
-    assert "stopped; run the same command again to go on." in answer.err
+    assert "stopped; run the same command again to resume it." in answer.err
     assert (out / "state.safetensors").is_file()
     assert "2 of 12 batches" in alfa(*words).err
 
@@ -155,7 +191,7 @@ def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, m
 def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> None:
     out = ("--out", tmp_path / "out")
     assert "must be above 0" in refused("pretrain", config, *out, "--learning-rate", "0")
-    assert "have no images" in refused("pretrain", "sinusoid-alfa", *out)
+    assert "have no images" in refused("pretrain", "sinusoid", *out)
     assert "there is no file of weights" in refused(
         "train", config, *out, "--set", "model.weights=nowhere.safetensors"
     )
@@ -165,7 +201,7 @@ def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> 
 def test_runs_with_other_tasks_are_not_ranked(alfa, refused, runs, config, tmp_path) -> None:
     other = tmp_path / "other"
     assert alfa("train", config, "--out", other, "--set", "tasks.max_way=3", "--json").code == 0
-    told = refused("leaderboard", runs[0], other, "--sources", "spots")
+    told = refused("compare", "--rank", runs[0], other, "--sources", "spots")
     assert "tasks.max_way is 4 and 3" in told
 
 
@@ -205,7 +241,9 @@ def of_two_sizes(alfa, runs, config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [("leaderboard", "--sources", "strokes,spots"), ("compare",)], ids=lambda w: w[0]
+    "words",
+    [("compare", "--rank", "--sources", "strokes,spots"), ("compare",)],
+    ids=["rank", "compare"],
 )
 def test_runs_that_open_other_images_are_refused(
     alfa, refused, of_two_sizes, prepare_larger, words
@@ -223,10 +261,10 @@ def test_runs_that_open_other_images_are_refused(
     told = refused(command, *of_two_sizes, *options)
     assert "would be tested on different images of spots (tasks.size is 8 and 12, and" in told
     assert "prepare both from the same files" in told
-    assert ("--size" in told) == (command == "leaderboard")
+    assert ("--size" in told) == ("--rank" in words)
 
 
 def test_one_size_for_all_is_the_same_images_for_all(alfa, of_two_sizes, prepare_larger) -> None:
     prepare_larger(lambda split, name: f"new-{name}")
     words = ("--sources", "spots", "--num-tasks", "2", "--size", "8")
-    assert alfa("leaderboard", *of_two_sizes, *words).code == 0
+    assert alfa("compare", "--rank", *of_two_sizes, *words).code == 0

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import alfa as package
-from alfa.train import Run
+from alfa.cli.main import app
+from alfa.config import compose
+from alfa.runs import Run
 
 
 def _parse(text: str):
@@ -58,7 +65,7 @@ def test_an_unknown_option_is_refused(refused, command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["train", "sinusoid-maml", "--sed", "1"], "--seed"),
+        (["train", "sinusoid", "--method", "maml", "--sed", "1"], "--seed"),
         (["evaluate", "somewhere", "--num-task", "5"], "--num-tasks"),
         (["demo", "--iteration", "5"], "--iterations"),
     ],
@@ -75,8 +82,8 @@ def test_a_misspelt_option_has_a_hint(refused, arguments: list[str], hint: str) 
         (["evaluate", "somewhere", "--num-steps", "-1"], "--num-steps"),
         (["evaluate", "somewhere", "--split", "tset"], "'test'"),
         (["evaluate", "somewhere", "--checkpoint", "lats"], "'last'"),
-        (["train", "sinusoid-maml", "--seed", "-1"], "--seed"),
-        (["train", "sinusoid-maml", "--threads", "0"], "--threads"),
+        (["train", "sinusoid", "--method", "maml", "--seed", "-1"], "--seed"),
+        (["train", "sinusoid", "--method", "maml", "--threads", "0"], "--threads"),
         (["demo", "--iterations", "0"], "--iterations"),
     ],
 )
@@ -86,7 +93,7 @@ def test_a_value_out_of_range_is_refused(refused, arguments: list[str], option: 
 
 def test_a_missing_argument_is_refused(refused) -> None:
     assert "Missing argument 'run'" in refused("evaluate")
-    assert "EXPERIMENT" in refused("train")
+    assert "give a TARGET to train on" in refused("train")
 
 
 def test_a_missing_file_is_refused(refused, tmp_path: Path) -> None:
@@ -95,41 +102,42 @@ def test_a_missing_file_is_refused(refused, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_misspelt_experiment_is_refused(refused, tmp_path: Path) -> None:
+def test_a_misspelled_dataset_is_refused(refused, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    message = refused("train", "sinusoid-alpha", "--out", out)
-    assert "Did you mean 'sinusoid-alfa'?" in message
+    message = refused("train", "sinusoids", "--out", out)
+    assert "there is no dataset 'sinusoids'; known: cifar-fs, " in message
+    assert "Did you mean 'sinusoid'?" in message
     assert not out.exists()
 
 
 def test_the_faults_of_an_experiment_are_listed_below_one_line(alfa, tmp_path: Path) -> None:
     out = tmp_path / "run"
     faults = ["--set", "rule.name=adam", "--set", "outer.num_tasks=0", "--set", "model.hiden=[8]"]
-    answer = alfa("train", "sinusoid-alfa", "--out", out, *faults)
+    answer = alfa("train", "sinusoid", "--out", out, *faults)
     first, *rest = answer.err.splitlines()
     assert (answer.code, answer.out) == (2, "")
-    assert first == "alfa: sinusoid-alfa has 3 faults:"
+    assert first == "alfa: sinusoid has 3 faults:"
     assert [line[:4] for line in rest] == ["  - "] * 3
     assert not out.exists()
 
 
 def test_one_fault_of_an_experiment_is_one_line(refused, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    message = refused("train", "sinusoid-alfa", "--out", out, "--set", "outer.num_tasks=0")
+    message = refused("train", "sinusoid", "--out", out, "--set", "outer.num_tasks=0")
     assert "outer.num_tasks is 0" in message
     assert not out.exists()
 
 
 def test_what_cannot_be_built_is_refused_without_a_folder(refused, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    message = refused("train", "sinusoid-alfa", "--out", out, "--set", "init.adapt=['linear9.*']")
+    message = refused("train", "sinusoid", "--out", out, "--set", "init.adapt=['linear9.*']")
     assert "matches no parameter" in message
     assert not out.exists()
 
 
 @pytest.mark.parametrize("setting", ["seed", "=1"])
 def test_a_setting_without_key_or_value_is_refused(refused, setting: str) -> None:
-    assert "--set takes key=value" in refused("train", "sinusoid-alfa", "--set", setting)
+    assert "--set takes key=value" in refused("train", "sinusoid", "--set", setting)
 
 
 def test_a_folder_that_is_not_a_run_is_refused(refused, tmp_path: Path) -> None:
@@ -143,7 +151,7 @@ def test_a_folder_that_is_not_a_run_is_refused(refused, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["evaluate"], ["train", "--resume"]])
 def test_a_truncated_checkpoint_is_refused(refused, contents, run: Path, command) -> None:
     for name in ("best", "last", "previous"):
-        path = Run(run).checkpoint(name)
+        path = Run(run).files.checkpoint(name)
         path.write_bytes(path.read_bytes()[:1000])
     before = contents(run)
     assert "is damaged or not one of alfa" in refused(*command, run)
@@ -151,7 +159,7 @@ def test_a_truncated_checkpoint_is_refused(refused, contents, run: Path, command
 
 
 def test_a_missing_checkpoint_is_refused(refused, run: Path) -> None:
-    Run(run).checkpoint("best").unlink()
+    Run(run).files.checkpoint("best").unlink()
     assert "there is no checkpoint" in refused("evaluate", run)
 
 
@@ -159,7 +167,7 @@ def test_a_missing_checkpoint_is_refused(refused, run: Path) -> None:
 def test_a_checkpoint_of_another_experiment_is_refused(
     refused, contents, run: Path, command
 ) -> None:
-    config = Run(run).config
+    config = Run(run).files.config
     config.write_text(config.read_text().replace("seed = 0", "seed = 1"))
     before = contents(run)
     assert "belongs to another experiment" in refused(*command, run)
@@ -167,25 +175,25 @@ def test_a_checkpoint_of_another_experiment_is_refused(
 
 
 def test_a_damaged_configuration_is_refused(refused, run: Path) -> None:
-    Run(run).config.write_text("seed = [")
+    Run(run).files.config.write_text("seed = [")
     assert "config.toml is not valid TOML" in refused("evaluate", run)
 
 
 def test_a_changed_setting_on_resume_is_refused(refused, contents, run: Path) -> None:
     before = contents(run)
-    message = refused("train", "--resume", run, "--set", "outer.learning_rate=0.5")
-    assert "belongs to another experiment: outer.learning_rate is 0.001 and 0.5; leave" in message
+    message = refused("train", "--resume", run, "--set", "optimizer.learning_rate=0.5")
+    assert "belongs to another experiment: optimizer.learning_rate is 0.001 and 0.5;" in message
     assert contents(run) == before
 
 
 def test_a_run_is_not_overwritten(refused, contents, run: Path, settings) -> None:
     before = contents(run)
-    message = refused("train", "sinusoid-alfa", "--out", run, *settings)
+    message = refused("train", "sinusoid", "--out", run, *settings)
     assert "is not empty; continue it with --resume" in message
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("extra", [["sinusoid-alfa"], ["--out", "elsewhere"]])
+@pytest.mark.parametrize("extra", [["sinusoid"], ["--out", "elsewhere"]])
 def test_resume_takes_no_experiment_and_no_folder(refused, trained: Path, extra) -> None:
     assert "--resume takes its experiment and folder" in refused(
         "train", "--resume", trained, *extra
@@ -197,7 +205,7 @@ def test_a_device_that_is_not_there_is_refused(
     refused, tmp_path: Path, trained: Path, settings, device: str
 ) -> None:
     out = tmp_path / "run"
-    message = refused("train", "sinusoid-alfa", "--out", out, *settings, "--device", device)
+    message = refused("train", "sinusoid", "--out", out, *settings, "--device", device)
     assert f"--device is '{device}'" in message
     assert not out.exists()
     assert f"--device is '{device}'" in refused("evaluate", trained, "--device", device)
@@ -205,7 +213,7 @@ def test_a_device_that_is_not_there_is_refused(
 
 def test_a_folder_below_a_file_is_refused(refused, tmp_path: Path, settings) -> None:
     (tmp_path / "file").write_text("mine")
-    message = refused("train", "sinusoid-alfa", "--out", tmp_path / "file" / "run", *settings)
+    message = refused("train", "sinusoid", "--out", tmp_path / "file" / "run", *settings)
     assert str(tmp_path / "file") in message
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -214,7 +222,7 @@ def test_a_folder_below_a_file_is_refused(refused, tmp_path: Path, settings) -> 
 def test_a_folder_that_cannot_be_written_is_refused(refused, tmp_path: Path, settings) -> None:
     tmp_path.chmod(0o500)
     try:
-        message = refused("train", "sinusoid-alfa", "--out", tmp_path / "run", *settings)
+        message = refused("train", "sinusoid", "--out", tmp_path / "run", *settings)
     finally:
         tmp_path.chmod(0o700)
     assert "Permission denied" in message
@@ -234,7 +242,7 @@ def full_disk(shell, trained: Path, settings, tmp_path_factory: pytest.TempPathF
     # The trained run comes first, so that the kernels are compiled and stored already.
     assert trained.is_dir()
     out = tmp_path_factory.mktemp("full") / "run"
-    command = ["train", "sinusoid-alfa", "--out", out, *settings, "--json"]
+    command = ["train", "sinusoid", "--out", out, *settings, "--json"]
     return out, shell(*command, preexec_fn=lambda: _limit_files(4000))
 
 
@@ -259,7 +267,7 @@ def test_a_disk_too_full_to_begin_leaves_no_files(
     handler = signal.getsignal(signal.SIGXFSZ)
     _limit_files(100)
     try:
-        message = refused("train", "sinusoid-alfa", "--out", out, *settings, "--json")
+        message = refused("train", "sinusoid", "--out", out, *settings, "--json")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -275,13 +283,13 @@ def test_a_disk_full_in_training_leaves_a_run_that_goes_on(
     whole = {"config.toml", "signature.json", "metrics.jsonl", "checkpoints", ".lock"}
     assert set(contents(path)) == whole
     assert alfa("train", "--resume", path).code == 0
-    assert Run(path).read_metrics() == Run(trained).read_metrics()
-    assert Run(path).read_result()["test"] == Run(trained).read_result()["test"]
+    assert Run(path).metrics == Run(trained).metrics
+    assert Run(path).result["test"] == Run(trained).result["test"]
 
 
 def test_a_diverging_run_is_told_in_one_sentence(refused, tmp_path: Path, settings) -> None:
-    command = ["train", "sinusoid-maml", "--out", tmp_path / "run", *settings, "--json"]
-    message = refused(*command, "--set", "rule.learning_rate=1e30")
+    command = ["train", "sinusoid", "--method", "maml", "--out", tmp_path / "run", *settings]
+    message = refused(*command, "--json", "--set", "rule.learning_rate=1e30")
     assert "at iteration 0, with the rule sgd" in message
 
 
@@ -291,8 +299,8 @@ def test_an_interrupt_is_told_in_one_line(alfa, tmp_path: Path, monkeypatch, set
 
     monkeypatch.setattr("alfa.data.Sinusoids.episode", interrupt)
     run = tmp_path / "run"
-    answer = alfa("train", "sinusoid-maml", "--out", run, *settings)
-    told = f"alfa: stopped; go on with `alfa train --resume {run}`.\n"
+    answer = alfa("train", "sinusoid", "--method", "maml", "--out", run, *settings)
+    told = f"alfa: stopped; resume it with `alfa train --resume {run}`.\n"
     assert (answer.code, answer.out, answer.err) == (130, "", told)
 
 
@@ -322,17 +330,50 @@ def test_version(alfa) -> None:
     assert (answer.code, answer.out, answer.err) == (0, f"alfa {package.__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "demo"])
-def test_every_command_has_help(alfa, command: str) -> None:
-    answer = alfa(command, "--help")
-    assert answer.code == 0
-    assert "--json" in answer.out
-    assert "Examples:" in answer.out
+def _commands() -> Iterator[tuple[list[str], Any]]:
+    """The words of every command, and the command."""
+
+    def below(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
+        subcommands = getattr(command, "commands", {})
+        if not subcommands:
+            yield words, command
+        for name, subcommand in subcommands.items():
+            yield from below([*words, name], subcommand)
+
+    return below([], typer.main.get_command(app))
+
+
+COMMANDS = {" ".join(words): (words, command) for words, command in _commands()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_that_it_understands(alfa, name: str) -> None:
+    words, command = COMMANDS[name]
+    printed = alfa(*words, "--help")
+    assert printed.code == 0
+    found = re.findall(r"^ *alfa (.*)$", command.help, flags=re.MULTILINE)
+    examples = [shlex.split(example) for example in found]
+    own = [example for example in examples if example[: len(words)] == words]
+    assert own, "its help has no example of it"
+    for example in examples:
+        named = max((n for n in COMMANDS if " ".join(example).startswith(n)), key=len)
+        its_words, its_command = COMMANDS[named]
+        context = its_command.make_context(named, example[len(its_words) :])
+        _check_target(context.params)
+
+
+def _check_target(params: dict[str, Any]) -> None:
+    """Raise if an example of training names a dataset, a method, or a setting that is unknown."""
+    target = params.get("target")
+    if target is None or target.endswith(".toml") or "/" in target:
+        return
+    choices = {key: params.get(key) for key in ("method", "backbone", "way", "shot")}
+    compose(target, **choices, overrides=params["settings"] or [])
 
 
 def test_train_prints_json_and_nothing_else(alfa, tmp_path: Path, settings) -> None:
     out = tmp_path / "run"
-    answer = alfa("train", "sinusoid-maml", "--out", out, *settings, "--json")
+    answer = alfa("train", "sinusoid", "--method", "maml", "--out", out, *settings, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert _parse(answer.out) == _parse((out / "result.json").read_text())
 
@@ -341,9 +382,9 @@ def test_train_prints_a_table_and_tells_its_progress_elsewhere(
     alfa, tmp_path: Path, settings
 ) -> None:
     out = tmp_path / "my-run"
-    answer = alfa("train", "sinusoid-maml", "--out", out, *settings)
+    answer = alfa("train", "sinusoid", "--method", "maml", "--out", out, *settings)
     assert answer.code == 0
-    loss = Run(out).read_result()["test"]["loss"]
+    loss = Run(out).result["test"]["loss"]
     assert f"{loss:.4f}" in answer.out
     assert str(out) in answer.out
     assert [line.split(",")[0] for line in answer.err.splitlines()] == [
@@ -366,9 +407,8 @@ def test_the_run_folder_is_named_after_the_experiment(
 
 def test_the_seed_option_is_the_experiments_seed(alfa, tmp_path: Path, settings) -> None:
     one_iteration = ["--set", "outer.num_iterations=1", "--seed", "3"]
-    answer = alfa(
-        "train", "sinusoid-maml", "--out", tmp_path / "run", *settings, *one_iteration, "--json"
-    )
+    command = ["train", "sinusoid", "--out", tmp_path / "run", *settings, *one_iteration]
+    answer = alfa(*command, "--json")
     assert _parse(answer.out)["config"]["seed"] == 3
 
 
@@ -378,12 +418,12 @@ def test_evaluate_gives_the_figure_of_the_training(alfa, trained: Path) -> None:
     found = _parse(answer.out)
     assert found.pop("tasks")["name"] == "sinusoid"
     assert found.pop("checkpoint") == "best"
-    assert found == Run(trained).read_result()["test"]
+    assert found == Run(trained).result["test"]
 
 
 def test_evaluate_prints_a_sentence(alfa, trained: Path) -> None:
     answer = alfa("evaluate", trained, "--num-tasks", "5")
-    test = Run(trained).read_result()["test"]
+    test = Run(trained).result["test"]
     assert f"loss {test['loss']:.4f} +- {test['interval']:.4f}" in answer.out
     assert (answer.out.count("\n"), answer.err) == (1, "")
 
@@ -405,7 +445,7 @@ def test_evaluate_of_one_task_prints_valid_json(alfa, trained: Path) -> None:
 )
 def test_options_of_evaluate_change_the_figure(alfa, trained: Path, options: list[str]) -> None:
     found = _parse(alfa("evaluate", trained, "--num-tasks", "5", "--json", *options).out)
-    assert found["loss"] != Run(trained).read_result()["test"]["loss"]
+    assert found["loss"] != Run(trained).result["test"]["loss"]
 
 
 def test_evaluate_leaves_the_run_as_it_is(alfa, contents, run: Path) -> None:
@@ -415,7 +455,7 @@ def test_evaluate_leaves_the_run_as_it_is(alfa, contents, run: Path) -> None:
 
 
 def test_resume_of_a_complete_run_gives_the_same_result(alfa, run: Path) -> None:
-    before = Run(run).read_result()
+    before = Run(run).result
     answer = alfa("train", "--resume", run, "--json")
     assert answer.code == 0
     assert _parse(answer.out) == before
@@ -424,7 +464,7 @@ def test_resume_of_a_complete_run_gives_the_same_result(alfa, run: Path) -> None
 def test_resume_can_extend_a_run(alfa, run: Path) -> None:
     answer = alfa("train", "--resume", run, "--set", "outer.num_iterations=25", "--json")
     assert _parse(answer.out)["num_iterations"] == 25
-    assert [record["iteration"] for record in Run(run).read_metrics()] == [5, 10, 15, 20, 25]
+    assert [record["iteration"] for record in Run(run).metrics] == [5, 10, 15, 20, 25]
 
 
 # --- how fast it answers

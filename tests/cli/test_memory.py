@@ -21,17 +21,17 @@ def test_a_lack_of_memory_is_a_sentence(refused, tmp_path, monkeypatch, error) -
     def train(*arguments, **options) -> None:
         raise error
 
-    monkeypatch.setattr("alfa.train.train", train)
-    told = refused("train", "sinusoid-maml", "--out", tmp_path / "run")
+    monkeypatch.setattr("alfa.training.train_run", train)
+    told = refused("train", "sinusoid", "--method", "maml", "--out", tmp_path / "run")
     assert "there is not enough memory" in told
     assert "`--set engine.memory=recompute`" in told
 
 
 def test_no_option_is_advised_that_a_command_does_not_have(refused, tmp_path, monkeypatch) -> None:
-    def judge(*arguments, **options) -> None:
+    def open_run(path) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("alfa.train.Run.experiment", judge)
+    monkeypatch.setattr("alfa.runs.Run.open", open_run)
     told = refused("adapt", tmp_path, "--support", tmp_path, "--predict", tmp_path, "--force")
     assert "there is not enough memory" in told
     assert "--set" not in told
@@ -41,6 +41,6 @@ def test_other_errors_of_torch_are_not_hidden(alfa, tmp_path, monkeypatch) -> No
     def train(*arguments, **options) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr("alfa.train.train", train)
+    monkeypatch.setattr("alfa.training.train_run", train)
     with pytest.raises(RuntimeError, match="shapes"):
-        main(["train", "sinusoid-maml", "--out", str(tmp_path / "run")])
+        main(["train", "sinusoid", "--method", "maml", "--out", str(tmp_path / "run")])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from alfa.report import load_run
+from alfa.config import compose
+from alfa.report.load import load_run
 from alfa.report.plots import sinusoid_tasks
 from alfa.report.rates import used_rates
+from alfa.runs import Run
+from alfa.training import train_run
 
 # In doubles, which examples are brought to.
 SINE = (
@@ -32,14 +36,27 @@ def _trained(alfa, path: Path, name: str, settings: tuple[str, ...]) -> Path:
     return path
 
 
-@pytest.fixture
-def sine(alfa, tmp_path) -> Path:
-    return _trained(alfa, tmp_path / "sine", "sinusoid-alfa", SINE)
+@pytest.fixture(scope="module")
+def sine(tmp_path_factory) -> Path:
+    """A run on curves; not to be changed."""
+    path = tmp_path_factory.mktemp("runs") / "sine"
+    train_run(Run.new(path, compose("sinusoid", overrides=SINE)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def images_run(spots_folder, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "images"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALFA_DATA", str(spots_folder))
+        train_run(Run.new(path, compose("strokes", overrides=PICTURES)))
+    return path
 
 
 @pytest.fixture
-def images(alfa, spots, tmp_path) -> Path:
-    return _trained(alfa, tmp_path / "images", "strokes-alfa", PICTURES)
+def images(images_run: Path, spots) -> Path:
+    """A run on images; not to be changed."""
+    return images_run
 
 
 def test_rates_are_drawn_in_every_format(alfa, sine, tmp_path) -> None:
@@ -70,7 +87,7 @@ def test_rates_on_two_datasets_are_one_picture(alfa, images, tmp_path) -> None:
 
 def test_rates_are_those_of_the_runs_own_test(alfa, tmp_path) -> None:
     settings = (*SINE, "inner.num_test_steps=3")
-    run = _trained(alfa, tmp_path / "seeded", "sinusoid-alfa", (*settings, "seed=3"))
+    run = _trained(alfa, tmp_path / "seeded", "sinusoid", (*settings, "seed=3"))
     out = tmp_path / "rates.csv"
     assert alfa("plot", "rates", run, "--num-tasks", "2", "--out", out).code == 0
     with out.open() as file:
@@ -87,7 +104,7 @@ def test_rates_are_those_of_the_runs_own_test(alfa, tmp_path) -> None:
 
 def test_a_model_with_dropout_is_drawn_without_it(alfa, tmp_path, dropping) -> None:
     settings = (*(word for word in SINE if "hidden" not in word), f"model={{name='{dropping}'}}")
-    run = _trained(alfa, tmp_path / "dropping", "sinusoid-alfa", settings)
+    run = _trained(alfa, tmp_path / "dropping", "sinusoid", settings)
     drawn: dict[str, list[bytes]] = {"rates.csv": [], "fit.svg": []}
     for name, files in drawn.items():
         for _ in range(2):
@@ -106,7 +123,7 @@ def test_fits_are_drawn_for_several_runs(alfa, sine, tmp_path) -> None:
 
 def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_path) -> None:
     settings = (*SINE, "seed=5", "inner.num_steps=2")
-    other = _trained(alfa, tmp_path / "other", "sinusoid-maml", settings)
+    other = _trained(alfa, tmp_path / "other", "sinusoid", settings)
     figure = sinusoid_tasks([load_run(sine), load_run(other)], num_tasks=2)
     rows = [figure.axes[:2], figure.axes[2:]]
     curves = [[axes.lines[-2].get_ydata() for axes in row] for row in rows]
@@ -126,9 +143,10 @@ def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_p
 def test_learning_curves_are_drawn_also_of_runs_that_are_not_complete(
     alfa, sine, images, tmp_path
 ) -> None:
-    (sine / "result.json").unlink()
+    unfinished = Path(shutil.copytree(sine, tmp_path / "unfinished"))
+    (unfinished / "result.json").unlink()
     out = tmp_path / "learning.svg"
-    answer = alfa("plot", "learning", sine, images, "--out", out)
+    answer = alfa("plot", "learning", unfinished, images, "--out", out)
     assert (answer.code, answer.out) == (0, f"written: {out}\n")
     assert "validation loss" in out.read_text()
     assert alfa("plot", "learning", images, "--out", out).code == 0
@@ -137,25 +155,25 @@ def test_learning_curves_are_drawn_also_of_runs_that_are_not_complete(
     assert "training loss" in out.read_text()
 
 
-def test_an_episode_is_drawn_with_what_queries_were_taken_for(alfa, images, tmp_path) -> None:
+def test_an_episode_of_a_run_is_drawn_with_the_predictions(alfa, images, tmp_path) -> None:
     out = tmp_path / "episode.png"
-    answer = alfa("plot", "episode", images, "--episode", "1", "--out", out)
+    answer = alfa("data", "show", images, "--episode", "1", "--out", out)
     assert (answer.code, answer.out) == (0, f"written: {out}\n")
     with Image.open(out) as picture:
         colors = {color for _, color in picture.convert("RGB").getcolors(1 << 24)}
     # Frames: at least one of right and wrong.
     assert colors & {(58, 125, 68), (190, 49, 68)}
-    assert alfa("plot", "episode", images, "--dataset", "strokes", "--out", out).code == 0
+    assert alfa("data", "show", images, "--dataset", "strokes", "--out", out).code == 0
 
 
 def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypatch) -> None:
     settings = (*PICTURES, "seed=3", "inner.num_test_steps=1")
-    run = _trained(alfa, tmp_path / "seeded", "strokes-alfa", settings)
+    run = _trained(alfa, tmp_path / "seeded", "strokes", settings)
     told: dict = {}
     monkeypatch.setattr(
-        "alfa.report.sheet.contact_sheet", lambda *a, **options: told.update(options)
+        "alfa.report.episode_figure.episode_figure", lambda *a, **options: told.update(options)
     )
-    assert alfa("plot", "episode", run, "--episode", "1", "--out", tmp_path / "a.png").code == 0
+    assert alfa("data", "show", run, "--episode", "1", "--out", tmp_path / "a.png").code == 0
     assert (told["index"], told["split"], told["seed"]) == (1, "test", 3)
     assert told["note"].endswith("right after 1 steps")
 
@@ -164,20 +182,22 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
     ("words", "sentence"),
     [
         (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
-        (["fit", "IMAGES"], "only curves can be drawn as such; use `alfa plot episode`"),
-        (["episode", "RUN"], "was not trained on images; use `alfa plot fit`"),
+        (["fit", "IMAGES"], "only regression tasks can be drawn as curves; use `alfa data show`"),
+        (["data show", "RUN"], "was not trained on images; use `alfa plot fit`"),
         (
-            ["episode", "IMAGES", "--size", "8"],
-            "--size is 8, which is that of another dataset, but",
+            ["data show", "IMAGES", "--size", "8"],
+            "--size is 8, but --size belongs to --dataset",
         ),
-        (["rates", "IMAGES", "--size", "8"], "--size is 8, which is that of another dataset, but"),
+        (["rates", "IMAGES", "--size", "8"], "--size is 8, but --size belongs to --dataset"),
         (
             ["rates", "IMAGES", "--dataset", "spots", "--size", "9"],
             "spots is prepared in size 8, but not in 9",
         ),
         (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
-        (["episode", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
+        (["data show", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
+        (["data show", "IMAGES", "--varied"], "--varied is for datasets"),
+        (["data show", "strokes", "--dataset", "spots"], "strokes is not a run; omit it"),
         (["learning", "RUN", "--metric", "val_acuracy"], "Did you mean 'val_accuracy'?"),
         (["learning", "RUN", "--metric", "val_accuracy"], "has no val_accuracy, only val_loss"),
         (["learning", "nowhere"], "nowhere is not a run: it does not exist"),
@@ -189,5 +209,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence(
     monkeypatch.chdir(tmp_path)
     runs = {"RUN": "sine", "IMAGES": "images"}
     given = [request.getfixturevalue(runs[w]) if w in runs else w for w in words]
-    assert sentence in refused("plot", *given)
+    command, *rest = given
+    command = command.split() if " " in command else ["plot", command]
+    assert sentence in refused(*command, *rest)
     assert not list(tmp_path.glob("*.png"))

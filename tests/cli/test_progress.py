@@ -10,7 +10,7 @@ from rich.console import Console
 
 from alfa.cli import progress
 from alfa.cli.progress import _Bars, _Lines, meter, show_training
-from alfa.train import Progress, Work
+from alfa.training import Progress, Work
 
 
 class Clock:
@@ -94,13 +94,15 @@ def test_what_begins_again_is_measured_anew(lines, clock) -> None:
     assert told() == ["run: validating, 200 of 600 tasks, 10 tasks/s, 40 s left"] * 2
 
 
-@pytest.mark.parametrize("passing", [True, False])
-def test_what_is_short_has_a_line_at_its_end_unless_it_passes(lines, clock, passing: bool) -> None:
+@pytest.mark.parametrize("transient", [True, False])
+def test_short_work_has_a_line_at_its_end_unless_it_is_transient(
+    lines, clock, transient: bool
+) -> None:
     shown, told = lines
     for done in (1, 9, 9):
-        shown.update("validating", done, 9, unit="tasks", passing=passing)
+        shown.update("validating", done, 9, unit="tasks", transient=transient)
         clock.now += 1
-    assert told() == ([] if passing else ["run: validating, 9 of 9 tasks, 8 tasks/s"])
+    assert told() == ([] if transient else ["run: validating, 9 of 9 tasks, 8 tasks/s"])
 
 
 def test_bytes_are_megabytes_and_a_total_may_be_unknown(lines, clock) -> None:
@@ -151,7 +153,7 @@ def test_a_bar_is_one_line_with_its_rate_and_the_time_left(screen, clock) -> Non
     assert any(re.fullmatch(r"a\[/b\]\.zip \S+ 2\.0 of 4\.0 MB", x) for x in lines)
 
 
-def test_a_passing_bar_goes_when_it_is_done_and_may_come_again(screen) -> None:
+def test_a_transient_bar_goes_when_it_is_done_and_may_come_again(screen) -> None:
     bars, _ = screen
 
     def names() -> list[str]:
@@ -159,9 +161,9 @@ def test_a_passing_bar_goes_when_it_is_done_and_may_come_again(screen) -> None:
 
     bars.update("run", 1, 2, unit="it")
     for _ in range(2):
-        bars.update("validating", 3, 9, unit="tasks", passing=True)
+        bars.update("validating", 3, 9, unit="tasks", transient=True)
         assert names() == ["run", "validating"]
-        bars.update("validating", 9, 9, unit="tasks", passing=True)
+        bars.update("validating", 9, 9, unit="tasks", transient=True)
         assert names() == ["run"]
     bars.update("run", 2, 2, unit="it")
     bars.update("run", 1, 2, unit="it")

@@ -11,7 +11,7 @@ import torch
 
 from alfa.config import to_dict
 from alfa.paper import TABLES, Cell
-from alfa.train import Run
+from alfa.runs import Run
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) ->
     assert "are no results" in answer.out
     # A figure of a quick run is never printed.
     path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
-    result = Run(path).read_result()
+    result = Run(path).result
     assert result is not None
     assert f"{result['test']['loss']:.2f}" not in answer.out
     before = (path / "result.json").stat().st_mtime_ns
@@ -88,7 +88,7 @@ def test_what_failed_is_told_at_the_end(alfa, out) -> None:
 def test_what_another_process_runs_is_told(alfa, out) -> None:
     path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
     words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
-    with Run(path).lock():
+    with Run(path).files.lock():
         answer = alfa(*words)
     assert answer.code == 0
     assert "sinusoid-5s/maml/mlp-2x40/seed-0 is being run by another process" in answer.err
@@ -167,10 +167,10 @@ def _write_run(
     """A run folder as if a cell had been run."""
     run = Run(path)
     run.write_config(cell.experiment)
-    run.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
+    run.files.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
     accuracy = {"accuracy": 0.31, "accuracy_interval": 0.01} if cell.metric == "accuracy" else {}
     test = {"loss": 0.0123, "interval": 0.0045, **accuracy, "num_tasks": 600}
-    run.write_result(
+    run.files.write_result(
         {
             "test": test,
             "num_iterations": num_iterations,
@@ -237,7 +237,8 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
 def test_no_empty_table_is_written(alfa, refused, tmp_path) -> None:
     settings = ("model.hidden=[7]", "outer.num_iterations=2", "outer.num_val_tasks=2")
     words = [word for setting in settings for word in ("--set", setting)]
-    alfa("train", "sinusoid-maml", "--out", tmp_path / "mine", *words, "--set", "test.num_tasks=3")
+    train = ("train", "sinusoid", "--method", "maml", "--out", tmp_path / "mine")
+    alfa(*train, *words, "--set", "test.num_tasks=3")
     page = tmp_path / "report.html"
     for kind in ("md", "csv", "tex"):
         file = tmp_path / f"report.{kind}"
@@ -250,8 +251,8 @@ def test_no_empty_table_is_written(alfa, refused, tmp_path) -> None:
 def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path) -> None:
     settings = ("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=3")
     words = [word for setting in settings for word in ("--set", setting)]
-    alfa("train", "sinusoid-maml", "--out", tmp_path / "mine", *words)
-    alfa("train", "sinusoid-maml", "--out", tmp_path / "bad", *words)
+    alfa("train", "sinusoid", "--method", "maml", "--out", tmp_path / "mine", *words)
+    alfa("train", "sinusoid", "--method", "maml", "--out", tmp_path / "bad", *words)
     (tmp_path / "bad/result.json").write_text("{")
     answer = alfa("report", tmp_path / "mine", tmp_path / "bad", "--out", tmp_path / "report.html")
     assert answer.code == 0

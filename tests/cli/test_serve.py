@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from alfa.serve._server import bind
-from alfa.testing import small_run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run(tmp_path_factory.mktemp("runs"))
+@pytest.fixture
+def run(characters_run: Path) -> Path:
+    return characters_run
 
 
 def test_without_gradio_one_sentence_says_what_to_install(
@@ -32,11 +31,11 @@ def test_without_gradio_one_sentence_says_what_to_install(
 
 
 def test_what_cannot_be_served_is_refused(
-    refused: Callable[..., str], run: Path, trained: Path, tmp_path: Path
+    refused: Callable[..., str], run: Path, curves_run: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("gradio")
     assert "is not a run" in refused("serve", tmp_path)
-    assert "was not trained on images of classes" in refused("serve", trained)
+    assert "was not trained on images of classes" in refused("serve", curves_run)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from alfa.config import load_experiment, parse_experiment, to_dict
+from alfa.config import compose, load_experiment, parse_experiment, to_dict
 
 BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [8]}}
 
@@ -18,7 +18,7 @@ BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", 
         {"rule": {"name": "alfa"}, "preset": "paper"},
         {"rule": {"name": "alfa", "alpha": {"source": "constant", "value": 0.1}}},
         {"rule": {"name": "learned", "beta": {"source": "learned", "start": 0.5}}},
-        {"init": {"name": "attenuated", "around": {"name": "fixed", "adapt": ["*.bias"]}}},
+        {"init": {"name": "attenuated", "base": {"name": "fixed", "adapt": ["*.bias"]}}},
         {"outer": {"max_gradient_norm": 3.0}, "seed": 5},
     ],
 )
@@ -31,23 +31,24 @@ def test_an_experiment_written_and_read_again_is_the_same(write, change: dict[st
 
 @pytest.mark.parametrize("override", ["outer.num_iterations=7", "test.num_tasks=3"])
 def test_the_fingerprint_ignores_how_long_one_trains_and_tests(override: str) -> None:
-    fingerprint = load_experiment("sinusoid-alfa").fingerprint()
-    assert load_experiment("sinusoid-alfa", [override]).fingerprint() == fingerprint
+    fingerprint = compose("sinusoid").fingerprint()
+    assert compose("sinusoid", overrides=[override]).fingerprint() == fingerprint
 
 
-@pytest.mark.parametrize(
-    ("name", "fingerprint"),
-    [("sinusoid-alfa", "acfb295e5edc32aa"), ("sinusoid-maml", "9f1c62c87aac7667")],
-)
-def test_the_fingerprints_of_older_runs_still_hold(name: str, fingerprint: str) -> None:
-    """As they were before there was a choice of batch norm."""
-    assert load_experiment(name).fingerprint() == fingerprint
+def test_the_fingerprint_ignores_where_weights_are_read_from() -> None:
+    paths = ["a.safetensors", "folder/b.safetensors"]
+    first, second = (compose("sinusoid", overrides=[f"model.weights={path}"]) for path in paths)
+    assert first.fingerprint() == second.fingerprint() != compose("sinusoid").fingerprint()
 
 
 @pytest.mark.parametrize(
     "override",
     [
-        "outer.learning_rate=0.5",
+        "optimizer.learning_rate=0.5",
+        "optimizer.weight_decay=0.1",
+        "optimizer.name=sgd",
+        "schedule.name=step",
+        "schedule.warmup=5",
         "outer.num_tasks=5",
         "outer.validate_every=7",
         "outer.max_gradient_norm=1",
@@ -63,11 +64,11 @@ def test_the_fingerprints_of_older_runs_still_hold(name: str, fingerprint: str) 
     ],
 )
 def test_the_fingerprint_changes_with_what_training_goes_through(override: str) -> None:
-    fingerprint = load_experiment("sinusoid-alfa").fingerprint()
-    assert load_experiment("sinusoid-alfa", [override]).fingerprint() != fingerprint
+    fingerprint = compose("sinusoid").fingerprint()
+    assert compose("sinusoid", overrides=[override]).fingerprint() != fingerprint
 
 
 def test_an_experiment_cannot_be_changed() -> None:
-    experiment = load_experiment("sinusoid-alfa")
+    experiment = compose("sinusoid")
     with pytest.raises(ValueError, match="frozen"):
         experiment.seed = 3

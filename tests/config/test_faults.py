@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alfa.config import load_experiment, parse_experiment
+from alfa.config import compose, load_experiment, parse_experiment
 from alfa.errors import ConfigError
 
 BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [8]}}
@@ -26,9 +26,9 @@ def test_all_faults_are_reported_at_once() -> None:
             "model": {"name": "mlp", "hiden": [8]},
             "init": {"name": "lerned"},
             "rule": {"name": "alfa", "alpha": {"source": "genrated"}},
-            "outer": {"num_tasks": 0, "learnin_rate": 0.1},
+            "outer": {"num_tasks": 0, "num_task": 0.1},
             "inner": {"order": "third"},
-            "optimizer": {"name": "adam"},
+            "optimiser": {"name": "adam"},
             "seed": -1,
         }
     )
@@ -37,17 +37,17 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(lines) == 9
     assert all(line.startswith("  - ") and line.endswith(("?", ".")) for line in lines)
     for fault in (
-        "tasks.name is 'sinusoids', but must be one of images, meta-dataset, sinusoid. "
+        "tasks.name is 'sinusoids', but must be one of images, in-memory, meta-dataset, sinusoid. "
         "Did you mean 'sinusoid'?",
         "model.hiden is not a known key; known: name, weights, hidden. Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
         "zero-head. Did you mean 'learned'?",
         "rule.alpha is {'source': 'genrated'}, but must say where the rate comes from",
         "outer.num_tasks is 0, but must be greater than or equal to 1.",
-        "outer.learnin_rate is not a known key; known: num_iterations, num_tasks, learning_rate, ",
-        "Did you mean 'learning_rate'?",
+        "outer.num_task is not a known key; known: num_iterations, num_tasks, max_gradient_norm, ",
+        "Did you mean 'num_tasks'?",
         "inner.order is 'third', but must be 'second' or 'first'.",
-        "optimizer is not a known key; known: preset, seed, ",
+        "optimiser is not a known key; known: preset, seed, ",
         "seed is -1, but must be greater than or equal to 0.",
     ):
         assert fault in message
@@ -101,10 +101,10 @@ def test_all_faults_are_reported_at_once() -> None:
             {"preset": [], "rule": {"name": "alfa"}},
             r"preset is \[\], but must be 'default', 'paper' or",
         ),
-        ({"init": {"name": "attenuated", "around": "learned"}}, "init.around is 'learned', but"),
+        ({"init": {"name": "attenuated", "base": "learned"}}, "init.base is 'learned', but"),
         (
-            {"init": {"name": "attenuated", "around": {"name": "fxed"}}},
-            "init.around.name is 'fxed'.* Did you mean 'fixed'[?]",
+            {"init": {"name": "attenuated", "base": {"name": "fxed"}}},
+            "init.base.name is 'fxed'.* Did you mean 'fixed'[?]",
         ),
         ({"init": {"name": "learned", "adapt": [5]}}, r"init.adapt.0 is 5, but must be"),
         ({"init": {"name": "learned", "adapt": 5}}, "init.adapt is 5, but must be"),
@@ -138,13 +138,13 @@ def test_faults_name_the_file(write) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["seed", "outer.num_tasks", "outer.learning_rate", "tasks.num_support", "inner.num_steps"],
+    ["seed", "outer.num_tasks", "optimizer.learning_rate", "tasks.num_support", "inner.num_steps"],
 )
 def test_a_truth_value_is_no_number(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"{key} is true, but must be a number\."):
-        load_experiment("sinusoid-alfa", [f"{key}=true"])
+        compose("sinusoid", overrides=[f"{key}=true"])
 
 
 def test_a_truth_value_is_one_where_it_is_asked_for() -> None:
-    experiment = load_experiment("strokes-alfa", ["tasks.augment=true"])
+    experiment = compose("strokes", overrides=["tasks.augment=true"])
     assert experiment.tasks.options["augment"] is True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from alfa.config import load_experiment, parse_experiment, to_dict
+from alfa.config import compose, load_experiment, parse_experiment, to_dict
 from alfa.errors import ConfigError
 
 BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [8]}}
@@ -16,7 +16,7 @@ BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", 
     ("override", "read"),
     [
         ("outer.num_iterations=1_000", lambda e: e.outer.num_iterations == 1000),
-        ("outer.learning_rate=1e-2", lambda e: e.outer.learning_rate == 0.01),
+        ("optimizer.learning_rate=1e-2", lambda e: e.optimizer.options["learning_rate"] == 0.01),
         ("model.hidden=[3, 4]", lambda e: e.model.options["hidden"] == [3, 4]),
         ("rule.name=learned", lambda e: e.rule.name == "learned"),
         ("rule.name='learned'", lambda e: e.rule.name == "learned"),
@@ -32,26 +32,26 @@ BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", 
     ],
 )
 def test_overrides_take_every_kind_of_value(override: str, read) -> None:
-    before = load_experiment("sinusoid-alfa")
+    before = compose("sinusoid")
     assert not read(before)
-    assert read(load_experiment("sinusoid-alfa", [override]))
+    assert read(compose("sinusoid", overrides=[override]))
 
 
 def test_the_last_of_several_overrides_holds() -> None:
     overrides = ["seed=1", "inner.num_steps=3", "seed=2"]
-    experiment = load_experiment("sinusoid-maml", overrides)
+    experiment = compose("sinusoid", method="maml", overrides=overrides)
     assert (experiment.seed, experiment.inner.num_steps) == (2, 3)
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", " =3", ""])
 def test_an_override_without_key_or_value_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="--set takes key=value"):
-        load_experiment("sinusoid-maml", [override])
+        compose("sinusoid", method="maml", overrides=[override])
 
 
 def test_an_override_below_a_value_is_refused() -> None:
     with pytest.raises(ConfigError, match="'seed' is a value, not a section"):
-        load_experiment("sinusoid-maml", ["seed=1", "seed.more=1"])
+        compose("sinusoid", method="maml", overrides=["seed=1", "seed.more=1"])
 
 
 def test_a_preset_set_later_replaces_the_pooling_that_a_run_spells_out(write) -> None:
@@ -63,7 +63,7 @@ def test_a_preset_set_later_replaces_the_pooling_that_a_run_spells_out(write) ->
 
 
 def test_a_preset_set_later_replaces_what_a_run_spells_out(write) -> None:
-    path = write(to_dict(load_experiment("sinusoid-alfa")))
+    path = write(to_dict(compose("sinusoid")))
     options = load_experiment(path, ["preset=paper"]).rule.options
     assert options["beta_form"] == "factor"
     assert options["generator_start"] == "random"
@@ -73,11 +73,9 @@ def test_a_preset_set_later_replaces_what_a_run_spells_out(write) -> None:
 
 def test_none_is_a_word_where_it_is_one_of_those_allowed() -> None:
     words = ["rule.state_gradient=none"]
-    assert load_experiment("sinusoid-alfa", words).rule.options["state_gradient"] == "none"
+    assert compose("sinusoid", overrides=words).rule.options["state_gradient"] == "none"
     with pytest.raises(ConfigError, match=r"inner.order is 'none', but must be 'second' or 'first"):
-        load_experiment("sinusoid-alfa", ["inner.order=none"])
+        compose("sinusoid", overrides=["inner.order=none"])
     # Elsewhere it is the absence of a value.
-    changed = load_experiment(
-        "sinusoid-alfa", ["inner.num_test_steps=7", "inner.num_test_steps=none"]
-    )
+    changed = compose("sinusoid", overrides=["inner.num_test_steps=7", "inner.num_test_steps=none"])
     assert changed.inner.num_test_steps is None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from alfa.build import build_learner, build_tasks
-from alfa.config import load_experiment, parse_experiment
+from alfa.build._build import build_learner, build_tasks
+from alfa.config import compose, load_experiment, parse_experiment
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, FixedInit, LearnedInit
 from alfa.rules import ALFA, Constant, Learned
@@ -25,7 +25,7 @@ def _learner(content: dict[str, Any]):
 )
 def test_a_preset_chooses_the_pooling_of_resnet12_too(preset: str, pooling: str) -> None:
     settings = ["model.num_blocks=none", "model.name=resnet12", f"preset={preset}"]
-    assert load_experiment("strokes-alfa", settings).model.options["pooling"] == pooling
+    assert compose("strokes", overrides=settings).model.options["pooling"] == pooling
     content = {**BASE, "model": {"name": "resnet12"}, "rule": {"name": "alfa"}, "preset": preset}
     assert parse_experiment(content).model.options["pooling"] == pooling
     own = {**content, "model": {"name": "resnet12", "pooling": "four"}}
@@ -42,10 +42,14 @@ def test_a_preset_fills_in_what_the_rule_leaves_open() -> None:
 
 
 def test_a_preset_that_would_do_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="preset is 'paper', but only the rule 'alfa' has"):
+    with pytest.raises(
+        ConfigError, match="preset is 'paper', but no part of this experiment has it"
+    ):
         parse_experiment({**BASE, "preset": "paper", "rule": {"name": "sgd"}})
     without = {key: value for key, value in BASE.items() if key != "rule"}
-    with pytest.raises(ConfigError, match="preset is 'paper', but only the rule 'alfa' has"):
+    with pytest.raises(
+        ConfigError, match="preset is 'paper', but no part of this experiment has it"
+    ):
         parse_experiment({**without, "preset": "paper"})
 
 
@@ -79,8 +83,8 @@ def test_an_attenuated_init_goes_around_a_learned_one_by_default() -> None:
 
 
 def test_an_attenuated_init_goes_around_any_other() -> None:
-    around = {"name": "fixed", "adapt": ["linear2.*"]}
-    init = _learner({"init": {"name": "attenuated", "around": around}}).init
+    base = {"name": "fixed", "adapt": ["linear2.*"]}
+    init = _learner({"init": {"name": "attenuated", "base": base}}).init
     assert isinstance(init.init, FixedInit)
     assert list(init.layers) == ["linear2.weight", "linear2.bias"]
 
@@ -103,7 +107,7 @@ def test_a_pattern_that_matches_no_layer_is_refused_when_built() -> None:
 def test_inits_that_are_nested_too_deep_are_refused(write) -> None:
     init = {"name": "learned"}
     for _ in range(300):
-        init = {"name": "attenuated", "around": init}
+        init = {"name": "attenuated", "base": init}
     with pytest.raises(ConfigError, match="an init around another more than 10 times"):
         load_experiment(write({**BASE, "init": init}))
 
@@ -123,15 +127,15 @@ def test_names_of_the_literature_are_understood(change: str, told: str) -> None:
 
 
 def test_what_every_part_takes_is_told_among_its_options() -> None:
-    with pytest.raises(ConfigError, match=r"init\.of is not a known key; known: name, around"):
+    with pytest.raises(ConfigError, match=r"init\.of is not a known key; known: name, base"):
         parse_experiment({**BASE, "init": {"name": "attenuated", "of": "fixed"}})
     with pytest.raises(ConfigError, match=r"rule.nam is.*known: name, .*Did you mean 'name'\?"):
         parse_experiment({**BASE, "rule": {"name": "sgd", "nam": "alfa"}})
 
 
 def test_what_is_attenuated_is_learned_unless_it_says_otherwise() -> None:
-    init = {"name": "attenuated", "around": {"adapt": ["*.weight"]}}
-    around = parse_experiment({**BASE, "init": init}).init.options["around"]
-    assert around == {"name": "learned", "adapt": ["*.weight"]}
-    with pytest.raises(ConfigError, match=r"init\.around is 'fixed', but must be the init to"):
-        parse_experiment({**BASE, "init": {"name": "attenuated", "around": "fixed"}})
+    init = {"name": "attenuated", "base": {"adapt": ["*.weight"]}}
+    base = parse_experiment({**BASE, "init": init}).init.options["base"]
+    assert base == {"name": "learned", "adapt": ["*.weight"]}
+    with pytest.raises(ConfigError, match=r"init\.base is 'fixed', but must be the init to"):
+        parse_experiment({**BASE, "init": {"name": "attenuated", "base": "fixed"}})

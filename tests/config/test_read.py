@@ -10,67 +10,21 @@ import pytest
 import tomli_w
 
 from alfa.build import build_learner, build_tasks
-from alfa.config import builtin_experiments, load_experiment
+from alfa.config import compose, load_experiment
 from alfa.errors import ConfigError
 from alfa.rules import RULES
 
 BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [8]}}
 
 
-def test_every_builtin_experiment_comes_with_both_methods() -> None:
-    tasks = ["cifar-fs", "miniimagenet", "sinusoid", "strokes", "varied"]
-    both = [f"{task}-{m}" for task in tasks for m in ("alfa", "maml")]
-    # The demo is a model to use, and compared with nothing.
-    assert builtin_experiments() == sorted([*both, "strokes-demo"])
-
-
-@pytest.mark.parametrize("name", builtin_experiments())
-def test_builtin_experiments_load_and_build(name: str, spots) -> None:
-    if name.startswith("sinusoid"):
-        changes = ["model.hidden=[8]"]
-    elif name.startswith("varied"):
-        changes = ["tasks.dataset=spots", "model.num_blocks=2", "model.filters=4"]
-    else:
-        # The dataset need not be there; the classes of this one have nine images.
-        changes = ["tasks.dataset=spots", "tasks.size=none", "tasks.way=3", "tasks.num_query=2"]
-        changes += ["model.num_blocks=2", "model.filters=4"]
-    experiment = load_experiment(name, changes)
-    learner = build_learner(experiment, build_tasks(experiment))
-    assert learner.num_steps == experiment.inner.num_steps == 5
-    assert experiment.rule.name == ("sgd" if name.endswith("maml") else "alfa")
-
-
-def test_the_demo_serves_for_single_drawings_and_any_number_of_classes() -> None:
-    experiment = load_experiment("strokes-demo")
-    assert experiment.init.name == "prototype-head"
-    assert experiment.inner.batch_norm == "inductive"
-    assert experiment.tasks.options["dataset"] == "strokes-free"
-
-
-@pytest.mark.parametrize("name", ["cifar-fs-alfa", "miniimagenet-maml"])
-def test_image_experiments_follow_the_papers_protocol(name: str) -> None:
-    experiment = load_experiment(name)
-    outer, test = experiment.outer, experiment.test
-    assert (outer.num_iterations, outer.validate_every) == (100 * 500, 500)
-    assert (outer.num_tasks, outer.num_val_tasks, outer.learning_rate) == (2, 600, 0.001)
-    assert (test.num_tasks, test.ensemble) == (600, 5)
-    options = {"way": 5, "shot": 5, "num_query": 15, "augment": False}
-    assert options.items() <= experiment.tasks.options.items()
-
-
 def test_a_file_is_read_and_what_it_leaves_out_is_filled_in(write) -> None:
     experiment = load_experiment(write({**BASE, "seed": 3, "inner": {"num_steps": 2}}))
     assert experiment.seed == 3
     assert experiment.inner.num_steps == 2
-    assert experiment.outer.learning_rate == 0.001
+    assert experiment.optimizer.options["learning_rate"] == 0.001
     assert experiment.init.name == "learned"
     assert experiment.rule.options == {"learning_rate": 0.01, "weight_decay": 0.0}
     assert experiment.tasks.options == {"num_support": 10, "num_query": 100}
-
-
-def test_a_misspelt_builtin_experiment_has_a_hint() -> None:
-    with pytest.raises(ConfigError, match=r"'sinusoid-alpha';.* mean 'sinusoid-alfa'\?$"):
-        load_experiment("sinusoid-alpha")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -91,7 +45,7 @@ def test_toml_that_is_nested_too_deep_is_refused(tmp_path: Path, text: str) -> N
         load_experiment(tmp_path / "my.toml")
     # Of what is not TOML, --set takes the text.
     with pytest.raises(ConfigError, match=r"model\.hidden"):
-        load_experiment("sinusoid-maml", [f"model.hidden={text[4:]}"])
+        compose("sinusoid", method="maml", overrides=[f"model.hidden={text[4:]}"])
 
 
 def test_invalid_toml_says_where(write) -> None:
@@ -121,7 +75,7 @@ class Halving(Rule):
         super().__init__(layers)
         self.first, self.num_steps = first, num_steps
 
-    def rates(self, step, params, grads, memory=()):
+    def rates(self, step, params, grads, state=()):
         one = params.flat.new_ones(())
         return Rates(one * self.first / 2**step, one)
 """

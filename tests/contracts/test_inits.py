@@ -95,7 +95,7 @@ def test_meta_parameters_that_are_not_trained_are_found() -> None:
 
 def test_an_init_may_need_classes_and_have_a_head() -> None:
     class ByClass(LearnedInit):
-        needs_classes = True
+        classification_only = True
 
     check_init(ByClass)
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import alfa.rules
-from alfa.rules import PRESETS, RULES, SGD, Constant, Generated, Learned, Rule
+from alfa.rules import ALFA, RULES, SGD, Constant, Generated, Learned, Rule
 from alfa.testing import check_rule
-from alfa.types import Layers, Memory, Params, Rates
+from alfa.types import Layers, Params, Rates, State
 
 OPTIONS: dict[str, list[dict[str, object]]] = {
     "sgd": [{}, {"learning_rate": 0.1, "weight_decay": 0.5}],
@@ -24,7 +24,7 @@ OPTIONS: dict[str, list[dict[str, object]]] = {
         {"beta_form": "factor", "beta": Learned(per_step=False)},
     ],
     "alfa": [
-        *[dict(preset) for preset in PRESETS.values()],
+        *[dict(preset) for preset in ALFA.presets.values()],
         {"alpha": Generated(per_step=False), "beta": Generated(per_layer=False)},
         {"alpha": Constant(0.01), "per_parameter_decay": True, "decay_start": 0.01},
         {"beta": Constant(1.0), "state": ("weights",)},
@@ -64,47 +64,47 @@ class _Broken(Rule):
         super().__init__(layers)
         self.log_alpha = torch.nn.Parameter(torch.full((len(layers),), -3.0))
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
 
 
 class MixesTasks(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp() * grads.flat.abs().mean(), params.flat.new_ones(()))
 
 
 class Remembers(_Broken):
     calls = 0
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         self.calls += 1
         return Rates(self.log_alpha.exp() / self.calls, params.flat.new_ones(()))
 
 
 class ChangesItsInput(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         with torch.no_grad():
             grads.flat.mul_(0.5)
-        return super().rates(step, params, grads, memory)
+        return super().rates(step, params, grads, state)
 
 
 class WrongShape(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp()[:-1], params.flat.new_ones(()))
 
 
 class SinglePrecision(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp().float(), params.flat.new_ones(()))
 
 
 class DeadParameter(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp().detach(), params.flat.new_ones(()))
 
 
 class FailsLater(_Broken):
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         alpha = self.log_alpha.exp()
         return Rates(alpha if step < 3 else alpha / 0, params.flat.new_ones(()))
 
@@ -114,17 +114,17 @@ class LosesState(_Broken):
         super().__init__(layers)
         self.factor = float(torch.rand(()))
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
 class Recalls(_Broken):
-    """As it may: a memory is there from the second step on."""
+    """As it may: a state is there from the second step on."""
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         alpha = self.log_alpha.exp()
         if step > 0:
-            alpha = (alpha + memory[0]) / 2
+            alpha = (alpha + state[0]) / 2
         return Rates(alpha, params.flat.new_ones(()), (alpha,))
 
 
@@ -138,7 +138,7 @@ def test_the_unspoiled_rule_passes(rule: type[_Broken]) -> None:
     [
         (MixesTasks, "differently alone"),
         (Remembers, "not a function of its inputs"),
-        (ChangesItsInput, "changed the gradients"),
+        (ChangesItsInput, "changed its input, the gradients"),
         (WrongShape, "does not broadcast"),
         (SinglePrecision, "float64"),
         (DeadParameter, "no gradient"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, decode, decode_opened, read_image, thumbnail
+from alfa.data._decode import MAX_PIXELS, decode, decode_opened, read_image_file, thumbnail
 from alfa.errors import DataError
 
 
@@ -360,7 +360,7 @@ def test_a_file_that_is_too_large_for_an_image_is_not_read(tmp_path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(DataError, match=r"^has 1,099,512 MB, more than the 522 that are allowed"):
-        read_image(path)
+        read_image_file(path)
 
 
 def test_an_opened_image_that_cannot_be_used_is_refused() -> None:

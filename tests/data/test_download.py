@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alfa.data import _download
-from alfa.data._download import BY_HAND, DOWNLOADS, RemoteFile, download, fetch
+from alfa.data._download import download, fetch
+from alfa.data.sources import CUB, SOURCES, RemoteFile
 from alfa.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -258,17 +258,20 @@ def test_a_folder_that_cannot_be_written_is_told(server: Server, file, tmp_path:
 
 def test_a_dataset_may_have_several_files(server, file, tmp_path: Path, monkeypatch) -> None:
     second = RemoteFile(server.url, "second.zip", file.num_bytes, file.checksum, "")
-    monkeypatch.setattr(_download, "DOWNLOADS", {"pets": (file, second)})
-    assert [path.name for path in download("pets", tmp_path)] == ["file.zip", "second.zip"]
+    monkeypatch.setattr(CUB, "downloads", (file, second))
+    assert [path.name for path in download("cub", tmp_path)] == ["file.zip", "second.zip"]
 
 
 def test_what_must_be_fetched_by_hand_is_told(tmp_path: Path) -> None:
-    for name, manual in BY_HAND.items():
+    manuals = {name: SOURCES.get(name).manual_download for name in SOURCES}
+    manuals = {name: manual for name, manual in manuals.items() if manual is not None}
+    assert len(manuals) == 10
+    for name, manual in manuals.items():
         with pytest.raises(DataError) as caught:
             download(name, tmp_path)
         assert str(caught.value) == (
-            f"{name} must be fetched by hand: {manual.why}. Fetch {manual.what} from "
-            f"{manual.page}, {manual.then}put it into {tmp_path}, and run `alfa data prepare "
+            f"{name} must be fetched by hand: {manual.reason}. Fetch {manual.files} from "
+            f"{manual.page}, {manual.steps}put it into {tmp_path}, and run `alfa data prepare "
             f"{name}`."
         )
 
@@ -280,15 +283,17 @@ def test_what_has_no_address_is_told(tmp_path: Path) -> None:
 
 def test_every_address_is_complete() -> None:
     lengths = {"md5": 32, "sha256": 64}
-    for files in DOWNLOADS.values():
-        for file in files:
+    sources = [SOURCES.get(name) for name in SOURCES]
+    assert sum(bool(source.downloads) for source in sources) == 8
+    for source in sources:
+        assert not (source.downloads and source.manual_download)
+        for file in source.downloads:
             kind, _, digest = file.checksum.partition(":")
             assert re.fullmatch(f"[0-9a-f]{{{lengths[kind]}}}", digest)
             assert file.url.startswith("https://")
             assert file.url.endswith(f"/{file.name}")
             assert file.page.startswith("https://")
             assert file.num_bytes > 1_000_000
-    assert not set(DOWNLOADS) & set(BY_HAND)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no such locks elsewhere")

@@ -14,17 +14,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from alfa.data import Store
 from alfa.data._draft import Draft
-from alfa.data._prepare import Progress, prepare
+from alfa.data._prepare import PrepareProgress as Progress
+from alfa.data._prepare import prepare
 from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
-from alfa.lock import open_locked
 
 BAD = np.zeros((0, 4), np.uint8)
 
@@ -169,23 +168,6 @@ def test_two_processes_cannot_prepare_the_same(run, tmp_path: Path) -> None:
     with Draft(place, shape=(1, 4, 4), key=""), pytest.raises(DataError, match=told):
         run()
     assert run().verify() == []
-
-
-def test_a_draft_that_is_removed_while_another_waits_is_made_anew(tmp_path, monkeypatch) -> None:
-    place, removed = tmp_path / "data/stores/many-4", []
-
-    def late(path: Path, mode: str) -> Any:
-        if not removed:
-            removed.append(path)
-            shutil.rmtree(path.parent)
-        return open_locked(path, mode)
-
-    monkeypatch.setattr("alfa.data._draft.open_locked", late)
-    with Draft(place, shape=(1, 4, 4), key="") as draft:
-        assert removed
-        assert draft.work.is_dir()
-        with pytest.raises(DataError, match="another process is preparing many-4"):
-            Draft(place, shape=(1, 4, 4), key="")
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds open files in /proc")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from alfa.data import data_folder, open_images, store_path
-from alfa.data._open import open_store, prepared, raw_path
+from alfa.data._open import open_store, prepared, raw_dataset_path
 from alfa.data._prepare import prepare
 from alfa.data.sources._base import Item, Listing, Source, Workspace
 from alfa.errors import DataError
@@ -35,7 +35,7 @@ def test_the_data_folder_can_be_chosen(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ALFA_DATA", str(tmp_path))
     assert data_folder() == tmp_path
     assert store_path("cub", 84) == tmp_path / "stores" / "cub-84"
-    assert raw_path("cub") == tmp_path / "raw" / "cub"
+    assert raw_dataset_path("cub") == tmp_path / "raw" / "cub"
     monkeypatch.setenv("ALFA_DATA", "~/mine")
     assert data_folder() == Path.home() / "mine"
     monkeypatch.delenv("ALFA_DATA")

@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alfa.data import SOURCES, Store, store_path
-from alfa.data._prepare import Progress, prepare
+from alfa.data import Store, store_path
+from alfa.data._prepare import PrepareProgress, prepare
+from alfa.data.sources import SOURCES
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
 from alfa.errors import ConfigError, DataError
 
@@ -170,7 +171,7 @@ def test_sizes_stand_side_by_side(run, root: Path) -> None:
 
 
 def test_progress_is_told(run) -> None:
-    told: list[Progress] = []
+    told: list[PrepareProgress] = []
     run(on_progress=told.append)
     assert told[0].message.startswith("looking for images in ")
     counts = [progress.done for progress in told[1:]]
@@ -215,7 +216,7 @@ def test_memory_does_not_grow_with_the_dataset(root: Path, tmp_path: Path) -> No
 
 def test_a_store_that_is_there_is_left_alone(run) -> None:
     before = files(run())
-    told: list[Progress] = []
+    told: list[PrepareProgress] = []
     store = run(on_progress=told.append)
     assert files(store) == before
     assert "is there already, with images of the same names; nothing was done" in told[-1].message
@@ -251,7 +252,7 @@ def test_other_options_make_another_store(run, monkeypatch) -> None:
 def test_a_store_that_was_moved_away_by_a_killed_run_is_put_back(run, root: Path) -> None:
     store = run()
     store.path.rename(root / "stores/.pets-6.old")
-    told: list[Progress] = []
+    told: list[PrepareProgress] = []
     assert run(on_progress=told.append).verify() == []
     assert "nothing was done" in told[-1].message
     assert (visible(root), hidden(root)) == (["pets-6"], [])

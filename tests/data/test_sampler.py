@@ -115,7 +115,7 @@ def test_leaves_that_are_not_there_do_not_count() -> None:
 
 
 def test_the_hierarchy_of_ilsvrc_2012_is_the_published_one() -> None:
-    from alfa.data.sources import read_split
+    from alfa.data.sources._published import read_split
 
     leaves = {}
     for split, (num_leaves, num_eligible) in {

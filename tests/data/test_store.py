@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     place = tmp_path / "stores" / "tiny-4"
     pixels = np.arange(6 * 3 * 4 * 4, dtype=np.uint8).reshape(6, 3, 4, 4)
     with Draft(place, shape=(3, 4, 4), key="") as draft:
-        draft.keep(0)
+        draft.resume_after(0)
         for split, name, first, count in (
             ("train", "cat", 0, 3),
             ("train", "dog", 3, 2),
@@ -91,35 +91,34 @@ def test_verify_reads_the_names_too(path: Path) -> None:
 
 def test_images_of_a_split_are_known_by_their_names(path: Path) -> None:
     store = Store.open(path)
-    before = {split: store.listed(split) for split in ("train", "val", "test")}
+    before = {split: store.names_digest(split) for split in ("train", "val", "test")}
     assert len(set(before.values())) == 3
     names = store.items()
     # Another name, another order, or other classes, but of this split only.
     for changed in (["new.png", *names[1:]], [names[1], names[0], *names[2:]]):
         (path / "items.txt").write_text("".join(f"{name}\n" for name in changed))
-        assert Store.open(path).listed("train") != before["train"]
-        assert Store.open(path).listed("test") == before["test"]
+        assert Store.open(path).names_digest("train") != before["train"]
+        assert Store.open(path).names_digest("test") == before["test"]
     (path / "items.txt").write_text("".join(f"{name}\n" for name in names))
     classes = json.loads((path / "index.json").read_text())["classes"]
     edit(path, classes=[{**classes[0], "name": "lion"}, *classes[1:]])
-    assert Store.open(path).listed("train") != before["train"]
+    assert Store.open(path).names_digest("train") != before["train"]
     # Not by their pixels, which another size changes.
     edit(path, classes=[{**entry, "checksum": ""} for entry in classes])
-    assert Store.open(path).listed("train") == before["train"]
+    assert Store.open(path).names_digest("train") == before["train"]
 
 
 def test_names_that_cannot_be_read_are_told(path: Path) -> None:
     (path / "items.txt").write_bytes(b"\xff\n")
     with pytest.raises(DataError, match=r"items\.txt cannot be read \(.*; make it anew with"):
-        Store.open(path).listed("train")
+        Store.open(path).names_digest("train")
     (path / "items.txt").unlink()
     with pytest.raises(DataError, match=r"items\.txt cannot be read \(No such file"):
-        Store.open(path).listed("train")
+        Store.open(path).names_digest("train")
 
 
 def test_what_a_store_was_made_from_is_known_where_its_name_is_another(path: Path) -> None:
     assert Store.open(path).image_set().source == ""
-    assert '"source"' not in Store.open(path).index.to_json()
     digest = Store.open(path).index.digest()
     edit(path, source="md-flower")
     store = Store.open(path)

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alfa.data import SPLITS, FewShot, ImageSet, Strokes, _open, open_images
-from alfa.data._strokes import FREE_HAND, Hand, _way_to
+from alfa.data._strokes import FREEHAND_STYLE, DrawingStyle, _offset_to
 
-STEADY = Hand(jitter=0, rotation=0, scale=0, shear=0, shift=0, pen=(0.07, 0.07))
+STEADY = DrawingStyle(jitter=0, rotation=0, scale=0, shear=0, shift=0, pen=(0.07, 0.07))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_no_two_drawings_are_equal(strokes):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_two_classes_are_nearly_equal(seed):
-    images = Strokes(num_examples=1, seed=seed, hand=STEADY).images().images
+    images = Strokes(num_examples=1, seed=seed, style=STEADY).images().images
     ink = 1 - images.reshape(300, -1) / 255
     squares = (ink**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * ink @ ink.T
@@ -184,7 +184,7 @@ def test_drawing_takes_little_time():
 
 @pytest.fixture(scope="module")
 def free() -> ImageSet:
-    return Strokes(num_classes=60, hand=FREE_HAND).images()
+    return Strokes(num_classes=60, style=FREEHAND_STYLE).images()
 
 
 def boxes(images: ImageSet) -> np.ndarray:
@@ -230,7 +230,7 @@ def test_a_free_hand_stays_within_the_image(free):
 def test_the_characters_do_not_depend_on_the_hand():
     zoomed = dataclasses.replace(STEADY, zoom=(1.0, 1.0001), roam=0.0)
     one, other = (
-        Strokes(num_classes=5, num_examples=2, hand=hand).images().images.astype(int)
+        Strokes(num_classes=5, num_examples=2, style=hand).images().images.astype(int)
         for hand in (STEADY, zoomed)
     )
     assert np.abs(one - other).max() <= 2
@@ -242,7 +242,7 @@ def test_the_characters_do_not_depend_on_the_hand():
 def test_dots_are_moved_within_the_image_or_into_its_middle(place, middle):
     # 0.44 wide with the line around them, and higher than the image.
     dots = np.array([[0.1, -0.3], [0.44, 0.9]])
-    moved = dots + _way_to(np.array(place), dots, 0.1)
+    moved = dots + _offset_to(np.array(place), dots, 0.1)
     assert moved.mean(axis=0) == pytest.approx(middle)
 
 
@@ -251,7 +251,7 @@ def test_a_free_hand_is_found_by_name(monkeypatch):
     images = open_images("strokes-free", size=9)
     _open._strokes.cache_clear()
     assert (images.name, images.shape) == ("strokes-free", (1, 9, 9))
-    drawn = Strokes(num_classes=5, num_examples=2, size=9, hand=FREE_HAND).images()
+    drawn = Strokes(num_classes=5, num_examples=2, size=9, style=FREEHAND_STYLE).images()
     np.testing.assert_array_equal(images.images, drawn.images)
 
 

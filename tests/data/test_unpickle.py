@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from alfa.data._unpickle import entry, load_plain, text
+from alfa.data._unpickle import as_text, get_entry, load_plain
 from alfa.errors import DataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -86,14 +86,14 @@ def test_the_strings_of_python_2_come_as_bytes(tmp_path):
     content = b"\x80\x02}(U\x04data" + array() + b"U\x05names](U\x03catU\x03dogeu."
     table = load_plain(content)
     same({b"data": np.array([1, 254], np.uint8), b"names": [b"cat", b"dog"]}, table)
-    same(np.array([1, 254], np.uint8), entry(table, "data", where=tmp_path))
-    assert [text(name) for name in entry(table, "names", where=tmp_path)] == ["cat", "dog"]
+    same(np.array([1, 254], np.uint8), get_entry(table, "data", where=tmp_path))
+    assert [as_text(name) for name in get_entry(table, "names", where=tmp_path)] == ["cat", "dog"]
 
 
 def test_an_entry_that_is_missing_is_named(tmp_path):
     for table in ({"names": []}, ["data"]):
         with pytest.raises(DataError, match=r"meta has no entry 'data'"):
-            entry(table, "data", where=tmp_path / "meta")
+            get_entry(table, "data", where=tmp_path / "meta")
 
 
 class Exploit:

@@ -14,8 +14,7 @@ from torch import nn
 from alfa.config import parse_experiment
 from alfa.data import Strokes
 from alfa.models import MODELS, register_model
-from alfa.testing import small_run
-from alfa.train import train
+from alfa.runs import Run
 
 
 class Own(nn.Module):
@@ -39,7 +38,7 @@ class Own(nn.Module):
 
 @pytest.fixture(scope="session")
 def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
-    """A run of a single iteration on characters, whose parts are given; it knows `Own`."""
+    """Save an untrained run on characters with the given parts, which may use `Own`."""
 
     def make(**parts: dict[str, Any]) -> Path:
         content = {
@@ -47,12 +46,10 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
             "model": {"name": "conv4", "filters": 4},
             "rule": {"name": "sgd"},
             "inner": {"num_steps": 2},
-            "outer": {"num_iterations": 1, "num_tasks": 1, "validate_every": 1, "num_val_tasks": 1},
-            "test": {"num_tasks": 1, "ensemble": 1},
         }
         path = tmp_path_factory.mktemp("made") / "run"
-        train(parse_experiment({**content, **parts}), path)
-        return path
+        learner, tasks, _ = Run.new(path, parse_experiment({**content, **parts})).build("cpu")
+        return Run.save(path, learner, tasks).path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODELS, "_parts", dict(MODELS._parts))
@@ -70,11 +67,6 @@ def five() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="session")
 def run(characters_run: Path) -> Path:
     return characters_run
-
-
-@pytest.fixture(scope="session")
-def linear_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run(tmp_path_factory.mktemp("runs"), head="learned")
 
 
 @pytest.fixture(scope="session")

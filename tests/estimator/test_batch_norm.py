@@ -13,7 +13,7 @@ from alfa.errors import AlfaWarning, ConfigError
 
 Characters = tuple[np.ndarray, np.ndarray]
 # Runs that were trained for a moment only.
-pytestmark = pytest.mark.filterwarnings("ignore:after 2 steps the loss of the support set")
+pytestmark = pytest.mark.filterwarnings("ignore:after 2 steps the support loss")
 
 
 @pytest.fixture(scope="module")

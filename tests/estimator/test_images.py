@@ -14,7 +14,7 @@ from PIL import Image
 from alfa import FewShotClassifier
 from alfa.data import Strokes
 from alfa.errors import ConfigError
-from alfa.estimator._images import _single, is_rows, value_range
+from alfa.estimator._images import _each_image, is_table, value_range
 
 Characters = tuple[np.ndarray, np.ndarray]
 
@@ -65,12 +65,12 @@ def test_images_of_different_sizes_in_an_array_of_objects(
 
 
 def test_numbers_without_a_shape_are_left_to_scikit_learn() -> None:
-    assert is_rows(np.arange(3.0))
-    assert is_rows([1.0, 2.0])
-    assert is_rows([[1.0, 2.0]])
-    assert is_rows(3)
-    assert not is_rows([[[1.0, 2.0]]])
-    assert not is_rows([None])
+    assert is_table(np.arange(3.0))
+    assert is_table([1.0, 2.0])
+    assert is_table([[1.0, 2.0]])
+    assert is_table(3)
+    assert not is_table([[[1.0, 2.0]]])
+    assert not is_table([None])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_scale_is_found_in_what_has_one(paths: list[Path]) -> None:
         (np.array([["a", "b"]]), "image 1 is of the type ndarray of <U1, but must be"),
         (np.empty((0, 4)), r"image 1 is an array of shape \[0, 4, 1\], but must be"),
         (np.full((4, 4), np.nan), "image 1 has a value that is NaN"),
-        ([[1.0], [2.0, 3.0]], r"image 1 cannot be made an array \("),
+        ([[1.0], [2.0, 3.0]], r"image 1 cannot be converted to a NumPy array \("),
         ("a\0.png", r"cannot be read \(.*null"),
     ],
     ids=["nothing", "bytes", "letters", "empty", "NaN", "ragged", "name"],
@@ -330,7 +330,9 @@ def test_floats_that_can_be_seen_through_are_put_on_white(run: Path, characters)
 
 def test_colours_of_a_table_are_pixel_by_pixel() -> None:
     images = np.arange(2 * 4 * 4 * 3).reshape(2, 4, 4, 3)
-    assert all((a == b).all() for a, b in zip(_single(images.reshape(2, -1)), images, strict=True))
+    assert all(
+        (a == b).all() for a, b in zip(_each_image(images.reshape(2, -1)), images, strict=True)
+    )
 
 
 def test_a_range_may_be_written_in_any_way(run: Path, characters: Characters) -> None:
@@ -345,7 +347,7 @@ def test_a_range_may_be_written_in_any_way(run: Path, characters: Characters) ->
 def test_tensors_that_numpy_does_not_take_are_refused(
     fitted: FewShotClassifier, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"^X cannot be made an array of NumPy's"):
+    with pytest.raises(ConfigError, match=r"^X cannot be converted to a NumPy array"):
         fitted.predict(torch.zeros(2, 16, 16, 1, **change))
 
 

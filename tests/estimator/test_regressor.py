@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from alfa import FewShotRegressor
 from alfa.errors import ConfigError
-from alfa.train import Run, reopen
+from alfa.runs import Run
 
 
 def _points(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -25,8 +25,7 @@ def _points(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_is_the_inner_loop_of_the_run(curves: Path) -> None:
-    learner, tasks, experiment = reopen(Run(curves))
-    Run(curves).load_checkpoint("best", experiment).restore(learner)
+    learner, tasks = Run.open(curves).learner("best"), Run.open(curves).tasks()
     episode = tasks.episode(0, num_tasks=1, split="test")
     outputs = learner(episode, order="none").outputs[0, :, 0].numpy()
     reg = FewShotRegressor(curves)

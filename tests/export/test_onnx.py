@@ -29,7 +29,7 @@ def session(exported: Exported) -> onnxruntime.InferenceSession:
 def test_what_is_written_is_described(exported: Exported) -> None:
     assert exported.classes == ("alef", "bet", "gimel")
     assert exported.input_shape == (1, 16, 16)
-    assert exported.num_bytes == exported.path.stat().st_size
+    assert exported.path.read_bytes() == exported.content
     assert exported.num_checked == 18 + 24
     assert 0 < exported.max_difference < 1e-5
 
@@ -110,7 +110,7 @@ def test_what_torch_cannot_export_is_a_sentence(
 @pytest.fixture
 def quick(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model that was exported already, without the seconds that it takes."""
-    monkeypatch.setattr(_onnx, "_model", lambda *_: onnx.load(exported.path))
+    monkeypatch.setattr(_onnx, "_build", lambda *_: onnx.load(exported.path))
 
 
 @pytest.mark.usefixtures("quick")
@@ -193,9 +193,9 @@ def _fail(*_: object, **__: object) -> None:
 def test_what_onnx_does_not_allow_is_a_sentence(
     exported: Exported, classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = r"torch's export of the model is not one that ONNX allows \(.+\); another version of"
+    told = r"torch's export of the model is not valid ONNX \(.+\); another version of"
     # It has no input for what comes before it.
-    monkeypatch.setattr(_onnx, "_exported", lambda *_: onnx.load(exported.path))
+    monkeypatch.setattr(_onnx, "_export_network", lambda *_: onnx.load(exported.path))
     with pytest.raises(AlfaError, match=told):
         export_onnx(classifier, tmp_path / "model.onnx")
     monkeypatch.setattr(onnx.compose, "merge_models", lambda _, core, **__: core)
@@ -221,7 +221,7 @@ def test_what_cannot_be_run_is_a_sentence(
 
 def test_what_depends_on_other_images_cannot_be_exported(classifier, characters, tmp_path) -> None:
     together = FewShotClassifier(classifier.run, transductive=True).fit(*characters)
-    with pytest.raises(ConfigError, match=r"normalises images by others .* transductive=False"):
+    with pytest.raises(ConfigError, match=r"normalizes images by others .* transductive=False"):
         export_onnx(together, tmp_path / "model.onnx")
 
 

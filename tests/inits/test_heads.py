@@ -10,7 +10,7 @@ from torch import nn
 
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, LearnedInit, PrototypeHead, ZeroHead, prototypes
-from alfa.inner import Learner, adapt
+from alfa.learner import Learner, adapt
 from alfa.models import MLP, Conv4, Model
 from alfa.ops import cross_entropy
 from alfa.rules import ALFA, SGD, LearnedRates
@@ -323,9 +323,9 @@ def test_the_learning_state_is_that_of_the_layers_at_hand() -> None:
 def test_a_head_can_be_attenuated() -> None:
     model, tasks = make_model("mlp"), make_tasks("mlp", way=3)
     init = Attenuated(PrototypeHead(model)).double()
-    assert init.any_way
-    assert init.needs_classes
-    assert not Attenuated(LearnedInit(model)).any_way
+    assert init.variable_way
+    assert init.classification_only
+    assert not Attenuated(LearnedInit(model)).variable_way
     outcome = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)(tasks)
     assert outcome.outputs.shape[2] == 3
 
@@ -388,9 +388,9 @@ def test_what_cannot_be_a_head_is_said() -> None:
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
     tasks = make_tasks("own")
     floats = tasks.support_y.double()
-    with pytest.raises(ConfigError, match="needs classes, numbered from 0"):
+    with pytest.raises(ConfigError, match="needs class labels, numbered from 0"):
         learner.adapt(tasks.support_x, floats)
-    with pytest.raises(ConfigError, match="needs classes, numbered from 0"):
+    with pytest.raises(ConfigError, match="needs class labels, numbered from 0"):
         learner.adapt(tasks.support_x, tasks.support_y - 1)
     absent = tasks.support_y.clone()
     absent[1][absent[1] == 2] = 0
@@ -407,7 +407,7 @@ def test_targets_that_are_no_classes_are_refused_with_a_sentence(head) -> None:
         with pytest.raises(ConfigError, match=rf"are {dtype}, but .* torch\.int64.*`\.long\(\)`"):
             learner.adapt(tasks.support_x, tasks.support_y.to(dtype))
     for dtype in (torch.float32, torch.complex64):
-        with pytest.raises(ConfigError, match="needs classes, numbered from 0"):
+        with pytest.raises(ConfigError, match="needs class labels, numbered from 0"):
             learner.adapt(tasks.support_x, tasks.support_y.to(dtype))
     for empty in (tasks.support_y[:, :0], tasks.support_y[:0]):
         with pytest.raises(ConfigError, match="the support sets are empty"):
@@ -461,7 +461,7 @@ def test_a_model_that_names_its_last_layer_must_embed() -> None:
     model = Mute((3,), 2, hidden=[6]).double()
     init = PrototypeHead(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
-    with pytest.raises(ConfigError, match=r"'linear2' as its last layer.*implement `embedded`"):
+    with pytest.raises(ConfigError, match=r"head_name of Mute is 'linear2'.*implement `embedded`"):
         learner(make_tasks("mlp"))
 
 

@@ -4,7 +4,7 @@ from torch import nn
 
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, FixedInit, LearnedInit, Support, select_layers
-from alfa.inner import Learner, adapt
+from alfa.learner import Learner, adapt
 from alfa.ops import mse
 from alfa.rules import SGD
 from alfa.types import Params

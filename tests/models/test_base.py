@@ -8,7 +8,7 @@ from torch import nn
 
 from alfa.errors import ConfigError
 from alfa.inits import LearnedInit
-from alfa.inner import adapt
+from alfa.learner import adapt
 from alfa.models import MLP, Model
 from alfa.ops import mse
 from alfa.rules import SGD

@@ -10,9 +10,9 @@ from torch import nn
 
 from alfa.data import Sinusoids
 from alfa.inits import LearnedInit
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.models import MLP, Conv4
-from alfa.models._base import AS_USUAL
+from alfa.models._base import DEFAULT_MODE
 from alfa.models._call import call
 from alfa.ops import cross_entropy, mse
 from alfa.rules import SGD
@@ -76,12 +76,12 @@ def test_such_a_module_is_adapted_and_trained(twice, adapt, over_tasks) -> None:
 class Wave(MLP):
     """A perceptron of something else than its input."""
 
-    def stacked(self, params, x, how=AS_USUAL):
+    def stacked(self, params, x, how=DEFAULT_MODE):
         return super().stacked(params, x.sin(), how)
 
 
 class Dark(Conv4):
-    def stacked(self, params, x, how=AS_USUAL):
+    def stacked(self, params, x, how=DEFAULT_MODE):
         return super().stacked(params, x / 3, how)
 
 

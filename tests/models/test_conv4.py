@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, FixedInit, LearnedInit
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.models import Conv4
 from alfa.ops import cross_entropy, per_task
 from alfa.rules import ALFA, SGD, LearnedRates
@@ -304,7 +304,9 @@ def test_running_it_leaves_the_number_of_threads_alone() -> None:
 
 
 def test_images_too_small_are_refused() -> None:
-    with pytest.raises(ConfigError, match="images of 12 x 28 are too small for 4 blocks"):
+    with pytest.raises(
+        ConfigError, match="images of 12 x 28 are too small for a Conv4 of 4 blocks"
+    ):
         Conv4((1, 12, 28), 5)
 
 

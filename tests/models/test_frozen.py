@@ -10,14 +10,8 @@ from torch import nn
 
 from alfa import MLP, SGD, Conv4, LearnedInit, PrototypeHead, ResNet12, adapt, cross_entropy, mse
 from alfa.errors import AlfaWarning, ConfigError
-from alfa.inner import Adapted
-from alfa.models import (
-    Model,
-    ResNet18,
-    is_by_batch,
-    normalising_together,
-    switch_off_dropout,
-)
+from alfa.learner import Adapted
+from alfa.models import Model, ResNet18, batch_statistics, disable_dropout, uses_batch_statistics
 
 MODELS = {
     "conv4": lambda: Conv4((3, 16, 16), 4, filters=6),
@@ -142,7 +136,7 @@ def test_batch_norm_of_any_module_keeps_the_statistics_of_the_support_set() -> N
         torch.testing.assert_close(frozen(x[task]), expected[task], rtol=1e-9, atol=1e-9)
         alone = torch.cat([frozen(image) for image in x[task].split(1)])
         torch.testing.assert_close(alone, expected[task], rtol=1e-9, atol=1e-9)
-        assert not any(map(is_by_batch, frozen.modules()))
+        assert not any(map(uses_batch_statistics, frozen.modules()))
     # The model itself is as it was.
     assert all(map(torch.equal, model.state_dict().values(), before.values()))
     assert all(module.training for module in model.modules())
@@ -181,7 +175,7 @@ def test_a_frozen_module_draws_nothing() -> None:
 def test_dropout_is_switched_off_and_on_again() -> None:
     model, x = Drawing(), torch.randn(3, 1, 6, 6)
     assert not model(x).equal(model(x))
-    switch_on = switch_off_dropout(model)
+    switch_on = disable_dropout(model)
     assert model(x).equal(model(x))
     # Everything else is in training as before, or cuDNN could not differentiate it.
     assert model.recurrent.training
@@ -197,7 +191,7 @@ def test_a_frozen_module_can_still_normalise_examples_together() -> None:
     expected = adapted.predict(queries.expand(2, -1, -1, -1, -1))[0]
     frozen = adapted.frozen(x[0])
     before = frozen(queries[0])
-    with normalising_together(frozen):
+    with batch_statistics(frozen):
         torch.testing.assert_close(frozen(queries[0]), expected, rtol=1e-9, atol=1e-9)
     assert frozen(queries[0]).equal(before)
     assert not torch.allclose(before, expected)
@@ -210,7 +204,7 @@ def test_statistics_that_a_module_has_learned_are_kept() -> None:
     adapted, x = _normed(model)
     frozen = adapted.frozen(x[0])
     torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
-    with normalising_together(frozen):
+    with batch_statistics(frozen):
         # The other layer alone, as in the engine.
         torch.testing.assert_close(frozen(x[0][:3]), adapted.predict(x[:, :3])[0])
 
@@ -219,7 +213,7 @@ def test_a_layer_that_is_used_twice_goes_on_to_normalise_by_the_batch() -> None:
     adapted, x = _normed(Normed(twice=True))
     with pytest.warns(AlfaWarning, match=r"Normed uses its batch norm second more than once"):
         frozen = adapted.frozen(x[0])
-    assert is_by_batch(frozen.module.second)  # type: ignore[union-attr, arg-type]
+    assert uses_batch_statistics(frozen.module.second)  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
 
 
@@ -240,5 +234,5 @@ def test_what_normalises_by_parts_of_a_batch_is_refused() -> None:
     init = LearnedInit(model)
     x, y = torch.randn(1, 8, 3, 16, 16), torch.arange(4).repeat(2)[None]
     adapted = adapt(model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy)
-    with pytest.raises(ConfigError, match="cannot be made one that predicts them one by one"):
+    with pytest.raises(ConfigError, match="cannot classify each example independently"):
         adapted.frozen(x[0])

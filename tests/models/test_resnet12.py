@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from alfa.errors import ConfigError
 from alfa.inits import Attenuated, FixedInit, LearnedInit
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.models import ResNet12
 from alfa.ops import cross_entropy, per_task
 from alfa.rules import ALFA, SGD, LearnedRates

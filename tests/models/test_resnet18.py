@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from alfa.errors import ConfigError
 from alfa.inits import LearnedInit, PrototypeHead, ZeroHead
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.models import ResNet18
 from alfa.ops import cross_entropy
 from alfa.rules import ALFA

@@ -35,9 +35,9 @@ def way(request, monkeypatch) -> str:
     Then all products of convolutions are, however small they are, and one example at a time.
     """
     if request.param == "torch":
-        monkeypatch.setattr(_compiled, "_have_numba", lambda: False)
+        monkeypatch.setattr(_compiled, "numba_available", lambda: False)
     if request.param == "winograd":
-        for name in ("_FEWEST_CHANNELS", "_FEWEST_TILES", "_MOST_VALUES"):
+        for name in ("_MIN_CHANNELS", "_MIN_TILES", "_MAX_VALUES"):
             monkeypatch.setattr(_winograd, name, 1)
-        monkeypatch.setattr(_winograd, "_LEAST_INSIDE", 0)
+        monkeypatch.setattr(_winograd, "_MIN_INSIDE", 0)
     return request.param

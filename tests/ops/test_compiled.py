@@ -11,9 +11,9 @@ from alfa.ops import _compiled
 
 @pytest.fixture
 def asked_again():
-    _compiled._have_numba.cache_clear()
+    _compiled.numba_available.cache_clear()
     yield
-    _compiled._have_numba.cache_clear()
+    _compiled.numba_available.cache_clear()
 
 
 def failing(monkeypatch, error: Exception) -> None:
@@ -30,14 +30,14 @@ def failing(monkeypatch, error: Exception) -> None:
 
 def test_without_numba_torch_serves(asked_again, monkeypatch, recwarn) -> None:
     failing(monkeypatch, ModuleNotFoundError("No module named 'numba'"))
-    assert not _compiled.worth_it(torch.zeros(3), work=0)
+    assert not _compiled.use_kernels(torch.zeros(3), work=0)
     assert not recwarn
 
 
 def test_where_numba_does_not_work_torch_serves_and_it_is_said(asked_again, monkeypatch) -> None:
     failing(monkeypatch, RuntimeError("cannot cache function: no locator available"))
-    with pytest.warns(UserWarning, match="cannot be used, so plain torch serves.*no locator"):
-        assert not _compiled.worth_it(torch.zeros(3), work=0)
+    with pytest.warns(UserWarning, match="cannot be used, so alfa uses plain torch.*no locator"):
+        assert not _compiled.use_kernels(torch.zeros(3), work=0)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_where_numba_does_not_work_torch_serves_and_it_is_said(asked_again, monk
     ids=["half", "mixed", "another device"],
 )
 def test_other_tensors_are_left_to_torch(tensors) -> None:
-    assert _compiled.worth_it(torch.zeros(3), work=0)
-    assert not _compiled.worth_it(*tensors, work=0)
+    assert _compiled.use_kernels(torch.zeros(3), work=0)
+    assert not _compiled.use_kernels(*tensors, work=0)
 
 
 def test_the_kernels_use_as_many_threads_as_torch_in_every_thread() -> None:

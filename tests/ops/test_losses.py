@@ -68,8 +68,8 @@ def test_cross_entropy_refuses_labels_of_another_shape(randn, shape):
 
 
 def test_losses_are_found_by_name():
-    assert get_loss("mse") is mse
-    assert get_loss("cross_entropy") is cross_entropy
+    assert get_loss("mse").function is mse
+    assert get_loss("cross_entropy").function is cross_entropy
 
 
 def test_a_misspelt_loss_gets_a_hint():

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from alfa.errors import ConfigError
 from alfa.inits import LearnedInit
-from alfa.inner import adapt
+from alfa.learner import adapt
 from alfa.models import MLP
 from alfa.ops import _compiled as compiled
 from alfa.ops import mlp, mlp_mse_gradients, mse
@@ -146,7 +146,7 @@ def test_not_a_number_is_not_hidden_by_relu(randn):
 
 def test_compiled_kernels_do_the_work(randn, kernels_used):
     x, targets, theta = inputs(randn, (1, 3, 1), 2, 4)
-    assert compiled.worth_it(theta, x, targets, work=theta.numel() * 4)
+    assert compiled.use_kernels(theta, x, targets, work=theta.numel() * 4)
     _, gradient = mlp_mse_gradients(x, targets, theta, (1, 3, 1))
     gradient.sum().backward()
     assert kernels_used == ["mlp_mse_gradients", "mlp_mse_hessian_product"]
@@ -184,7 +184,7 @@ def test_a_learner_gives_the_same_with_and_without_numba(
     loss, grads = meta_gradients_or_loss(learner, episode, meta_gradients)
     assert "mlp_mse_gradients" in kernels_used
     kernels_used.clear()
-    monkeypatch.setattr(compiled, "_have_numba", lambda: False)
+    monkeypatch.setattr(compiled, "numba_available", lambda: False)
     plain_loss, plain_grads = meta_gradients_or_loss(learner, episode, meta_gradients)
     assert not kernels_used
     close(loss, plain_loss)
@@ -209,7 +209,7 @@ def test_data_that_does_not_fit_the_model_never_reaches_a_kernel(
     def kernels():
         raise AssertionError("a kernel, which checks no bounds, got data of the wrong shape")
 
-    monkeypatch.setattr(compiled, "kernels", kernels)
+    monkeypatch.setattr(compiled, "mlp_kernels", kernels)
     model = MLP((1,), 1, hidden=[3], generator=rng).double()
     init = LearnedInit(model)
     x, y = randn(*x_shape), randn(*y_shape)

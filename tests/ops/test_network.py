@@ -101,8 +101,10 @@ def plain(name: str, x: Tensor, w: Sequence[Tensor], own: int | None = None) -> 
     return torch.stack([twin(own, *task) for task in zip(x, *w, strict=True)])
 
 
-def plain_gradients(name: str, x, y, w, loss, wanted, own=None) -> tuple[Tensor, list[Tensor]]:
-    losses = loss(plain(name, x, w, own), y)
+def plain_gradients(
+    name: str, x, y, w, loss, wanted, num_norm_examples=None
+) -> tuple[Tensor, list[Tensor]]:
+    losses = loss(plain(name, x, w, num_norm_examples), y)
     adapted = [p for p, want in zip(w, wanted, strict=True) if want]
     return losses, list(torch.autograd.grad(losses.sum(), adapted, create_graph=True))
 
@@ -155,7 +157,7 @@ def products(monkeypatch) -> Callable[[], int]:
 
     monkeypatch.setattr(_leaves, "conv", forth)
     monkeypatch.setattr(_leaves, "conv_backward", back)
-    monkeypatch.setattr(_leaves.Patches, "fit", lambda x, weight: False)
+    monkeypatch.setattr(_leaves.Patches, "are_faster", lambda x, weight: False)
     return lambda: len(made)
 
 
@@ -196,8 +198,8 @@ def test_gradients_with_the_statistics_of_some_examples_equal_plain_torch(
 ) -> None:
     (x, w), y, stage = draw(name), targets_for("mse"), NETWORKS[name][0]
     everything = [True] * len(w)
-    losses, expected = plain_gradients(name, x, y, w, mse, everything, own=2)
-    ours = network_gradients(Plan(stage, at_once, own=2), x, y, w, mse, everything)
+    losses, expected = plain_gradients(name, x, y, w, mse, everything, num_norm_examples=2)
+    ours = network_gradients(Plan(stage, at_once, num_norm_examples=2), x, y, w, mse, everything)
     assert_equal([ours[0], *ours[1]], [losses, *expected])
     assert_equal(outer(ours[1], w), outer(expected, w))
 
@@ -221,7 +223,7 @@ def test_statistics_of_the_first_examples_equal_plain_torch_to_the_second_deriva
 @pytest.mark.parametrize("own", [2, 4])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_example_beyond_the_first_does_not_touch_another(way, name, own) -> None:
-    (x, w), plan = draw(name), Plan(NETWORKS[name][0], own=own)
+    (x, w), plan = draw(name), Plan(NETWORKS[name][0], num_norm_examples=own)
     before = network(plan, x, w)
     for moved in range(own, NUM_EXAMPLES):
         changed = x.clone()
@@ -236,7 +238,7 @@ def test_an_example_beyond_the_first_does_not_touch_another(way, name, own) -> N
 def test_the_statistics_of_all_examples_are_the_usual_ones(way) -> None:
     (x, w), stage = draw("blocks"), NETWORKS["blocks"][0]
     usual = network(Plan(stage), x, w)
-    assert torch.equal(network(Plan(stage, own=NUM_EXAMPLES), x, w), usual)
+    assert torch.equal(network(Plan(stage, num_norm_examples=NUM_EXAMPLES), x, w), usual)
 
 
 def test_only_the_biases_of_a_sum_may_be_adapted() -> None:

@@ -113,7 +113,7 @@ def test_an_image_without_a_window_is_refused() -> None:
 
 def test_a_single_value_per_channel_is_refused() -> None:
     sentence = (
-        "batch normalisation needs more than one value per channel, but got one example of 1 x 1"
+        "batch normalization needs more than one value per channel, but got one example of 1 x 1"
     )
     with pytest.raises(ConfigError, match=sentence):
         norm_pool_act(torch.zeros(1, 2, 1, 1), torch.ones(2), torch.zeros(2), size=1)

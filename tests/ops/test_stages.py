@@ -27,7 +27,7 @@ from alfa.ops.stages import (
     Split,
     Stage,
     Sum,
-    enter,
+    to_stage_layout,
 )
 
 
@@ -286,7 +286,7 @@ def test_images_of_one_channel_are_convolved_by_patches_while_tasks_are_few(
 ) -> None:
     case = CASES["conv of one channel"]
     inputs = case.draw(num_tasks)
-    assert Patches.fit(enter(inputs[0]), inputs[1]) == (num_tasks == 4)
+    assert Patches.are_faster(to_stage_layout(inputs[0]), inputs[1]) == (num_tasks == 4)
     expected = derivatives(case.plain, inputs, moves=moves)
     assert_equal(derivatives(case.ours(at_once=num_tasks), inputs, moves=moves), expected)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from alfa.errors import ConfigError
-from alfa.ops import _update, apply_rates, layer_means, spread
+from alfa.ops import _update, apply_rates, expand_to_parameters, layer_means
 from alfa.types import Layers, Params, Rates
 
 SHAPES = {"a.weight": (3, 2), "a.bias": (3,), "scale": (1,), "kernel": (2, 1, 2, 2)}
@@ -15,7 +15,7 @@ def way(request, monkeypatch):
     largest = 10**9 if request.param == "by a matrix" else 0
     monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
     if request.param == "layer by layer":
-        monkeypatch.setattr(_update.compiled, "_have_numba", lambda: False)
+        monkeypatch.setattr(_update.compiled, "numba_available", lambda: False)
     return request.param
 
 
@@ -128,12 +128,12 @@ def test_update_takes_a_layer_that_is_one_number(randn, way):
 @pytest.mark.parametrize(
     ("rate", "sentence"),
     [
-        (0.01, r"^alpha is 0\.01, but a rule must give tensors: .* here \[3, 4\]"),
+        (0.01, r"^alpha is 0\.01, but a rule must return tensors: .* here \[3, 4\]"),
         (torch.ones(NUM_TASKS), r"^alpha has the shape \[3\], which .* to \[3, 4\]"),
         (torch.ones(NUM_LAYERS, NUM_TASKS), r"^alpha has the shape \[4, 3\]"),
         (torch.ones(1, NUM_TASKS, NUM_LAYERS), r"^alpha has the shape \[1, 3, 4\]"),
-        (dict.fromkeys(SHAPES, 0.5), r"^alpha of a\.weight is 0\.5, but a rule must give"),
-        ({"a.weight": torch.ones(())}, r"not for a\.bias, scale, kernel; a rule must"),
+        (dict.fromkeys(SHAPES, 0.5), r"^alpha of a\.weight is 0\.5, but a rule must return"),
+        ({"a.weight": torch.ones(())}, r"no rate for a\.bias, scale, kernel; a rule must"),
         (
             {name: torch.ones(2) for name in SHAPES},
             r"^alpha of a\.bias has the shape \[2\], which does not broadcast to \[3, 3\]",
@@ -208,26 +208,26 @@ def test_spread_repeats_each_value_over_its_layer(make_params, randn, way):
         [values[:, i : i + 1].expand(NUM_TASKS, size) for i, size in enumerate(layers.sizes)],
         dim=1,
     )
-    assert torch.equal(spread(values, layers), expected)
-    assert torch.equal(spread(values[0], layers), expected[0])
+    assert torch.equal(expand_to_parameters(values, layers), expected)
+    assert torch.equal(expand_to_parameters(values[0], layers), expected[0])
 
 
 def test_spread_repeats_one_value_over_all_layers(make_params, randn, way):
     layers = make_params().layers
     value = randn(NUM_TASKS, 1)
     wanted = value.expand(NUM_TASKS, sum(layers.sizes))
-    assert torch.equal(spread(value, layers).expand_as(wanted), wanted)
+    assert torch.equal(expand_to_parameters(value, layers).expand_as(wanted), wanted)
 
 
 def test_spread_leaves_a_number_alone(make_params, randn):
     number = randn(())
-    assert spread(number, make_params().layers) is number
+    assert expand_to_parameters(number, make_params().layers) is number
 
 
 def test_spread_sums_gradients_over_a_layer(make_params, randn, way):
     layers = make_params().layers
     values = randn(NUM_LAYERS).requires_grad_()
-    spread(values, layers).sum().backward()
+    expand_to_parameters(values, layers).sum().backward()
     assert values.grad.tolist() == [float(size) for size in layers.sizes]
 
 
@@ -238,6 +238,6 @@ def test_the_two_ways_agree_at_a_size_in_between(make_params, randn, monkeypatch
     for largest in (num_entries, num_entries - 1):
         monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
         assert _update._small(params.layers) == (largest == num_entries)
-        results.append((layer_means(params), spread(values, params.layers)))
+        results.append((layer_means(params), expand_to_parameters(values, params.layers)))
     for one, other in zip(*results, strict=True):
         close(one, other)

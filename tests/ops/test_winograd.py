@@ -40,7 +40,7 @@ def draw(
 
 def products(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
     """z, dx and dW."""
-    u = _winograd.laid(weight)
+    u = _winograd.transform(weight)
     term = _winograd.Term(dz, x, u)
     return [_winograd.conv((x, u)), *_winograd.conv_backward(term, shape=weight.shape)]
 
@@ -58,7 +58,7 @@ def plain(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("most_values", [1, 500, 10**6])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_it_equals_plain_torch(shape, most_values: int, monkeypatch) -> None:
-    monkeypatch.setattr(_winograd, "_MOST_VALUES", most_values)
+    monkeypatch.setattr(_winograd, "_MAX_VALUES", most_values)
     given = draw(shape)
     for found, expected in zip(products(*given), plain(*given), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -74,12 +74,12 @@ def test_tensors_need_not_be_contiguous() -> None:
 
 @pytest.mark.parametrize("most_values", [1, 10**6])
 def test_products_are_summed(most_values: int, monkeypatch) -> None:
-    monkeypatch.setattr(_winograd, "_MOST_VALUES", most_values)
+    monkeypatch.setattr(_winograd, "_MAX_VALUES", most_values)
     given = [draw(SHAPES[1]) for _ in range(2)]
     shape = given[0][1].shape
     expected = [one + other for one, other in zip(*(plain(*some) for some in given), strict=True)]
-    z = _winograd.conv(*((x, _winograd.laid(weight)) for x, weight, _ in given))
-    terms = [_winograd.Term(dz, x, _winograd.laid(weight)) for x, weight, dz in given]
+    z = _winograd.conv(*((x, _winograd.transform(weight)) for x, weight, _ in given))
+    terms = [_winograd.Term(dz, x, _winograd.transform(weight)) for x, weight, dz in given]
     for found, right in zip(
         [z, *_winograd.conv_backward(*terms, shape=shape)], expected, strict=True
     ):
@@ -89,7 +89,7 @@ def test_products_are_summed(most_values: int, monkeypatch) -> None:
 def test_only_what_is_asked_for_is_made() -> None:
     given = draw(SHAPES[1])
     (x, weight, dz), (_, dx, dw) = given, plain(*given)
-    u, shape = _winograd.laid(weight), weight.shape
+    u, shape = _winograd.transform(weight), weight.shape
     found, nothing = _winograd.conv_backward(_winograd.Term(dz, None, u), shape=shape)
     assert nothing is None
     torch.testing.assert_close(found, dx, rtol=1e-12, atol=1e-12)
@@ -176,21 +176,23 @@ FITTING = {"x": (10, 10, 10, 128), "shape": (1, 128, 128, 3, 3), "stride": 1}
 def test_it_is_used_where_it_is_faster(change, expected: bool) -> None:
     case = {**FITTING, **change}
     x = torch.empty(case["x"])
-    assert _winograd.fits(x, case["shape"], case["stride"]) == expected
-    assert not _winograd.fits(x.to("meta"), case["shape"], case["stride"])
+    assert _winograd.is_faster(x, case["shape"], case["stride"]) == expected
+    assert not _winograd.is_faster(x.to("meta"), case["shape"], case["stride"])
 
 
 def test_torch_serves_where_the_maps_cannot_be_compiled(monkeypatch) -> None:
     def fail(dtype: torch.dtype) -> None:
         raise AttributeError("another numba")
 
-    monkeypatch.setattr(_compiled, "winograd_maps", fail)
-    _compiled.can_winograd.cache_clear()
+    monkeypatch.setattr(_compiled, "winograd_kernels", fail)
+    _compiled.winograd_available.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="plain torch serves.*AttributeError: another numba"):
-            assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
+        with pytest.warns(
+            UserWarning, match="alfa uses plain torch.*AttributeError: another numba"
+        ):
+            assert not _winograd.is_faster(torch.empty(FITTING["x"]), FITTING["shape"], 1)
     finally:
-        _compiled.can_winograd.cache_clear()
+        _compiled.winograd_available.cache_clear()
 
 
 def test_weights_of_another_type_are_left_to_torch() -> None:
@@ -200,15 +202,15 @@ def test_weights_of_another_type_are_left_to_torch() -> None:
 
 
 def test_torch_serves_without_numba(without_numba) -> None:
-    assert not _winograd.fits(torch.empty(FITTING["x"]), FITTING["shape"], 1)
+    assert not _winograd.is_faster(torch.empty(FITTING["x"]), FITTING["shape"], 1)
 
 
 @pytest.mark.parametrize("num_channels", [48, 40], ids=["many channels", "few"])
 def test_convolutions_make_use_of_it(num_channels: int, monkeypatch) -> None:
     x, weight, dz = draw((9, 10, 10, 1, num_channels, num_channels))
-    assert _compiled.can_winograd(x.dtype)  # which looks at them once
-    used, real = [], _compiled.winograd_maps
-    monkeypatch.setattr(_compiled, "winograd_maps", lambda dtype: used.append(1) or real(dtype))
+    assert _compiled.winograd_available(x.dtype)  # which looks at them once
+    used, real = [], _compiled.winograd_kernels
+    monkeypatch.setattr(_compiled, "winograd_kernels", lambda dtype: used.append(1) or real(dtype))
     kernel = Kernel.of(weight, x)
     found = [conv((x, kernel)), *conv_backward(Term(dz, x, kernel))]
     assert bool(used) == (num_channels == 48)

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from alfa.config import to_dict
+from alfa.data import Signature
 from alfa.paper import Cell
-from alfa.train import Run
+from alfa.runs import Run
+
+ACCURACY = ("accuracy", "accuracy_interval")
 
 
 @pytest.fixture
@@ -33,43 +36,37 @@ def pretend(tmp_path) -> Callable[..., Path]:
     ) -> Path:
         experiment = cell.experiment.model_copy(update={"seed": seed})
         path = tmp_path / (at or f"{cell.run}/seed-{seed}")
-        run = Run(path)
-        run.write_config(experiment)
+        run = Run.new(path, experiment)
+        run.create(Signature((1,), 1, "mse"))
         done = experiment.outer.num_iterations if num_iterations is None else num_iterations
 
-        def test(figure: float) -> dict[str, Any]:
-            if cell.metric == "mse":
-                return {"loss": figure, "interval": interval, "num_tasks": 600}
-            return {
-                "loss": 1.0,
-                "interval": 0.1,
-                "accuracy": figure,
-                "accuracy_interval": interval,
-                "num_tasks": 600,
-            }
+        def test(figure: float, num_models: int) -> dict[str, Any]:
+            figures = {"loss": 1.0, "interval": 0.1, "accuracy": None, "accuracy_interval": None}
+            names = ("loss", "interval") if cell.metric == "mse" else ACCURACY
+            figures |= dict(zip(names, (figure, interval), strict=True))
+            return {**figures, "num_tasks": 600, "num_models": num_models}
 
         for iteration in (500, 1000):
             name = "val_loss" if cell.metric == "mse" else "val_accuracy"
-            run.append_metrics({"iteration": iteration, "val_loss": 1.0, name: value})
-        mark = {"run": cell.run, "is_quick": True}
+            run.files.append_metrics({"iteration": iteration, "val_loss": 1.0, name: value})
         if complete:
-            run.write_result(
+            run.files.write_result(
                 {
-                    "test": test(value - 0.01),
-                    "ensemble": {**test(value), "num_models": experiment.test.ensemble},
+                    "test": test(value - 0.01, 1),
+                    "ensemble": test(value, experiment.test.ensemble),
+                    "best_iteration": done,
+                    "val_loss": 1.0,
                     "num_iterations": done,
                     "num_meta_parameters": num_meta_parameters,
                     "seconds": 60.0,
                     "config": to_dict(experiment),
-                    **({"paper": mark} if quick else {}),
+                    **({"paper": {"run": cell.run, "is_quick": True}} if quick else {}),
                 }
             )
         for dataset, figure in (elsewhere or {}).items():
             (path / "tests").mkdir(exist_ok=True)
-            content = {**test(figure), "num_iterations": done}
+            content = {**test(figure, 1), "num_iterations": done}
             (path / "tests" / f"{dataset}.json").write_text(json.dumps(content))
-        if quick:
-            (path / ".paper.json").write_text(json.dumps(mark))
         return path
 
     return make

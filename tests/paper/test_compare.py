@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from alfa.cli.report import _curves
-from alfa.paper import TABLES, Cell, collect, curves_of, lay_out
-from alfa.paper._compare import compare
-from alfa.paper._state import test_of as _test_of
+from alfa.paper import TABLES, Cell, collect, comparison_grid, runs_with_curves
+from alfa.paper._cell_status import read_test
+from alfa.paper._compare import verdict_of
 from alfa.report.tables import Box
 
 MAML = TABLES["table1"].entries["maml/conv4", "tieredimagenet-5w5s"]
@@ -29,7 +29,7 @@ def box(tmp_path):
 
     def find(cell: Cell) -> Box:
         table = TABLES[cell.table]
-        grid = lay_out(table, collect([tmp_path], TABLES.values()), links_from=tmp_path)
+        grid = comparison_grid(table, collect([tmp_path], TABLES.values()), links_from=tmp_path)
         (place,) = [place for place, entry in table.entries.items() if entry is cell]
         row = [line.key for line in table.rows].index(place[0])
         return grid.rows[row].boxes[[line.key for line in table.columns].index(place[1])]
@@ -45,8 +45,8 @@ def test_a_run_anywhere_is_known_by_what_it_trains(pretend, box) -> None:
 def test_the_ensemble_is_what_counts(pretend, tmp_path) -> None:
     pretend(MAML, 0.5)
     (run,) = collect([tmp_path], TABLES.values()).runs
-    assert run.serves == MAML.run
-    assert _test_of(run.path, MAML, run.result)["accuracy"] == 0.5
+    assert run.model == MAML.run
+    assert read_test(run.path, MAML, run.result)["accuracy"] == 0.5
 
 
 def test_seeds_are_averaged(pretend, box) -> None:
@@ -92,7 +92,9 @@ def test_a_damaged_test_is_a_problem_and_the_rest_of_the_run_counts(pretend, tmp
     path = pretend(ALFA, 0.6912, elsewhere={"cub": 0.5})
     (path / "tests/cub.json").write_text("[]")
     collection = collect([tmp_path], TABLES.values())
-    grids = [lay_out(TABLES[n], collection, links_from=tmp_path) for n in ("table1", "table2")]
+    grids = [
+        comparison_grid(TABLES[n], collection, links_from=tmp_path) for n in ("table1", "table2")
+    ]
     assert [grid.num_measured for grid in grids] == [1, 0]
     (problem,) = collection.problems
     assert "cub.json is damaged" in problem
@@ -109,12 +111,9 @@ def _changed(path: Path, **changes: Any) -> None:
     (path / "result.json").write_text(json.dumps(result))
 
 
-def test_a_result_that_leaves_something_out_is_shown(pretend, tmp_path, box) -> None:
+def test_a_result_of_one_model_and_task_is_shown(pretend, box) -> None:
     path = pretend(MAML, 0.6848)
-    _changed(path, ensemble=None, config_seed=None)
-    result = json.loads((path / "result.json").read_text())
-    del result["config"]["seed"], result["test"]["num_tasks"], result["test"]["accuracy_interval"]
-    (path / "result.json").write_text(json.dumps(result))
+    _changed(path, ensemble=None, test_accuracy_interval=None, test_num_tasks=1)
     found = box(MAML)
     assert (found.measured, found.verdict) == ("67.48", "")
     assert found.notes == ("1 of 600 test tasks", "1 of 5 models")
@@ -125,7 +124,7 @@ def test_a_result_without_its_figure_is_a_problem_of_its_own(pretend, tmp_path) 
     pretend(ALFA, 0.6912)
     _changed(bad, ensemble_accuracy=None)
     collection = collect([tmp_path], TABLES.values())
-    grid = lay_out(TABLES["table1"], collection, links_from=tmp_path)
+    grid = comparison_grid(TABLES["table1"], collection, links_from=tmp_path)
     assert grid.num_measured == 1
     (problem,) = collection.problems
     assert problem == f"{bad} says nothing of its accuracy; test it again."
@@ -169,46 +168,19 @@ def test_a_quick_run_shows_no_figure(pretend, box) -> None:
     assert box(MAML).measured == "67.48 +- 0.50"
 
 
-def test_a_quick_run_that_lost_its_mark_is_quick(pretend, box, tmp_path) -> None:
-    path = pretend(MAML, 0.9, quick=True)
-    (path / ".paper.json").unlink()
-    assert box(MAML) == Box("67.48 +- 0.47", "quick", "quick", link=f"{MAML.run}/seed-0")
-    collection = collect([tmp_path], TABLES.values())
-    assert ([run.is_quick for run in collection.runs], collection.problems) == ([True], [])
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"run": "a", "is_quick": "no"}'])
-def test_a_damaged_mark_is_named_and_a_quick_run_stays_quick(
-    pretend, tmp_path, content: str
-) -> None:
-    mark = pretend(MAML, 0.9, quick=True) / ".paper.json"
-    mark.write_text(content)
-    collection = collect([tmp_path], TABLES.values())
-    assert [(run.serves, run.is_quick) for run in collection.runs] == [(MAML.run, True)]
-    (problem,) = collection.problems
-    assert problem.startswith(f"{mark} is damaged: it does not say whether the run is quick; ")
-
-
-@pytest.mark.parametrize("content", [{}, 1, {"run": "a"}])
-def test_a_damaged_mark_in_the_result_is_named(pretend, tmp_path, content) -> None:
-    path = pretend(MAML, 0.9, quick=True)
-    result = json.loads((path / "result.json").read_text())
-    (path / "result.json").write_text(json.dumps({**result, "paper": content}))
-    collection = collect([tmp_path], TABLES.values())
-    assert [run.is_quick for run in collection.runs] == [True]
-    (problem,) = collection.problems
-    assert problem.startswith(f"{path / 'result.json'} is damaged: ")
-
-
-def test_what_cannot_say_any_more_whether_it_is_quick_counts_as_quick(pretend, tmp_path) -> None:
-    """As with runs from before the result said so; an experiment of the paper is no quick one."""
-    ours, other = pretend(MAML), pretend(ALFA)
-    for path in (ours, other):
-        (path / ".paper.json").write_text("{")
+@pytest.mark.parametrize("mark", [[], {}, 1, {"run": "a"}, {"run": "a", "is_quick": "no"}])
+def test_a_run_that_may_be_quick_is_no_result(pretend, tmp_path, mark) -> None:
+    """If its mark is damaged; an experiment of the paper is not quick."""
+    ours, other = pretend(MAML, quick=True), pretend(ALFA, quick=True)
     text = (other / "config.toml").read_text()
     (other / "config.toml").write_text(text.replace("num_query = 15", "num_query = 1"))
-    found = {run.path: run.is_quick for run in collect([tmp_path], TABLES.values()).runs}
-    assert found == {ours: False, other: True}
+    for path in (ours, other):
+        _changed(path, paper=mark)
+    collection = collect([tmp_path], TABLES.values())
+    assert {run.path: run.is_quick for run in collection.runs} == {ours: False, other: True}
+    assert [problem.partition(": ")[0] for problem in collection.problems] == [
+        f"{path / 'result.json'} is damaged" for path in sorted((ours, other))
+    ]
 
 
 def test_other_datasets_are_read_from_the_same_run(pretend, box) -> None:
@@ -231,7 +203,7 @@ def test_what_is_no_cell_is_a_run_all_the_same(pretend, tmp_path) -> None:
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("learning_rate = 0.01", "learning_rate = 0.02"))
     (run,) = collect([tmp_path], TABLES.values()).runs
-    assert run.serves is None
+    assert run.model is None
 
 
 @pytest.mark.parametrize("name", ["config.toml", "result.json"])
@@ -240,7 +212,7 @@ def test_a_damaged_folder_is_named_and_the_others_are_read(pretend, tmp_path, na
     bad = pretend(ALFA)
     (bad / name).write_text("{")
     collection = collect([tmp_path, tmp_path], TABLES.values())
-    assert [run.serves for run in collection.runs] == [MAML.run]
+    assert [run.model for run in collection.runs] == [MAML.run]
     (problem,) = collection.problems
     assert problem.startswith(f"{bad}: ")
     assert "\n" not in problem
@@ -260,7 +232,7 @@ def test_a_damaged_folder_is_named_and_the_others_are_read(pretend, tmp_path, na
     ],
 )
 def test_verdicts_take_both_intervals_into_account(cell, value, interval, verdict) -> None:
-    assert compare(cell, value, interval) == verdict
+    assert verdict_of(cell, value, interval) == verdict
 
 
 def test_squared_errors_have_three_digits(pretend, box) -> None:
@@ -272,8 +244,8 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     pretend(ALFA)
     pretend(MAML, quick=True)
     collection = collect([tmp_path], TABLES.values())
-    assert [run.serves for run in curves_of(TABLES["table1"], collection)] == [ALFA.run]
-    assert [run.serves for run in curves_of(TABLES["tableE"], collection)] == [ALFA.run]
+    assert [run.model for run in runs_with_curves(TABLES["table1"], collection)] == [ALFA.run]
+    assert [run.model for run in runs_with_curves(TABLES["tableE"], collection)] == [ALFA.run]
 
 
 @pytest.mark.parametrize(
@@ -287,14 +259,14 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     ],
 )
 def test_what_the_plus_minus_of_a_table_is_is_said(tmp_path, name: str, sentence: str) -> None:
-    grid = lay_out(TABLES[name], collect([tmp_path], ()), links_from=tmp_path)
+    grid = comparison_grid(TABLES[name], collect([tmp_path], ()), links_from=tmp_path)
     assert sentence in grid.plus_minus
 
 
 def test_what_models_begin_with_is_said_once(tmp_path) -> None:
-    grid = lay_out(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
+    grid = comparison_grid(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
     assert len(grid.notes) == 1
     assert "begin with one backbone" in grid.notes[0]
     assert all(box.published for box in grid.boxes)
-    repeated = lay_out(TABLES["tableD"], collect([tmp_path], ()), links_from=tmp_path)
+    repeated = comparison_grid(TABLES["tableD"], collect([tmp_path], ()), links_from=tmp_path)
     assert repeated.notes == grid.notes

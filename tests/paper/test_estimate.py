@@ -9,13 +9,15 @@ import pytest
 from alfa.bench.speed import Speed
 from alfa.paper import TABLES, Cell, estimate, plan_jobs
 from alfa.paper import _estimate as module
-from alfa.paper._estimate import cost_of
+from alfa.paper._estimate import cost_of, measure_job, measure_pretraining
 
 MAML = TABLES["table1"].entries["maml/conv4", "miniimagenet-5w5s"]
 CUB = TABLES["table2"].entries["maml/conv4", "cub"]
 RANDOM = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
+SINE = TABLES["table8"].entries["maml", "5s-2x40"]
+VARIED = TABLES["table3"].entries["ilsvrc", "alfa+fo-maml"]
 SPEED = Speed(iteration=2.0, task=0.5, memory=7)
-assert all(isinstance(cell, Cell) for cell in (MAML, CUB, RANDOM))
+assert all(isinstance(cell, Cell) for cell in (MAML, CUB, RANDOM, SINE, VARIED))
 
 
 @pytest.fixture
@@ -64,9 +66,7 @@ def test_what_is_done_of_a_run_costs_nothing_any_more(job, pretend) -> None:
 
 def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monkeypatch) -> None:
     measured = []
-    monkeypatch.setattr(
-        module, "measure_speed", lambda experiment, device: measured.append(experiment) or SPEED
-    )
+    monkeypatch.setattr(module, "measure_job", lambda job, device: measured.append(job) or SPEED)
     cells = [
         TABLES["table1"].entries["maml/conv4", f"{d}imagenet-5w5s"] for d in ("mini", "tiered")
     ]
@@ -90,26 +90,70 @@ def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monke
 
 def test_what_is_done_is_not_estimated(pretend, tmp_path, monkeypatch) -> None:
     pretend(MAML, at=f"runs/{MAML.run}/seed-0")
-    monkeypatch.setattr(module, "measure_speed", lambda *a, **o: pytest.fail("measured"))
+    monkeypatch.setattr(module, "measure_job", lambda *a, **o: pytest.fail("measured"))
     assert estimate(plan_jobs([MAML], tmp_path), tmp_path) == {}
 
 
 def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "measure_speed", lambda experiment, device: SPEED)
+    monkeypatch.setattr(module, "measure_job", lambda job, device: SPEED)
     measured = []
     monkeypatch.setattr(
         module,
         "pretraining_seconds",
-        lambda experiment, options, device: measured.append(options) or 1_000_000.0,
+        lambda model, size, num_images, device: measured.append(num_images) or 1_000_000.0,
     )
     jobs = plan_jobs(TABLES["table3"].cells, tmp_path)
     costs = [estimate(jobs, tmp_path)[job.name] for job in jobs]
     assert [cost.seconds > 1_000_000 for cost in costs] == [True, False, False, False]
     assert [cost.pretraining for cost in costs] == [1_000_000, 0, 0, 0]
     # What was measured is kept.
-    assert len(measured) == 1
-    assert measured[0].num_epochs == 90
+    assert measured == [90 * 712 * 1_300]
     weights = jobs[0].pretraining / "backbone.safetensors"
     weights.parent.mkdir(parents=True)
     weights.touch()
     assert estimate(jobs, tmp_path)[jobs[0].name].seconds < 1_000_000
+
+
+@pytest.mark.parametrize("cell", [MAML, SINE, VARIED], ids=lambda cell: cell.id)
+def test_a_job_is_measured_without_its_data(cell, tmp_path, monkeypatch) -> None:
+    """As its experiment says, on random images of its size."""
+    seen = {}
+
+    def measure(learner, tasks, **options):
+        seen.update(options, learner=learner, tasks=tasks)
+        return SPEED
+
+    monkeypatch.setattr(module, "measure_speed", measure)
+    (job,) = plan_jobs([cell], tmp_path)
+    assert measure_job(job) == SPEED
+    experiment, tasks = job.experiment, seen["tasks"]
+    assert seen["num_tasks"] == experiment.outer.num_tasks
+    assert seen["num_test_steps"] == experiment.inner.num_test_steps
+    assert seen["max_gradient_norm"] == experiment.outer.max_gradient_norm
+    assert seen["learner"].num_steps == experiment.inner.num_steps
+    if cell is SINE:
+        assert tasks.num_support == 5
+    else:
+        assert tasks.input_shape == (3, *2 * [experiment.tasks.options["size"]])
+    if cell is MAML:
+        assert (tasks.way, tasks.shot, tasks.num_query) == (5, 5, 15)
+    assert (seen["sizes"] is not None) == (cell is VARIED)
+
+
+def test_tasks_that_vary_are_as_large_as_those_of_imagenet(tmp_path) -> None:
+    (job,) = plan_jobs([VARIED], tmp_path)
+    sizes = module._varied_sizes(job.experiment)
+    # ImageNet's hierarchy: some hundred support images, and ten queries of each class.
+    assert 300 < sizes.support < 450
+    assert 150 < sizes.query < 250
+    # 500 support images, and ten queries of each of 50 classes.
+    assert sizes.largest == 500 + 50 * 10
+
+
+def test_a_quick_backbone_costs_as_many_images_as_it_sees(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(
+        module, "pretraining_seconds", lambda model, size, num_images, device: num_images
+    )
+    (job,) = plan_jobs([VARIED], tmp_path, quick=True)
+    # One batch of four.
+    assert measure_pretraining(job).iteration == 4

@@ -17,16 +17,17 @@ from alfa.paper import (
     TABLES,
     Cell,
     Job,
-    Outcome,
+    JobResult,
     State,
-    look,
-    measured,
+    cell_status,
+    measurement,
     plan_jobs,
     reproduce,
     select,
 )
 from alfa.paper import _reproduce as module
-from alfa.train import Run, train
+from alfa.runs import Run
+from alfa.training import train_run
 
 SINE = TABLES["table8"].entries["maml", "5s-2x40"]
 ACROSS = TABLES["table2"].entries["maml/conv4", "cub"]
@@ -107,9 +108,9 @@ def test_quick_takes_real_images_where_they_are_at_hand(monkeypatch, tmp_path) -
     # What was run without them stays what it is.
     assert job.path != before.path
     # Birds of another size are not those of the cell.
-    assert job.judged_on(ACROSS) == ("strokes", None)
+    assert job.test_dataset(ACROSS) == ("strokes", None)
     monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"cub": [32, 84]})
-    assert job.judged_on(ACROSS) == ("cub", 84)
+    assert job.test_dataset(ACROSS) == ("cub", 84)
 
 
 TABLE_1 = [TABLES["table1"]]
@@ -172,20 +173,18 @@ def test_what_no_cell_has_is_a_sentence(tables: list[str], wanted: dict, sentenc
 
 def test_a_cell_that_was_run_is_done_and_measured(quick) -> None:
     job = quick()
-    assert look(job, SINE) == (State.NOT_RUN, "")
-    assert measured(job, SINE) is None
-    assert reproduce([job]) == Outcome(done=[job.name])
-    assert look(job, SINE) == (State.DONE, "")
-    found = measured(job, SINE)
+    assert cell_status(job, SINE) == (State.NOT_RUN, "")
+    assert measurement(job, SINE) is None
+    assert reproduce([job]) == JobResult(done=[job.name])
+    assert cell_status(job, SINE) == (State.DONE, "")
+    found = measurement(job, SINE)
     assert found is not None
-    result = Run(job.path).read_result()
+    result = Run(job.path).result
     assert result is not None
     assert (found.value, found.num_iterations, found.is_quick) == (result["test"]["loss"], 2, True)
-    # In the result, too, as a hidden file is easily left behind.
-    mark = json.loads((job.path / ".paper.json").read_text())
-    assert result["paper"] == mark == {"run": job.run, "is_quick": True}
+    assert result["paper"] == {"run": job.run, "is_quick": True}
     before = (job.path / "result.json").stat().st_mtime_ns
-    assert reproduce([job]) == Outcome(skipped=[job.name])
+    assert reproduce([job]) == JobResult(skipped=[job.name])
     assert (job.path / "result.json").stat().st_mtime_ns == before
 
 
@@ -193,15 +192,15 @@ def test_what_was_trained_for_less_is_trained_further_to_the_same_figures(quick,
     job = quick()
     reproduce([job])
     more = longer(job, 4)
-    assert look(more, SINE) == (State.SHORTER, "2 of 4 iterations")
-    assert measured(more, SINE).num_iterations == 2
+    assert cell_status(more, SINE) == (State.SHORTER, "2 of 4 iterations")
+    assert measurement(more, SINE).num_iterations == 2
     assert reproduce([more]).done == [job.name]
-    assert look(more, SINE)[0] == State.DONE
+    assert cell_status(more, SINE)[0] == State.DONE
     # What was trained for longer will do.
-    assert look(job, SINE)[0] == State.DONE
+    assert cell_status(job, SINE)[0] == State.DONE
     unbroken = replace(more, path=tmp_path / "unbroken")
     reproduce([unbroken])
-    assert measured(more, SINE).value == measured(unbroken, SINE).value
+    assert measurement(more, SINE).value == measurement(unbroken, SINE).value
 
 
 def test_what_is_trained_further_keeps_its_earlier_result(quick) -> None:
@@ -217,7 +216,7 @@ def test_what_was_stopped_further_than_is_asked_for_now_is_tested_as_it_is(quick
     reproduce([longer(job, 4)])
     (job.path / "result.json").unlink()
     assert reproduce([job]).done == [job.name]
-    assert measured(job, SINE).num_iterations == 4
+    assert measurement(job, SINE).num_iterations == 4
 
 
 def test_what_was_stopped_in_the_middle_of_an_epoch_goes_on_to_its_end(quick, tmp_path) -> None:
@@ -227,50 +226,50 @@ def test_what_was_stopped_in_the_middle_of_an_epoch_goes_on_to_its_end(quick, tm
 
     def asked() -> bool:
         # Behind the last validation.
-        return Run(job.path).checkpoint("last").is_file() and next(count) >= 1
+        return Run(job.path).files.checkpoint("last").is_file() and next(count) >= 1
 
     count = itertools.count()
     with pytest.raises(Stopped):
-        train(longer(job, 20).experiment, job.path, should_stop=asked)
-    last = Run(job.path).load_last(job.experiment)
+        train_run(Run.new(job.path, longer(job, 20).experiment), should_stop=asked)
+    last = Run(job.path).load_last()
     assert last is not None
     assert last.progress["iteration"] == 6
-    assert Run(job.path).read_metrics()[-1]["iteration"] == 5
-    assert reproduce([job]) == Outcome(done=[job.name])
-    assert measured(job, SINE).num_iterations == 10
+    assert Run(job.path).metrics[-1]["iteration"] == 5
+    assert reproduce([job]) == JobResult(done=[job.name])
+    assert measurement(job, SINE).num_iterations == 10
     unbroken = replace(longer(job, 10), path=tmp_path / "unbroken")
     reproduce([unbroken])
-    assert measured(job, SINE).value == measured(unbroken, SINE).value
+    assert measurement(job, SINE).value == measurement(unbroken, SINE).value
 
 
 def test_what_was_stopped_goes_on(quick) -> None:
     job = quick()
     reproduce([job])
     (job.path / "result.json").unlink()
-    assert look(job, SINE)[0] == State.STOPPED
-    assert measured(job, SINE) is None
+    assert cell_status(job, SINE)[0] == State.STOPPED
+    assert measurement(job, SINE) is None
     assert reproduce([job]).done == [job.name]
-    assert look(job, SINE)[0] == State.DONE
+    assert cell_status(job, SINE)[0] == State.DONE
 
 
 def test_what_has_nothing_to_train_is_done_without_an_iteration(quick) -> None:
     cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w1s"]
     job = quick(cell)
     reproduce([job])
-    assert look(job, cell)[0] == State.DONE
-    assert measured(job, cell).num_iterations == 0
+    assert cell_status(job, cell)[0] == State.DONE
+    assert measurement(job, cell).num_iterations == 0
 
 
 def test_another_experiment_in_the_folder_is_left_alone(quick) -> None:
     job = quick()
     reproduce([job])
     before = (job.path / "result.json").read_bytes()
-    assert look(other(job), SINE)[0] == State.DIFFERS
-    assert measured(other(job), SINE) is None
+    assert cell_status(other(job), SINE)[0] == State.DIFFERS
+    assert measurement(other(job), SINE) is None
     outcome = reproduce([other(job)])
     assert "holds another experiment; move it away" in outcome.failed[job.name]
     assert (job.path / "result.json").read_bytes() == before
-    assert look(job, SINE)[0] == State.DONE
+    assert cell_status(job, SINE)[0] == State.DONE
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}"])
@@ -279,19 +278,19 @@ def test_a_damaged_folder_is_named_and_left_alone(quick, name: str, content: str
     job = quick()
     reproduce([job])
     (job.path / name).write_text(content)
-    state, told = look(job, SINE)
+    state, told = cell_status(job, SINE)
     assert state == State.DAMAGED
     assert name in told
-    assert measured(job, SINE) is None
+    assert measurement(job, SINE) is None
     assert name in reproduce([job]).failed[job.name]
     assert (job.path / name).read_text() == content
 
 
 def test_a_folder_in_use_is_passed_over(quick) -> None:
     job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
-    with Run(job.path).lock():
-        assert look(job, SINE)[0] == State.RUNNING
-        assert reproduce([job, second]) == Outcome(busy=[job.name], done=[second.name])
+    with Run(job.path).files.lock():
+        assert cell_status(job, SINE)[0] == State.RUNNING
+        assert reproduce([job, second]) == JobResult(busy=[job.name], done=[second.name])
 
 
 # --- what fails
@@ -299,22 +298,22 @@ def test_a_folder_in_use_is_passed_over(quick) -> None:
 
 def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
     job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
-    work = module.train
+    work = module.train_run
 
-    def fail(experiment, path, **options):
-        if path == job.path:
+    def fail(run, **options):
+        if run.path == job.path:
             raise RuntimeError("out of memory")
-        return work(experiment, path, **options)
+        return work(run, **options)
 
-    monkeypatch.setattr(module, "train", fail)
+    monkeypatch.setattr(module, "train_run", fail)
     outcome = reproduce([job, second])
     sentence = f"RuntimeError('out of memory'); what happened is in {job.error_file()}."
-    assert outcome == Outcome(done=[second.name], failed={job.name: sentence})
-    assert look(job, SINE) == (State.FAILED, sentence.removesuffix("."))
+    assert outcome == JobResult(done=[second.name], failed={job.name: sentence})
+    assert cell_status(job, SINE) == (State.FAILED, sentence.removesuffix("."))
     assert "Traceback" in job.error_file().read_text()
-    monkeypatch.setattr(module, "train", work)
+    monkeypatch.setattr(module, "train_run", work)
     assert reproduce([job]).done == [job.name]
-    assert look(job, SINE)[0] == State.DONE
+    assert cell_status(job, SINE)[0] == State.DONE
 
 
 def test_a_failure_is_forgotten_once_it_is_tried_again(quick, monkeypatch) -> None:
@@ -326,20 +325,20 @@ def test_a_failure_is_forgotten_once_it_is_tried_again(quick, monkeypatch) -> No
     def stop(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "train", fail)
+    monkeypatch.setattr(module, "train_run", fail)
     reproduce([job])
-    assert look(job, SINE) == (State.FAILED, "not prepared")
-    monkeypatch.setattr(module, "train", stop)
+    assert cell_status(job, SINE) == (State.FAILED, "not prepared")
+    monkeypatch.setattr(module, "train_run", stop)
     with pytest.raises(KeyboardInterrupt):
         reproduce([job])
-    assert look(job, SINE) == (State.NOT_RUN, "")
+    assert cell_status(job, SINE) == (State.NOT_RUN, "")
 
 
 def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
     (job,) = plan_jobs([ACROSS], tmp_path)
     outcome = reproduce([job])
     assert "miniimagenet is not prepared" in outcome.failed[job.name]
-    state, told = look(job, ACROSS)
+    state, told = cell_status(job, ACROSS)
     assert (state, told) == (State.FAILED, outcome.failed[job.name].removesuffix("."))
 
 
@@ -350,36 +349,36 @@ def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, tmp_path, mo
     cells = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
     (job,) = plan_jobs([*cells, ACROSS], tmp_path, quick=True)
     calls = []
-    judge = module.judge
-    monkeypatch.setattr(module, "judge", lambda run, **o: calls.append(o) or judge(run, **o))
+    work = module.evaluate_run
+    monkeypatch.setattr(module, "evaluate_run", lambda run, **o: calls.append(o) or work(run, **o))
     reproduce([job])
     # None of them is at hand, and what stands for them is the same.
     assert len(calls) == 1
-    assert all(look(job, cell)[0] == State.DONE for cell in job.cells)
+    assert all(cell_status(job, cell)[0] == State.DONE for cell in job.cells)
     assert {path.name for path in (job.path / "tests").iterdir()} == {
         *("cub.json", "omniglot.json", "fc100.json", "cifar-fs.json"),
     }
     content = json.loads((job.path / "tests" / "cub.json").read_text())
     assert content["dataset"] == "strokes"
-    assert measured(job, ACROSS).value == 100 * content["accuracy"]
+    assert measurement(job, ACROSS).value == 100 * content["accuracy"]
 
 
 def test_only_the_tests_that_are_missing_are_made(quick, monkeypatch) -> None:
     job = quick(ACROSS)
     reproduce([job])
     (job.path / "tests" / "cub.json").unlink()
-    assert look(job, ACROSS) == (State.STOPPED, "trained, but not tested on cub")
-    monkeypatch.setattr(module, "train", lambda *a, **o: pytest.fail("trained again"))
+    assert cell_status(job, ACROSS) == (State.STOPPED, "trained, but not tested on cub")
+    monkeypatch.setattr(module, "train_run", lambda *a, **o: pytest.fail("trained again"))
     assert reproduce([job]).done == [job.name]
-    assert look(job, ACROSS)[0] == State.DONE
+    assert cell_status(job, ACROSS)[0] == State.DONE
 
 
 def test_a_test_of_a_shorter_training_does_not_count(quick) -> None:
     job = quick(ACROSS)
     reproduce([job])
-    train(longer(job, 3).experiment, job.path, resume=True)
-    assert look(longer(job, 3), ACROSS)[0] == State.STOPPED
-    assert measured(longer(job, 3), ACROSS) is None
+    train_run(Run.new(job.path, longer(job, 3).experiment), resume=True)
+    assert cell_status(longer(job, 3), ACROSS)[0] == State.STOPPED
+    assert measurement(longer(job, 3), ACROSS) is None
 
 
 def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick, tmp_path) -> None:
@@ -387,11 +386,11 @@ def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick, tmp_path) -
     (job,) = plan_jobs([ACROSS, omniglot], tmp_path, quick=True)
     reproduce([replace(job, cells=(omniglot,))])
     (job.path / "tests" / "cub.json").write_text("{")
-    assert look(job, ACROSS)[0] == State.DAMAGED
+    assert cell_status(job, ACROSS)[0] == State.DAMAGED
     outcome = reproduce([job])
     assert list(outcome.failed) == [ACROSS.id]
     assert "cub.json is damaged; remove it" in outcome.failed[ACROSS.id]
-    assert look(job, omniglot)[0] == State.DONE
+    assert cell_status(job, omniglot)[0] == State.DONE
 
 
 def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(
@@ -399,7 +398,7 @@ def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(
 ) -> None:
     others = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
     (job,) = plan_jobs([ACROSS, *others], tmp_path, quick=True)
-    work = module.judge
+    work = module.evaluate_run
 
     def fail(run, **options):
         if failing:
@@ -408,13 +407,13 @@ def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(
         return work(run, **options)
 
     failing = [True]
-    monkeypatch.setattr(module, "judge", fail)
+    monkeypatch.setattr(module, "evaluate_run", fail)
     assert reproduce([job]).failed == {ACROSS.id: "cub is not prepared."}
-    assert look(job, ACROSS) == (State.FAILED, "cub is not prepared")
-    assert all(look(job, cell)[0] == State.DONE for cell in others)
-    assert Run(job.path).read_result() is not None
+    assert cell_status(job, ACROSS) == (State.FAILED, "cub is not prepared")
+    assert all(cell_status(job, cell)[0] == State.DONE for cell in others)
+    assert Run(job.path).result is not None
     assert reproduce([job]).done == [job.name]
-    assert look(job, ACROSS) == (State.DONE, "")
+    assert cell_status(job, ACROSS) == (State.DONE, "")
 
 
 # --- two at once
@@ -426,13 +425,16 @@ def test_two_reproductions_at_once_run_every_model_once(tmp_path) -> None:
         "from pathlib import Path\n"
         "from alfa.paper import TABLES, plan_jobs, reproduce\n"
         "jobs = plan_jobs(TABLES['table8'].cells[:6], Path(sys.argv[1]), quick=True)\n"
+        "print('ready', flush=True)\n"
         "print(reproduce(jobs))\n"
     )
-    workers = [
-        subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    outcomes = [eval(worker.communicate()[0], {"Outcome": Outcome}) for worker in workers]
+    jobs = plan_jobs(TABLES["table8"].cells[:6], tmp_path, quick=True)
+    command = [sys.executable, "-c", code, tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        outcomes = [reproduce(jobs)]
+        outcomes.append(eval(other.communicate()[0], {"JobResult": JobResult}))
     assert [outcome.failed for outcome in outcomes] == [{}, {}]
     done = [name for outcome in outcomes for name in outcome.done]
     assert len(done) == len(set(done)) == 6

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from alfa.build import build_learner
-from alfa.data import SOURCES, Signature
+from alfa.data import Signature
+from alfa.data.sources import SOURCES
 from alfa.paper import TABLES, Cell, Quoted, plan_jobs
 
 CELLS = [cell for table in TABLES.values() for cell in table.cells]
@@ -94,8 +95,8 @@ def test_across_domains_the_models_of_table_1_serve() -> None:
     trained = {cell.run for cell in TABLES["table1"].cells}
     for cell in (*TABLES["table2"].cells, *TABLES["tableE"].cells):
         assert cell.run in trained
-        assert cell.judged_on in cell.id
-        assert cell.datasets == ("miniimagenet", cell.judged_on)
+        assert cell.test_dataset in cell.id
+        assert cell.datasets == ("miniimagenet", cell.test_dataset)
 
 
 SIZES = {"mlp": ((1,), 1), "conv4": ((3, 16, 16), 5)}
@@ -125,7 +126,8 @@ def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
         assert (experiment.test.num_tasks, experiment.test.ensemble) == (600, 5)
         assert (experiment.outer.validate_every, experiment.outer.num_val_tasks) == (500, 600)
     assert experiment.inner.order == "second"
-    assert experiment.outer.learning_rate == 0.001
+    assert experiment.optimizer.options["learning_rate"] == 0.001
+    assert experiment.schedule.name == "constant"
 
 
 METHODS = {
@@ -203,9 +205,10 @@ def test_meta_dataset_has_its_published_settings() -> None:
         assert experiment.inner.num_test_steps == (None if is_proto else 15)
         assert experiment.outer.num_iterations == 75_000
         assert experiment.outer.num_tasks == 1
-        outer = experiment.outer
-        assert (outer.learning_rate, outer.rate_factor, outer.rate_every, outer.weight_decay) == (
-            (3.63e-4, 0.648, 2_500, 1.37e-5) if is_proto else (3.60e-4, 0.835, 10_000, 3.06e-4)
+        assert (experiment.optimizer.name, experiment.schedule.name) == ("adam", "step")
+        options = {**experiment.optimizer.options, **experiment.schedule.options}
+        assert [options[k] for k in ("learning_rate", "gamma", "every", "weight_decay")] == (
+            [3.63e-4, 0.648, 2_500, 1.37e-5] if is_proto else [3.60e-4, 0.835, 10_000, 3.06e-4]
         )
         rate = 0.0054 if is_proto else 0.099
         if is_alfa:
@@ -219,9 +222,9 @@ def test_a_model_of_meta_dataset_is_trained_once_for_all_ten_sources() -> None:
     assert len({cell.run for cell in cells}) == 4
     assert {cell.pretrained for cell in cells} == {"ilsvrc-varied/resnet18"}
     for run in {cell.run for cell in cells}:
-        judged_on = [cell.judged_on for cell in cells if cell.run == run]
-        assert len(set(judged_on)) == 10
-        assert None in judged_on
+        test_datasets = [cell.test_dataset for cell in cells if cell.run == run]
+        assert len(set(test_datasets)) == 10
+        assert None in test_datasets
 
 
 def _of_the_paper() -> list[list[str]]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from alfa.config import load_experiment
-from alfa.report import TrainedRun, load_run
-from alfa.train import train
+from alfa.config import compose
+from alfa.report.load import TrainedRun, load_run
+from alfa.runs import Run
+from alfa.training import train_run
 
 TINY = (
     "outer.num_iterations=10",
@@ -28,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainedRu
     def get(*overrides: str, title: str | None = None) -> TrainedRun:
         if overrides not in done:
             path = tmp_path_factory.mktemp("runs") / "my-run"
-            train(load_experiment("sinusoid-alfa", [*TINY, *overrides]), path)
+            train_run(Run.new(path, compose("sinusoid", overrides=[*TINY, *overrides])))
             done[overrides] = load_run(path, title)
         return done[overrides]
 

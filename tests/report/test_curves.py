@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from alfa.report.curves import Curve, draw, nice_ticks
+from alfa.report.curves import Curve, draw_curves, nice_ticks
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_whole_numbers_have_whole_ticks(last, ticks) -> None:
 
 
 def svg_of(curves: list[Curve]) -> ET.Element:
-    text = str(draw(curves, x_title="iterations", y_title="accuracy <&>"))
+    text = str(draw_curves(curves, x_title="iterations", y_title="accuracy <&>"))
     figure = ET.fromstring(text)
     found = figure.find("div/svg")
     assert found is not None
@@ -64,7 +64,9 @@ def test_a_single_point_is_a_dot_and_titles_are_escaped() -> None:
     svg = svg_of([Curve("<script>", ((5, 1.0),))])
     assert svg.find("circle") is not None
     assert svg.attrib["aria-label"] == "accuracy <&>"
-    assert "<script>" not in str(draw([Curve("<script>", ((5, 1.0),))], x_title="", y_title=""))
+    assert "<script>" not in str(
+        draw_curves([Curve("<script>", ((5, 1.0),))], x_title="", y_title="")
+    )
 
 
 def test_many_curves_are_told_apart() -> None:
@@ -74,9 +76,9 @@ def test_many_curves_are_told_apart() -> None:
 
 
 def test_no_points_are_no_figure() -> None:
-    assert draw([], x_title="", y_title="") == ""
-    assert draw([Curve("a", ())], x_title="", y_title="") == ""
-    assert draw([Curve("a", ((1, math.nan),))], x_title="", y_title="") == ""
+    assert draw_curves([], x_title="", y_title="") == ""
+    assert draw_curves([Curve("a", ())], x_title="", y_title="") == ""
+    assert draw_curves([Curve("a", ((1, math.nan),))], x_title="", y_title="") == ""
 
 
 def test_what_is_not_finite_is_left_out() -> None:
@@ -87,7 +89,7 @@ def test_what_is_not_finite_is_left_out() -> None:
 
 def losses(values: list[float], **options) -> str:
     curve = Curve("a", tuple(enumerate(values)))
-    return str(draw([curve], x_title="x", y_title="loss", **options))
+    return str(draw_curves([curve], x_title="x", y_title="loss", **options))
 
 
 @pytest.mark.parametrize("count", [12, 40])
@@ -108,5 +110,5 @@ def test_ordinary_losses_are_all_shown(values) -> None:
 
 
 def test_large_numbers_are_readable() -> None:
-    text = str(draw([Curve("a", ((0, 0.0), (1, 50_000.0)))], x_title="x", y_title="loss"))
+    text = str(draw_curves([Curve("a", ((0, 0.0), (1, 50_000.0)))], x_title="x", y_title="loss"))
     assert ">50,000<" in text

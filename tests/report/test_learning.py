@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from alfa.config import load_experiment
+from alfa.config import compose
+from alfa.data import Sinusoids
 from alfa.errors import CheckpointError
 from alfa.report.learning import METRICS, read_curves
-from alfa.report.page import image
-from alfa.report.plots import metric_curves
-from alfa.train import Run
+from alfa.report.plots import figure_bytes, metric_curves
+from alfa.runs import Run
 
 
 @pytest.fixture
@@ -22,9 +22,10 @@ def run(tmp_path) -> Callable[..., Path]:
     """A run folder with some records, by its path."""
 
     def make(path: str, *records: dict[str, float | None]) -> Path:
-        Run(tmp_path / path).create(load_experiment("sinusoid-alfa"))
+        run = Run.new(tmp_path / path, compose("sinusoid"))
+        run.create(Sinusoids().signature())
         lines = (json.dumps({"iteration": 5 * (n + 1), **r}) for n, r in enumerate(records))
-        Run(tmp_path / path).metrics.write_text("".join(line + "\n" for line in lines))
+        run.files.metrics.write_text("".join(line + "\n" for line in lines))
         return tmp_path / path
 
     return make
@@ -90,7 +91,7 @@ def test_every_run_has_a_look_of_its_own() -> None:
     looks = {(x.get_color(), x.get_linestyle(), x.get_marker()) for x in axes.lines}
     assert len(looks) == 48
     # All of their names are on the picture.
-    image(figure, "png")
+    figure_bytes(figure, "png")
     box = figure.legends[0].get_window_extent()
     assert 0 <= box.y0 < box.y1 <= figure.bbox.height
     assert [tuple(line.get_ydata()) for line in axes.lines][:2] == [(1.0, 2.0), (2.0, 2.0)]
@@ -111,7 +112,7 @@ def test_what_has_nothing_to_train_is_a_level() -> None:
 @pytest.mark.parametrize("name", ["_old", "lr$_$5", "a$b$", "x" * 200])
 def test_a_run_may_have_any_name(name: str) -> None:
     figure = metric_curves({name: ((5, 1.0), (10, 2.0)), "b": ((5, 1.0),)}, title="loss")
-    assert image(figure, "svg").startswith(b"<?xml")
+    assert figure_bytes(figure, "svg").startswith(b"<?xml")
     told = figure.legends[0].get_texts()[0].get_text()
     assert told == name if len(name) < 40 else told.endswith("x" * 40)
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from alfa.report import predictions as module
-from alfa.report.predictions import Prediction, comma_separated, is_formula, render
+from alfa.report.predictions import Prediction, is_formula, predictions_csv, render_predictions_page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -44,12 +44,12 @@ def page(found: list[Prediction] = FOUND, **changes) -> str:
         "notes": ["a.png: turned"],
         "command": "alfa adapt 'a b'",
     }
-    return render(found, **{**options, **changes})
+    return render_predictions_page(found, **{**options, **changes})
 
 
 def test_a_table_has_every_digit_and_every_name() -> None:
     odd = [Prediction('a, "b"\n.png', "bee", (0.1 + 0.2, 1e-20, 1 / 3, 0.0))]
-    text = comma_separated(odd, CLASSES)
+    text = predictions_csv(odd, CLASSES)
     header, row = csv.reader(io.StringIO(text))
     assert header == ["file", "label", *(f"probability of {name}" for name in CLASSES)]
     assert row[:2] == ['a, "b"\n.png', "bee"]
@@ -60,7 +60,7 @@ def test_a_table_has_every_digit_and_every_name() -> None:
 def test_a_file_that_begins_like_a_formula_is_named_otherwise(file: str) -> None:
     assert is_formula(file)
     _, row = csv.reader(
-        io.StringIO(comma_separated([Prediction(file, "=bee", (1.0,))], ["=bee"])), strict=True
+        io.StringIO(predictions_csv([Prediction(file, "=bee", (1.0,))], ["=bee"])), strict=True
     )
     assert row == [f"./{file}", "=bee", "1.0"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from alfa.errors import ConfigError
-from alfa.report import TrainedRun
-from alfa.report.rates import UsedRates, bands, boxes, comma_separated, used_rates
+from alfa.report.load import TrainedRun
+from alfa.report.rates import UsedRates, plot_bands, plot_boxes, rates_csv, used_rates
 
 
 def _used(run: TrainedRun, num_tasks: int, title: str = "sines") -> UsedRates:
@@ -32,7 +32,7 @@ def _used(run: TrainedRun, num_tasks: int, title: str = "sines") -> UsedRates:
 )
 def test_rates_have_a_panel_for_alpha_and_beta_of_every_layer(trained, overrides) -> None:
     run = trained(*overrides)
-    figure = bands(_used(run, 6))
+    figure = plot_bands(_used(run, 6))
     assert len(figure.axes) == 2 * len(run.learner.init.layers) == 8
     for axes in figure.axes:
         assert len(axes.lines) == 2
@@ -44,7 +44,7 @@ def test_rates_have_a_panel_for_alpha_and_beta_of_every_layer(trained, overrides
 
 def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
     run = trained("rule.per_parameter_decay=true")
-    figure = bands(_used(run, 6))
+    figure = plot_bands(_used(run, 6))
     episode = run.tasks.episode(0, num_tasks=6, split="test", seed=0)
     adapted = run.learner.adapt(episode.support_x, episode.support_y, order="none")
     for axes, layer in zip(figure.axes[4:], run.learner.init.layers, strict=True):
@@ -56,7 +56,7 @@ def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
 
 
 def test_constant_rates_are_drawn_as_they_are(trained) -> None:
-    figure = bands(_used(trained("rule.name=sgd"), 3))
+    figure = plot_bands(_used(trained("rule.name=sgd"), 3))
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.01] * 5)
     assert figure.axes[4].lines[0].get_ydata() == pytest.approx([1.0] * 5)
 
@@ -73,7 +73,7 @@ def test_rates_are_those_of_each_task_however_many_are_adapted_at_once(trained) 
 
 def test_boxes_have_a_row_for_every_layer_and_a_colour_for_every_kind_of_tasks(trained) -> None:
     one, other = _used(trained(), 8), _used(trained(), 8, "others")
-    figure = boxes([one, other], zoom=3)
+    figure = plot_boxes([one, other], zoom=3)
     assert len(figure.axes) == 4 * 4
     whole, part = figure.axes[:2]
     # Two kinds of tasks, each with a box per step, or one for the step that is zoomed in on.
@@ -86,7 +86,7 @@ def test_boxes_have_a_row_for_every_layer_and_a_colour_for_every_kind_of_tasks(t
 
 def test_a_box_holds_the_middle_half_of_the_tasks(trained) -> None:
     used = _used(trained(), 40)
-    whole = boxes([used], zoom=1).axes[0]
+    whole = plot_boxes([used], zoom=1).axes[0]
     for step, patch in enumerate(whole.patches):
         levels = patch.get_path().vertices[:, 1]
         low, high = np.quantile(used.alpha[step, :, 0], [0.25, 0.75])
@@ -96,7 +96,7 @@ def test_a_box_holds_the_middle_half_of_the_tasks(trained) -> None:
 @pytest.mark.parametrize("zoom", [0, 6])
 def test_a_step_that_is_not_there_cannot_be_zoomed_in_on(trained, zoom: int) -> None:
     with pytest.raises(ConfigError, match="but the steps are 1 to 5"):
-        boxes([_used(trained(), 2)], zoom=zoom)
+        plot_boxes([_used(trained(), 2)], zoom=zoom)
 
 
 def test_some_layers_only(trained) -> None:
@@ -110,7 +110,7 @@ def test_some_layers_only(trained) -> None:
 
 def test_values_are_written_one_by_one(trained) -> None:
     used = _used(trained(), 3)
-    rows = list(csv.DictReader(io.StringIO(comma_separated([used]))))
+    rows = list(csv.DictReader(io.StringIO(rates_csv([used]))))
     assert len(rows) == 3 * 5 * 4
     row = rows[4 * 5 + 4 * 2 + 1]
     assert (row["tasks"], row["task"], row["step"], row["layer"]) == (

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from alfa.config import load_experiment
+from alfa.config import compose
 from alfa.errors import CheckpointError
-from alfa.report import load_run, plots, write_demo_page
-from alfa.report.page import Plot
-from alfa.train import Progress, train
+from alfa.report import plots
+from alfa.report.demo_page import write_demo_page
+from alfa.report.load import load_run
+from alfa.runs import Run
+from alfa.training import Progress, train_run
 
 
 def _draw(figure: Figure) -> None:
@@ -31,7 +32,7 @@ def test_a_run_is_loaded_with_its_best_model(trained) -> None:
 
 def test_a_run_is_loaded_with_the_steps_of_its_test(trained) -> None:
     run = trained("inner.num_test_steps=3")
-    assert (run.experiment.inner.num_steps, run.learner.num_steps) == (5, 3)
+    assert (run.result["config"]["inner"]["num_steps"], run.learner.num_steps) == (5, 3)
     assert run.result["test"]["num_steps"] == 3
     (axes,) = plots.sinusoid_tasks([run], num_tasks=1).axes
     # before and after each of three steps, the truth, and the support
@@ -44,10 +45,12 @@ def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(load_experiment("sinusoid-alfa", ["model.hidden=[8]"]), path, on_progress=stop)
+        train_run(
+            Run.new(path, compose("sinusoid", overrides=["model.hidden=[8]"])), on_progress=stop
+        )
     with pytest.raises(CheckpointError) as caught:
         load_run(path)
-    message = f"{path} is not complete; go on with `alfa train --resume {path}` first."
+    message = f"{path} is not complete; resume it with `alfa train --resume {path}` first."
     assert str(caught.value) == message
 
 
@@ -103,9 +106,11 @@ def test_the_truth_passes_through_the_support(trained) -> None:
 
 
 def test_the_same_figures_give_the_same_file_with_text_as_text(trained) -> None:
-    first, second = (Plot("", "", plots.learning_curves([trained()])).source for _ in range(2))
+    first, second = (
+        plots.figure_bytes(plots.learning_curves([trained()]), "svg") for _ in range(2)
+    )
     assert first == second
-    assert b">outer iteration</text>" in base64.b64decode(first.partition(",")[2])
+    assert b">outer iteration</text>" in first
 
 
 def test_the_page_takes_titles_and_figures_as_text(trained, tmp_path: Path) -> None:

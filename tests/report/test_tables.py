@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from alfa.report.tables import VERDICTS, Box, Grid, Row, comma_separated, latex, markdown
+from alfa.report.tables import VERDICTS, Box, Grid, Row, grids_csv, latex, markdown
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
 
 
 def test_comma_separated_values_have_a_line_for_every_place(grid: Grid) -> None:
-    rows = list(csv.DictReader(io.StringIO(comma_separated([grid, grid]))))
+    rows = list(csv.DictReader(io.StringIO(grids_csv([grid, grid]))))
     assert len(rows) == 18
     assert rows[0] == {
         "table": "table9",

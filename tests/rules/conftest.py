@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from alfa.inits import LearnedInit
-from alfa.inner import Adapted, adapt
+from alfa.learner import Adapted, adapt
 from alfa.ops import mse
 from alfa.rules import Rule
 

@@ -4,7 +4,7 @@ from torch.nn import functional as F
 
 from alfa.errors import AlfaWarning, ConfigError
 from alfa.inits import LearnedInit
-from alfa.inner import Learner, adapt
+from alfa.learner import Learner, adapt
 from alfa.models import MLP
 from alfa.ops import mse
 from alfa.rules import ALFA, Constant, Generated, Learned, LearnedRates
@@ -128,21 +128,21 @@ def test_a_rate_for_all_steps_is_generated_at_the_first(perturb, draw, name):
     which = ["alpha", "beta"].index(name)
     first, later = (draw(), draw()), (draw(), draw())
     at_first = rule.rates(0, *first)
-    kept = rule.rates(1, *later, at_first.memory)
-    kept_longer = rule.rates(2, *later, kept.memory)
-    generated_later = rule.rates(1, *later).memory
-    assert torch.equal(kept.memory[which], at_first.memory[which])
-    assert torch.equal(kept_longer.memory[which], at_first.memory[which])
+    kept = rule.rates(1, *later, at_first.state)
+    kept_longer = rule.rates(2, *later, kept.state)
+    generated_later = rule.rates(1, *later).state
+    assert torch.equal(kept.state[which], at_first.state[which])
+    assert torch.equal(kept_longer.state[which], at_first.state[which])
     # The other rate is generated anew.
-    assert torch.equal(kept.memory[1 - which], generated_later[1 - which])
-    assert not torch.equal(generated_later[which], at_first.memory[which])
+    assert torch.equal(kept.state[1 - which], generated_later[1 - which])
+    assert not torch.equal(generated_later[which], at_first.state[which])
 
 
 def test_both_rates_can_be_generated_once(perturb, draw):
     once = Generated(per_step=False)
     rule = perturb(ALFA(LAYERS, alpha=once, beta=once))
     first = rule.rates(0, draw(), draw())
-    later = rule.rates(1, draw(), draw(), first.memory)
+    later = rule.rates(1, draw(), draw(), first.state)
     assert torch.equal(later.alpha, first.alpha)
     assert torch.equal(later.beta, first.beta)
 
@@ -155,8 +155,8 @@ def test_rates_are_post_multipliers_times_generated_values(perturb, draw):
     alpha1, beta1 = generated[:, :NUM_LAYERS], generated[:, NUM_LAYERS:]
     close(rates.alpha, rule.alpha0.values[1] * alpha1, 1e-14)
     close(rates.beta, 1 - rule.beta0.values[1] * beta1, 1e-14)
-    close(rates.memory[0], alpha1, 1e-14)
-    close(rates.memory[1], beta1, 1e-14)
+    close(rates.state[0], alpha1, 1e-14)
+    close(rates.state[1], beta1, 1e-14)
 
 
 def test_beta_is_read_as_an_amount_of_decay_or_as_a_factor(perturb, draw):
@@ -267,12 +267,12 @@ def test_the_identity_start_generates_values_near_one(make_mlp, make_episode, rn
     rule = ALFA(init.layers, generator_depth=depth, generator=rng).double()
     adapted = adapt(model, episode.support_x, episode.support_y, init=init, rule=rule, loss=mse)
     for rates in adapted.rates:
-        assert all((values - 1).abs().max() < 0.1 for values in rates.memory)
+        assert all((values - 1).abs().max() < 0.1 for values in rates.state)
 
 
 def test_the_random_start_generates_values_of_either_sign(draw, rng):
     rule = ALFA(LAYERS, generator_start="random", generator=rng).double()
-    generated = torch.cat(rule.rates(0, draw(50), draw(50)).memory)
+    generated = torch.cat(rule.rates(0, draw(50), draw(50)).state)
     assert generated.abs().max() < 1
     assert generated.min() < 0 < generated.max()
 
@@ -321,12 +321,12 @@ def test_a_rule_warns_once_in_all_its_adaptations(make_mlp, make_episode):
     ("options", "message"),
     [
         ({"state": ["weight"]}, "`state` is 'weight'.*Did you mean 'weights'"),
-        ({"state": []}, "`state` is .*must name 'weights', 'gradients' or both"),
+        ({"state": []}, r"`state` must name 'weights', 'gradients', or both, .* got \[\]"),
         ({"state": ["weights", "weights"]}, "once each"),
         ({"state_gradient": "ful"}, "`state_gradient` is 'ful'.*Did you mean 'full'"),
         ({"generator_start": "identiy"}, "`generator_start`.*Did you mean 'identity'"),
         ({"beta_form": "factors"}, "`beta_form` is 'factors'.*Did you mean 'factor'"),
-        ({"generator_depth": 0}, "`generator_depth` is 0, but must be at least 1"),
+        ({"generator_depth": 0}, "`generator_depth` must be at least 1, got 0"),
         ({"alpha": Constant(0.1), "beta": Learned()}, "neither `alpha` nor `beta` is generated"),
         (
             {"per_parameter_decay": True, "beta_form": "factor"},
@@ -472,5 +472,5 @@ def test_whole_numbers_can_be_starts():
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_rate_that_is_a_number_is_named(name):
     kinds = r"Constant\(value\) or Learned\(\) or Generated\(\) of alfa.rules"
-    with pytest.raises(ConfigError, match=rf"`{name}` is 0.1, but must say where.*{kinds}"):
+    with pytest.raises(ConfigError, match=rf"`{name}` must be {kinds}.*, got 0.1"):
         ALFA({"w": torch.Size([2])}, **{name: 0.1})

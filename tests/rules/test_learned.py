@@ -106,6 +106,6 @@ def test_rates_shared_by_all_steps_have_no_step_beyond(theta, perturb):
 
 @pytest.mark.parametrize("rate", [0.1, Generated()], ids=["a number", "generated"])
 def test_rates_that_it_cannot_learn_are_named(rate):
-    told = r"`alpha` is .*, but must say where.*: Constant\(value\) or Learned\(\) of alfa.rules"
+    told = r"`alpha` must be Constant\(value\) or Learned\(\) of alfa.rules, got "
     with pytest.raises(ConfigError, match=told):
         LearnedRates({"w": torch.Size([2])}, alpha=rate)

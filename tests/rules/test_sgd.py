@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from alfa.inits import LearnedInit
-from alfa.inner import adapt
+from alfa.learner import adapt
 from alfa.ops import mse
 from alfa.rules import SGD
 

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from alfa.data import Strokes
-from alfa.serve import Model, Page, Seen, Session, serving
-from alfa.testing import small_run
+from alfa.serve import Model, Server, serving
+from alfa.serve._model import UploadedImage
+from alfa.serve._session import Session
 
 NAMES = ("alef", "bet", "gimel")
 
@@ -26,8 +27,8 @@ def _as_file(pixels: np.ndarray) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run(tmp_path_factory.mktemp("runs"))
+def run(characters_run: Path) -> Path:
+    return characters_run
 
 
 @pytest.fixture(scope="session")
@@ -53,20 +54,20 @@ def pictures(drawings: np.ndarray) -> list[list[bytes]]:
 
 
 @pytest.fixture(scope="session")
-def seen(model: Model) -> Callable[..., list[Seen]]:
+def seen(model: Model) -> Callable[..., list[UploadedImage]]:
     """Files as the model sees them, all of one name."""
-    return lambda *files, name="x.png": [model.see(name, file) for file in files]
+    return lambda *files, name="x.png": [model.receive(name, file) for file in files]
 
 
 @pytest.fixture
 def taught(
-    session: Session, pictures: list[list[bytes]], seen: Callable[..., list[Seen]]
+    session: Session, pictures: list[list[bytes]], seen: Callable[..., list[UploadedImage]]
 ) -> Session:
     """Somebody who has given five pictures of each of three classes."""
     session.add_class()
     for each, name, files in zip(session.classes, NAMES, pictures, strict=True):
         session.rename(each.number, name)
-        assert session.add_files(each.number, seen(*files[:5])) == (5, [])
+        assert session.add_uploads(each.number, seen(*files[:5])) == (5, [])
     return session
 
 
@@ -91,7 +92,7 @@ def connections() -> Iterator[list[Any]]:
 
 
 @pytest.fixture(scope="session")
-def served(run: Path, connections: list[Any]) -> Iterator[Page]:
+def served(run: Path, connections: list[Any]) -> Iterator[Server]:
     """The page, for as long as the tests run."""
     pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
     with serving(run) as page:
@@ -99,5 +100,5 @@ def served(run: Path, connections: list[Any]) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="session")
-def address(served: Page) -> str:
+def address(served: Server) -> str:
     return served.address

@@ -12,10 +12,14 @@ import pytest
 
 from alfa import FewShotClassifier
 from alfa.data import Strokes
-from alfa.serve import Counter, File, Model, People, Seen, Session
-from alfa.serve import _html as html
-from alfa.serve._actions import Actions, Outcome
+from alfa.serve import Model
+from alfa.serve._actions import ActionResult, Actions
+from alfa.serve._html import render
 from alfa.serve._limits import MAX_TRIED
+from alfa.serve._model import AdaptedModel, UploadedImage
+from alfa.serve._session import Session
+from alfa.serve._sessions import Sessions
+from alfa.serve._transfers import File, Transfers
 
 RING = [[[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8], [0.2, 0.2]]]
 CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]
@@ -23,23 +27,23 @@ CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]
 
 @pytest.fixture
 def actions(make_session: Callable[[], Session]) -> Actions:
-    return Actions(People(make_session), Counter())
+    return Actions(Sessions(make_session), Transfers())
 
 
 @pytest.fixture
 def put(actions: Actions, model: Model) -> Callable[[str, bytes], str]:
-    """Bring a picture to the counter, as the server does."""
-    return lambda name, content: actions.counter.put(model.see(name, content))
+    """Bring a picture to the transfers, as the server does."""
+    return lambda name, content: actions.transfers.put(model.receive(name, content))
 
 
 def test_somebody_draws_learns_and_tries(actions: Actions) -> None:
-    session = actions.people.session("me")
+    session = actions.sessions.open("me")
     assert actions.learn("me").problems == ["Give each class a few pictures first."]
     actions.teach("me", {"do": "draw", "strokes": RING})
     actions.teach("me", {"do": "pick", "class": session.classes[1].number})
     actions.teach("me", {"do": "draw", "strokes": CROSS})
-    assert [len(each.pictures) for each in session.classes] == [1, 1]
-    assert actions.learn("me") == Outcome()
+    assert [len(each.examples) for each in session.classes] == [1, 1]
+    assert actions.learn("me") == ActionResult()
     [found] = actions.try_out("me", {"do": "draw", "strokes": CROSS}).predictions
     assert [name for _, name, _ in found.classes] == ["Class 2", "Class 1"]
     actions.leave("me")
@@ -54,12 +58,12 @@ def test_files_are_added_and_tried(
     outcome = actions.teach("me", {"do": "files", "files": tokens})
     assert outcome.done == ["2 pictures added to “Class 1”."]
     assert outcome.problems == ["“n.txt” is not an image, or of a format that is not read."]
-    assert len(actions.counter) == 0
+    assert len(actions.transfers) == 0
     # What was taken cannot be taken by somebody else.
     assert (
         "not there any more" in actions.teach("you", {"do": "files", "files": tokens}).problems[0]
     )
-    actions.teach("me", {"do": "pick", "class": actions.people.session("me").classes[1].number})
+    actions.teach("me", {"do": "pick", "class": actions.sessions.open("me").classes[1].number})
     actions.teach("me", {"do": "draw", "strokes": CROSS})
     actions.learn("me")
     tokens = [put("n.txt", b"hello"), put("c.png", pictures[0][2])]
@@ -75,13 +79,13 @@ def test_files_are_added_and_tried(
 def test_pictures_go_to_the_class_that_they_set_out_for(
     actions: Actions, put: Callable[[str, bytes], str], pictures: list[list[bytes]]
 ) -> None:
-    first, second = actions.people.session("me").classes
+    first, second = actions.sessions.open("me").classes
     token = put("a.png", pictures[0][0])
     actions.teach("me", {"do": "pick", "class": second.number})
     outcome = actions.teach("me", {"do": "files", "class": first.number, "files": [token]})
     assert outcome.done == ["1 picture added to “Class 1”."]
     actions.teach("me", {"do": "draw", "class": first.number, "strokes": RING})
-    assert (len(first.pictures), len(second.pictures)) == (2, 0)
+    assert (len(first.examples), len(second.examples)) == (2, 0)
     [problem] = actions.teach("me", {"do": "draw", "class": 999, "strokes": RING}).problems
     assert "not there any more" in problem
 
@@ -91,80 +95,82 @@ def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> Non
     actions.teach("me", {"do": "draw", "strokes": RING})
     outcome = actions.keep("me", {"do": "save"})
     assert outcome.file is not None
-    file = actions.counter.take(outcome.file[0], File)
+    file = actions.transfers.take(outcome.file[0], File)
     assert file.name == outcome.file[1] == "examples.zip"
-    token = actions.counter.put(File("mine.zip", file.content))
+    token = actions.transfers.put(File("mine.zip", file.content))
     assert actions.keep("you", {"do": "load", "files": [token]}).done == [
         "2 classes with 1 picture loaded."
     ]
-    assert actions.people.session("you").num_pictures == 1
-    token = actions.counter.put(File("notes.txt", b"hello"))
-    before = actions.people.session("you").classes
+    assert actions.sessions.open("you").num_examples == 1
+    token = actions.transfers.put(File("notes.txt", b"hello"))
+    before = actions.sessions.open("you").classes
     assert "is damaged" in actions.keep("you", {"do": "load", "files": [token]}).problems[0]
-    assert actions.people.session("you").classes is before
+    assert actions.sessions.open("you").classes is before
 
 
-def test_the_model_is_handed_out_with_its_names(make_session: Callable[[], Session]) -> None:
-    def export(learnt: Any, names: Any) -> bytes:
-        return ",".join(names).encode()
-
-    actions = Actions(People(make_session), Counter(), export=export)
+def test_the_model_is_handed_out_with_its_names(
+    make_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AdaptedModel, "to_onnx", lambda _, names: ",".join(names).encode())
+    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
     assert "nothing has been learnt" in actions.keep("me", {"do": "export"}).problems[0]
-    for each in actions.people.session("me").classes:
+    for each in actions.sessions.open("me").classes:
         actions.teach("me", {"do": "pick", "class": each.number})
         actions.teach("me", {"do": "draw", "strokes": RING})
     actions.learn("me")
     outcome = actions.keep("me", {"do": "export"})
     assert outcome.file is not None
-    assert actions.counter.take(outcome.file[0], File).content == b"Class 1,Class 2"
-    without = Actions(actions.people, Counter())
+    assert actions.transfers.take(outcome.file[0], File).content == b"Class 1,Class 2"
+    without = Actions(actions.sessions, Transfers())
     assert "alfa[export]" in without.keep("me", {"do": "export"}).problems[0]
 
 
 def test_who_leaves_takes_along_what_was_on_its_way(actions: Actions) -> None:
     actions.teach("me", {"do": "draw", "strokes": RING})
     assert actions.keep("me", {"do": "save"}).file is not None
-    actions.counter.put(Seen("a.png", problem="“a.png” is an empty file."), who="me")
-    actions.counter.put(Seen("a.png", problem="“a.png” is an empty file."), who="you")
+    empty = UploadedImage("a.png", problem="“a.png” is an empty file.")
+    actions.transfers.put(empty, session_id="me")
+    actions.transfers.put(empty, session_id="you")
     actions.leave("me")
-    assert len(actions.counter) == 1
+    assert len(actions.transfers) == 1
 
 
 def test_who_leaves_while_a_file_is_made_leaves_nothing(
-    make_session: Callable[[], Session],
+    make_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export(learnt: Any, names: Any) -> bytes:
+    def to_onnx(adapted: AdaptedModel, names: Any) -> bytes:
         actions.leave("me")
         return b"content"
 
-    actions = Actions(People(make_session), Counter(), export=export)
-    for each in actions.people.session("me").classes:
+    monkeypatch.setattr(AdaptedModel, "to_onnx", to_onnx)
+    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
+    for each in actions.sessions.open("me").classes:
         actions.teach("me", {"do": "draw", "class": each.number, "strokes": RING})
     actions.learn("me")
-    assert actions.keep("me", {"do": "export"}) == Outcome()
-    assert len(actions.people) == len(actions.counter) == 0
+    assert actions.keep("me", {"do": "export"}) == ActionResult()
+    assert len(actions.sessions) == len(actions.transfers) == 0
 
 
 def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model, run: Path) -> None:
-    """Eight people, each with characters of their own, in threads of their own."""
+    """Eight sessions, each with characters of their own, in threads of their own."""
 
     def visit(number: int) -> tuple[list[tuple[str, float]], np.ndarray]:
         who, way = f"p{number}", 2 + number % 3
         images = Strokes(num_classes=way, num_examples=4, size=16, seed=number).images().images
         images = images.reshape(way, 4, 16, 16)
-        session = actions.people.session(who)
+        session = actions.sessions.open(who)
         for place in range(way):
             if place > 1:
                 actions.teach(who, {"do": "add"})
             target = session.classes[place].number
             name = f"{who} {place}"
             actions.teach(who, {"do": "rename", "class": target, "name": name})
-            seen = [Seen("x.png", image[None]) for image in images[place, :3]]
-            tokens = [actions.counter.put(each, who=who) for each in seen]
+            seen = [UploadedImage("x.png", image[None]) for image in images[place, :3]]
+            tokens = [actions.transfers.put(each, session_id=who) for each in seen]
             told = actions.teach(who, {"do": "files", "class": target, "files": tokens})
             assert told.done == [f"3 pictures added to “{name}”."]
-        assert actions.learn(who) == Outcome()
-        token = actions.counter.put(Seen("new.png", images[0, 3][None]), who=who)
+        assert actions.learn(who) == ActionResult()
+        token = actions.transfers.put(UploadedImage("new.png", images[0, 3][None]), session_id=who)
         [found] = actions.try_out(who, {"do": "files", "files": [token]}).predictions
         return sorted((name, probability) for _, name, probability in found.classes), images
 
@@ -176,7 +182,7 @@ def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model,
         clf = FewShotClassifier(run).fit(support, np.repeat(np.arange(way), 3))
         [expected] = clf.predict_proba([images[0, 3]])
         assert told == [(f"p{number} {place}", expected[place]) for place in range(way)]
-    assert len(actions.counter) == 0
+    assert len(actions.transfers) == 0
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"do": 3}, {"do": ["add"]}, {"do": "files"}])
@@ -187,7 +193,7 @@ def test_nonsense_is_answered_by_a_sentence(actions: Actions, data: Any) -> None
 
 
 def test_what_somebody_typed_cannot_become_markup(actions: Actions) -> None:
-    session = actions.people.session("me")
+    session = actions.sessions.open("me")
     # No class can be called so, but if one could, it would still be text.
     for each in session.classes:
         each.name = f"<img src=x onerror=alert({each.number})>\"'"
@@ -195,21 +201,10 @@ def test_what_somebody_typed_cannot_become_markup(actions: Actions) -> None:
         actions.teach("me", {"do": "draw", "strokes": RING})
     actions.learn("me")
     found = actions.try_out("me", {"do": "draw", "strokes": RING}).predictions
-    texts = [
-        html.classes(session),
-        html.target(session),
-        html.learnt(session),
-        html.rates(session),
-        html.predictions(found),
-        html.notice([session.classes[0].name], is_problem=True),
-    ]
+    texts = [render(part, session) for part in ("classes", "target", "learned", "rates")]
+    texts.append(render("predictions", found))
+    texts.append(render("notice", ActionResult(problems=[session.classes[0].name])))
     for text in texts:
         assert "<img src=x" not in text
     assert "&lt;img src=x" in texts[0]
-    assert "onerror=alert(1)&gt;&quot;" in texts[0]
-
-
-def test_the_page_says_how_many_there_can_be(session: Session) -> None:
-    assert html.limits(session.model).startswith("Make 2 to 20 classes")
-    assert "50 the most (200 in all)" in html.limits(session.model)
-    assert "up to 10 MB each" in html.files_hint()
+    assert "onerror=alert(1)&gt;&#34;" in texts[0]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from alfa.serve import Page
+from alfa.serve import Server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="these tests need playwright")
 pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
@@ -107,7 +107,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(browser: Any, served: Page) -> Iterator[Callable[..., Visit]]:
+def visit(browser: Any, served: Server) -> Iterator[Callable[..., Visit]]:
     contexts = []
 
     def start(**options: Any) -> Visit:
@@ -144,7 +144,7 @@ def files(pictures: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_somebody_teaches_it_with_pictures(
-    visit: Callable[..., Visit], served: Page, files: Path, tmp_path: Path
+    visit: Callable[..., Visit], served: Server, files: Path, tmp_path: Path
 ) -> None:
     me = visit(viewport={"width": 1280, "height": 900})
     other = visit(viewport={"width": 800, "height": 600}, color_scheme="dark")
@@ -218,12 +218,12 @@ def test_somebody_teaches_it_with_pictures(
     other.check()
     # The folder that gradio may use.
     assert not list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))
-    before = len(served.people)
+    before = len(served.sessions)
     me.page.close()
     deadline = time.monotonic() + 10
-    while len(served.people) >= before and time.monotonic() < deadline:
+    while len(served.sessions) >= before and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(served.people) == before - 1
+    assert len(served.sessions) == before - 1
 
 
 def test_answers_that_overtake_each_other_show_the_later_state(
@@ -234,7 +234,7 @@ def test_answers_that_overtake_each_other_show_the_later_state(
     me = visit(viewport={"width": 1280, "height": 900})
     me.do("add", within="#classes")
     me.wait("#target", "Class 3")
-    shown, held = _page._Wiring._shown, threading.Event()
+    shown, held = _page._Page._show_session, threading.Event()
 
     def late(self: Any, request: Any, **options: Any) -> list[Any]:
         found = shown(self, request, **options)
@@ -243,7 +243,7 @@ def test_answers_that_overtake_each_other_show_the_later_state(
             time.sleep(1)
         return found
 
-    monkeypatch.setattr(_page._Wiring, "_shown", late)
+    monkeypatch.setattr(_page._Page, "_show_session", late)
     me.rename(0, "alef")
     assert held.wait(20)
     me.rename(2, "gimel")
@@ -284,7 +284,7 @@ def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
 
 
 def test_pictures_are_dropped_where_they_belong_and_beside_it(
-    visit: Callable[..., Visit], served: Page, files: Path, tmp_path: Path
+    visit: Callable[..., Visit], served: Server, files: Path, tmp_path: Path
 ) -> None:
     me = visit(viewport={"width": 1280, "height": 900})
     # The browser would open it, and leave the page.

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from alfa.serve._charts import loss_chart, rates_chart
+from alfa.serve._html import render
 
 
 def _parsed(text: str) -> ElementTree.Element:
@@ -21,7 +21,7 @@ def _parsed(text: str) -> ElementTree.Element:
 @pytest.mark.parametrize("num_steps", [0, 1, 5, 40])
 def test_a_bar_for_every_loss(num_steps: int) -> None:
     losses = [2.0 / (step + 1) for step in range(num_steps + 1)]
-    chart = _parsed(loss_chart(losses, num_classes=3))
+    chart = _parsed(render("loss_chart", losses, 3))
     bars = list(chart.iter("rect"))
     assert len(bars) == num_steps + 1
     heights = [float(bar.attrib["height"]) for bar in bars]
@@ -29,7 +29,7 @@ def test_a_bar_for_every_loss(num_steps: int) -> None:
 
 
 def test_a_loss_of_nearly_nothing_looks_like_it() -> None:
-    bars = list(_parsed(loss_chart([3e-8, 5e-8, 0.0], num_classes=3)).iter("rect"))
+    bars = list(_parsed(render("loss_chart", [3e-8, 5e-8, 0.0], 3)).iter("rect"))
     assert {bar.attrib["height"] for bar in bars} == {"1.5"}
 
 
@@ -39,7 +39,7 @@ def test_a_line_for_every_layer(num_steps: int, num_layers: int) -> None:
     shape = (num_steps, num_layers)
     layers = tuple(f"layer<{number}>" for number in range(num_layers))
     rates = {"layers": layers, "alpha": rng.normal(size=shape), "beta": np.ones(shape)}
-    chart = _parsed(rates_chart(rates))
+    chart = _parsed(render("rates_chart", rates))
     assert len(list(chart.iter("polyline"))) == 2 * num_layers
     titles = [title.text or "" for title in chart.iter("title")]
     assert titles[0].startswith("layer<0>: ")
@@ -47,4 +47,4 @@ def test_a_line_for_every_layer(num_steps: int, num_layers: int) -> None:
 
 def test_no_step_is_no_chart() -> None:
     rates = {"layers": ("a",), "alpha": np.empty((0, 1)), "beta": np.empty((0, 1))}
-    assert "No step was taken" in rates_chart(rates)
+    assert "No step was taken" in render("rates_chart", rates)

@@ -11,7 +11,7 @@ import pytest
 from alfa.data import Strokes
 from alfa.errors import DataError
 from alfa.serve import Model
-from alfa.serve._drawing import EXTENT, draw
+from alfa.serve._drawing import CHARACTER_EXTENT, draw
 from alfa.serve._limits import MAX_POINTS
 
 CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]
@@ -30,7 +30,8 @@ def test_ink_is_dark_on_white_in_the_middle() -> None:
     for places in (rows, columns):
         assert (places.min() + places.max()) / 2 == pytest.approx(27.5, abs=0.6)
         # The way of the pen has the extent of the training characters, and its line comes on top.
-        assert EXTENT * 56 <= places.max() - places.min() + 1 <= (EXTENT + 0.1) * 56
+        extent = (places.max() - places.min() + 1) / 56
+        assert CHARACTER_EXTENT <= extent <= CHARACTER_EXTENT + 0.1
     assert (draw(CROSS, size=56, dark=False) == 255 - pixels).all()
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from alfa.errors import DataError
-from alfa.serve import Model, Session
-from alfa.serve._examples import packed, unpacked
+from alfa.serve import Model
+from alfa.serve._examples import pack_examples, unpack_examples
 from alfa.serve._limits import MAX_CLASSES, MAX_PER_CLASS, MAX_UNPACKED
+from alfa.serve._session import Session
 
 
 def zipped(files: dict[str, bytes], *, packed: bool = False) -> bytes:
@@ -25,24 +26,24 @@ def zipped(files: dict[str, bytes], *, packed: bool = False) -> bytes:
 
 def test_what_is_saved_is_loaded_again(taught: Session, model: Model) -> None:
     taught.rename(taught.classes[0].number, "ålef & co. 'x'")
-    content = packed(taught.classes)
+    content = pack_examples(taught.classes)
     other = Session(model)
-    other.replace(unpacked(content, name="examples.zip", model=model))
+    other.replace(unpack_examples(content, name="examples.zip", model=model))
     assert [each.name for each in other.classes] == ["ålef & co. 'x'", "bet", "gimel"]
     for mine, theirs in zip(other.classes, taught.classes, strict=True):
-        for picture, original in zip(mine.pictures, theirs.pictures, strict=True):
+        for picture, original in zip(mine.examples, theirs.examples, strict=True):
             assert (picture.pixels == original.pixels).all()
-    assert packed(other.classes) == content
+    assert pack_examples(other.classes) == content
     assert other.learn().losses == taught.learn().losses
 
 
 def test_a_class_without_pictures_is_left_out(session: Session, model: Model) -> None:
-    session.add_pixels(session.picked, np.zeros((1, 16, 16), np.uint8))
-    loaded = unpacked(packed(session.classes), name="x.zip", model=model)
+    session.add_example(session.selected, np.zeros((1, 16, 16), np.uint8))
+    loaded = unpack_examples(pack_examples(session.classes), name="x.zip", model=model)
     assert [name for name, _ in loaded] == ["Class 1"]
     session.replace(loaded)
     assert [each.name for each in session.classes] == ["Class 1", "Class 2"]
-    assert session.picked == session.classes[0].number
+    assert session.selected == session.classes[0].number
 
 
 def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) -> None:
@@ -55,7 +56,7 @@ def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) 
             "__MACOSX/pets/cat/._1.png": b"x",
         }
     )
-    loaded = unpacked(content, name="x.zip", model=model)
+    loaded = unpack_examples(content, name="x.zip", model=model)
     assert [(name, len(each)) for name, each in loaded] == [("cat", 1), ("dog", 2)]
 
 
@@ -63,12 +64,13 @@ def test_the_white_space_of_a_folder_does_not_count(
     model: Model, pictures: list[list[bytes]]
 ) -> None:
     files = {f"my  \u00a0cats/{number}.png": pictures[0][number] for number in range(2)}
-    loaded = unpacked(zipped(files | {"dog/1.png": pictures[1][0]}), name="x.zip", model=model)
+    content = zipped(files | {"dog/1.png": pictures[1][0]})
+    loaded = unpack_examples(content, name="x.zip", model=model)
     assert [(name, len(each)) for name, each in loaded] == [("my cats", 2), ("dog", 1)]
     # Two folders cannot be one class.
     files["my cats/3.png"] = pictures[0][2]
     with pytest.raises(DataError, match="“my cats”: there is a class “my cats” already"):
-        unpacked(zipped(files), name="x.zip", model=model)
+        unpack_examples(zipped(files), name="x.zip", model=model)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_what_is_no_set_of_examples_is_refused(
     model: Model, files: dict[str, bytes], reason: str
 ) -> None:
     with pytest.raises(DataError, match=reason):
-        unpacked(zipped(files), name="x.zip", model=model)
+        unpack_examples(zipped(files), name="x.zip", model=model)
 
 
 def test_too_many_classes_or_pictures_are_refused(
@@ -100,17 +102,17 @@ def test_too_many_classes_or_pictures_are_refused(
     file = pictures[0][0]
     many = zipped({f"c{number}/1.png": file for number in range(MAX_CLASSES + 1)})
     with pytest.raises(DataError, match=f"it has 21 classes, but this model tells {MAX_CLASSES}"):
-        unpacked(many, name="x.zip", model=model)
+        unpack_examples(many, name="x.zip", model=model)
     many = zipped({f"c/{number}.png": file for number in range(MAX_PER_CLASS + 1)})
     with pytest.raises(DataError, match=f"a class can have {MAX_PER_CLASS} pictures"):
-        unpacked(many, name="x.zip", model=model)
+        unpack_examples(many, name="x.zip", model=model)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(model: Model) -> None:
     content = zipped({"c/1.png": bytes(MAX_UNPACKED + 1)}, packed=True)
     assert len(content) < 100_000
     with pytest.raises(DataError, match="unpacks to more than"):
-        unpacked(content, name="x.zip", model=model)
+        unpack_examples(content, name="x.zip", model=model)
 
 
 def test_a_zip_that_lies_about_its_size_is_refused(model: Model) -> None:
@@ -118,13 +120,13 @@ def test_a_zip_that_lies_about_its_size_is_refused(model: Model) -> None:
     entry = content.index(b"PK\x01\x02")
     content[entry + 24 : entry + 28] = (10).to_bytes(4, "little")
     with pytest.raises(DataError, match=r"x\.zip is damaged"):
-        unpacked(bytes(content), name="x.zip", model=model)
+        unpack_examples(bytes(content), name="x.zip", model=model)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more"])
 def test_what_is_no_zip_is_refused(model: Model, content: bytes) -> None:
     with pytest.raises(DataError, match=r"notes\.zip is damaged, or not the archive"):
-        unpacked(content, name="notes.zip", model=model)
+        unpack_examples(content, name="notes.zip", model=model)
 
 
 def test_links_are_refused(model: Model) -> None:
@@ -134,4 +136,4 @@ def test_links_are_refused(model: Model) -> None:
     with zipfile.ZipFile(buffer, "w") as file:
         file.writestr(info, "/etc/passwd")
     with pytest.raises(DataError, match=r"outside of the folder|is a link"):
-        unpacked(buffer.getvalue(), name="x.zip", model=model)
+        unpack_examples(buffer.getvalue(), name="x.zip", model=model)

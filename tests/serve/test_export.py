@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alfa.serve import Counter, File, People, Session
-from alfa.serve import _export as serve_export
 from alfa.serve._actions import Actions
-from alfa.serve._export import exporter
+from alfa.serve._model import can_export
+from alfa.serve._session import Session
+from alfa.serve._sessions import Sessions
+from alfa.serve._transfers import File, Transfers
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install 'alfa[export]'")
 
@@ -38,20 +39,19 @@ def test_it_is_handed_out_as_it_predicts_and_nothing_is_on_disk(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError):
         tempfile.mkstemp()
-    export = exporter()
-    assert export is not None
-    actions = Actions(People(lambda: taught), Counter(), export=export)
+    assert can_export()
+    actions = Actions(Sessions(lambda: taught), Transfers(), can_export=True)
     actions.learn("me")
     saved = actions.keep("me", {"do": "save"}).file
     assert saved is not None
-    token = actions.counter.put(actions.counter.take(saved[0], File))
+    token = actions.transfers.put(actions.transfers.take(saved[0], File))
     assert actions.keep("me", {"do": "load", "files": [token]}).problems == ()
     actions.teach("me", {"do": "rename", "class": taught.classes[0].number, "name": "aleph"})
     assert actions.learn("me").problems == ()
     outcome = actions.keep("me", {"do": "export"})
     assert outcome.problems == ()
     assert outcome.file is not None
-    content = actions.counter.take(outcome.file[0], File).content
+    content = actions.transfers.take(outcome.file[0], File).content
     pixels = taught.model.read(pictures[2][5])
     [found] = taught.predict([("", pixels)])
     told = _probabilities(content, pixels)
@@ -72,10 +72,9 @@ def test_it_is_checked_on_what_it_was_taught_with(
         given.extend(check_on)
         return Made()
 
-    monkeypatch.setattr("alfa.export._onnx.make_onnx", make)
-    learnt = taught.learn()
-    assert serve_export._as_onnx(learnt, ["a", "b", "c"]) == b"file"
-    expected = [picture.pixels for each in taught.classes for picture in each.pictures]
+    monkeypatch.setattr("alfa.export.make_onnx", make)
+    assert taught.learn().to_onnx(["a", "b", "c"]) == b"file"
+    expected = [picture.pixels for each in taught.classes for picture in each.examples]
     assert len(given) == len(expected) == 15
     for image, pixels in zip(given, expected, strict=True):
         assert (image.transpose(2, 0, 1) == pixels).all()
@@ -83,4 +82,4 @@ def test_it_is_checked_on_what_it_was_taught_with(
 
 def test_without_the_extra_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert exporter() is None
+    assert not can_export()

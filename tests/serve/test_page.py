@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
-from alfa.serve import Counter, Model, People, Session
+from alfa.serve import Model
 from alfa.serve._actions import Actions
-from alfa.serve._server import _SETTINGS, _within_a_loop
+from alfa.serve._model import AdaptedModel
+from alfa.serve._server import _SETTINGS, _call_in_event_loop
+from alfa.serve._session import Session
+from alfa.serve._sessions import Sessions
+from alfa.serve._transfers import Transfers
 
 gr = pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
 
@@ -30,7 +34,7 @@ def ask(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     from alfa.serve._page import build
 
     def make(actions: Actions) -> Callable[..., list[Any]]:
-        page = _within_a_loop(lambda: build(model, actions))
+        page = _call_in_event_loop(lambda: build(model, actions))
         events = {event.api_name: event.fn for event in page.fns.values()}
 
         def act(event: str, data: Any = None, *, who: str = "me") -> list[Any]:
@@ -45,11 +49,11 @@ def ask(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def actions(make_session: Callable[[], Session]) -> Actions:
-    return Actions(People(make_session, capacity=1), Counter())
+    return Actions(Sessions(make_session, capacity=1), Transfers())
 
 
 def _teach(actions: Actions, who: str) -> Session:
-    session = actions.people.session(who)
+    session = actions.sessions.open(who)
     for each in session.classes:
         actions.teach(who, {"do": "draw", "class": each.number, "strokes": RING})
     return session
@@ -57,7 +61,7 @@ def _teach(actions: Actions, who: str) -> Session:
 
 def test_a_full_page_says_so_whatever_somebody_does(ask: Any, actions: Actions) -> None:
     act = ask(actions)
-    actions.people.session("somebody else")
+    actions.sessions.open("somebody else")
     for event, data in (("teach", {"do": "add"}), ("learn", None), ("keep", {"do": "save"})):
         notice, *others = act(event, data)
         assert "1 people are using this page" in notice
@@ -65,7 +69,7 @@ def test_a_full_page_says_so_whatever_somebody_does(ask: Any, actions: Actions) 
     # Nobody else's classes are shown, and the buttons are told that it is over.
     assert others[0]["number"] > 0
     assert all(other == gr.skip() for other in others[1:])
-    assert actions.people.known("me") is None
+    assert actions.sessions.get("me") is None
 
 
 def test_who_leaves_while_it_learns_is_not_there_afterwards(
@@ -81,7 +85,7 @@ def test_who_leaves_while_it_learns_is_not_there_afterwards(
 
     monkeypatch.setattr(Session, "learn", learn)
     assert act("learn")[CLASSES] == gr.skip()
-    assert len(actions.people) == 0
+    assert len(actions.sessions) == 0
 
 
 def test_after_learning_nothing_has_been_tried(ask: Any, actions: Actions) -> None:
@@ -103,12 +107,16 @@ def test_after_learning_nothing_has_been_tried(ask: Any, actions: Actions) -> No
 
 
 def test_whatever_goes_wrong_the_buttons_are_told(
-    ask: Any, make_session: Callable[[], Session], capsys: pytest.CaptureFixture[str]
+    ask: Any,
+    make_session: Callable[[], Session],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def export(learnt: Any, names: Any) -> bytes:
+    def to_onnx(adapted: AdaptedModel, names: Any) -> bytes:
         raise RuntimeError("no such operation\nand much more")
 
-    actions = Actions(People(make_session), Counter(), export=export)
+    monkeypatch.setattr(AdaptedModel, "to_onnx", to_onnx)
+    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
     act = ask(actions)
     _teach(actions, "me")
     actions.learn("me")
@@ -124,8 +132,8 @@ def test_there_is_a_pad_only_where_somebody_can_draw(model: Model, ask: Any) -> 
     from alfa.serve._page import build
 
     def names(served: Model) -> list[str]:
-        actions = Actions(People(lambda: Session(served)), Counter())
-        page = _within_a_loop(lambda: build(served, actions))
+        actions = Actions(Sessions(lambda: Session(served)), Transfers())
+        page = _call_in_event_loop(lambda: build(served, actions))
         return [block.elem_id for block in page.blocks.values() if hasattr(block, "elem_id")]
 
     assert {"teach-pad", "try-pad"} <= set(names(model))
@@ -154,3 +162,13 @@ def test_what_was_tried_since_it_was_learnt_stays(
 
     # The browser shows what has the later turn.
     assert turn(untried) < turn(tried[0])
+
+
+def test_the_page_says_how_many_there_can_be(model: Model, ask: Any, actions: Actions) -> None:
+    from alfa.serve._page import build
+
+    page = _call_in_event_loop(lambda: build(model, actions))
+    text = " ".join(str(getattr(block, "value", "")) for block in page.blocks.values())
+    assert "Make 2 to 20 classes and give each a few pictures" in text
+    assert "50 the most (200 in all)" in text
+    assert "up to 10 MB each" in text

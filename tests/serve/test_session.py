@@ -11,9 +11,10 @@ import pytest
 
 from alfa import FewShotClassifier
 from alfa.errors import CheckpointError, ConfigError, DataError
-from alfa.serve import Model, Seen, Session
-from alfa.serve._limits import MAX_CLASSES, MAX_NAME, MAX_PER_CLASS, MAX_PICTURES, MAX_TRIED
-from alfa.testing import small_run
+from alfa.serve import Model
+from alfa.serve._limits import MAX_CLASSES, MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MAX_TRIED
+from alfa.serve._model import UploadedImage
+from alfa.serve._session import Session
 
 
 def names(session: Session) -> list[str]:
@@ -22,7 +23,7 @@ def names(session: Session) -> list[str]:
 
 def test_somebody_begins_with_two_empty_classes(session: Session) -> None:
     assert names(session) == ["Class 1", "Class 2"]
-    assert session.picked == session.classes[0].number
+    assert session.selected == session.classes[0].number
     assert session.missing() == "Give each class a few pictures first."
     with pytest.raises(ConfigError, match="nothing has been learnt yet"):
         session.predict([])
@@ -30,7 +31,7 @@ def test_somebody_begins_with_two_empty_classes(session: Session) -> None:
 
 def test_classes_are_added_renamed_and_removed(session: Session) -> None:
     third = session.add_class()
-    assert session.picked == third.number
+    assert session.selected == third.number
     session.rename(third.number, "  a   new\tname ")
     assert names(session) == ["Class 1", "Class 2", "a new name"]
     session.remove_class(session.classes[0].number)
@@ -78,51 +79,51 @@ def test_what_is_no_picture_is_refused_and_the_others_are_taken(
 ) -> None:
     good, other = pictures[0][:2]
     files = {"a.png": good, "notes.txt": b"hello", "b.png": good[:60], "c.png": b"", "d.png": other}
-    seen = [session.model.see(name, content) for name, content in files.items()]
-    added, refused = session.add_files(session.picked, seen)
-    assert added == session.num_pictures == 2
+    seen = [session.model.receive(name, content) for name, content in files.items()]
+    added, refused = session.add_uploads(session.selected, seen)
+    assert added == session.num_examples == 2
     assert refused[0] == "“notes.txt” is not an image, or of a format that is not read."
     assert refused[1].startswith("“b.png” is damaged or cut off")
     assert refused[2] == "“c.png” is an empty file."
 
 
 def test_an_image_bomb_is_refused(model: Model) -> None:
-    bomb = model.see("bomb.pgm", b"P5 100000 100000 255\n")
+    bomb = model.receive("bomb.pgm", b"P5 100000 100000 255\n")
     assert bomb.pixels is None
     assert "“bomb.pgm” declares more than the 64,000,000 pixels that are allowed" in bomb.problem
 
 
 def test_the_number_of_pictures_has_limits(session: Session) -> None:
-    files = [Seen("x.png", np.zeros((1, 16, 16), np.uint8))] * (MAX_PER_CLASS + 2)
-    added, refused = session.add_files(session.picked, files)
+    files = [UploadedImage("x.png", np.zeros((1, 16, 16), np.uint8))] * (MAX_PER_CLASS + 2)
+    added, refused = session.add_uploads(session.selected, files)
     assert added == MAX_PER_CLASS
     assert refused == [
         f"“Class 1” has {MAX_PER_CLASS} pictures already, which is as many as a class can have; a "
         "few are enough."
     ]
-    while session.num_pictures < MAX_PICTURES:
+    while session.num_examples < MAX_IMAGES:
         each = session.add_class()
-        session.add_files(each.number, files[:MAX_PER_CLASS])
-    with pytest.raises(ConfigError, match=f"there are {MAX_PICTURES} pictures already"):
-        session.add_pixels(session.classes[1].number, np.zeros((1, 16, 16), np.uint8))
+        session.add_uploads(each.number, files[:MAX_PER_CLASS])
+    with pytest.raises(ConfigError, match=f"there are {MAX_IMAGES} pictures already"):
+        session.add_example(session.classes[1].number, np.zeros((1, 16, 16), np.uint8))
 
 
 def test_only_what_the_model_sees_is_kept(taught: Session) -> None:
-    [first, *_] = taught.classes[0].pictures
+    [first, *_] = taught.classes[0].examples
     assert first.pixels.shape == (1, 16, 16)
     assert first.pixels.dtype == np.uint8
-    assert first.address.startswith("data:image/png;base64,")
+    assert first.data_url.startswith("data:image/png;base64,")
 
 
 def test_learning_and_predicting_are_the_classifiers(
     taught: Session, run: Path, drawings: np.ndarray, pictures: list[list[bytes]]
 ) -> None:
-    learnt = taught.learn()
+    adapted = taught.learn()
     labels = np.repeat([0, 1, 2], 5)
     clf = FewShotClassifier(run).fit(list(drawings[:, :5].reshape(-1, 40, 40)), labels)
-    assert learnt.losses == clf.support_losses_.tolist()
-    assert learnt.num_right == round(15 * clf.support_accuracy_)
-    assert learnt.rates["alpha"].shape == (5, 10)
+    assert adapted.losses == clf.support_losses_.tolist()
+    assert adapted.num_right == round(15 * clf.support_accuracy_)
+    assert adapted.classifier.rates_["alpha"].shape == (5, 10)
     new = [("", taught.model.read(files[5])) for files in pictures]
     found = taught.predict(new)
     expected = clf.predict_proba([each[5] for each in drawings])
@@ -144,16 +145,16 @@ def test_nothing_is_learnt_from_a_class_without_pictures(taught: Session) -> Non
 def test_what_was_learnt_follows_names_and_goes_with_a_class(taught: Session) -> None:
     taught.learn()
     assert not taught.is_stale
-    pixels = taught.classes[0].pictures[0].pixels
+    pixels = taught.classes[0].examples[0].pixels
     taught.rename(taught.classes[0].number, "aleph")
     assert not taught.is_stale
     assert "aleph" in [name for _, name, _ in taught.predict([("", pixels)])[0].classes]
-    assert taught.learnt_names() == ["aleph", "bet", "gimel"]
-    taught.remove_picture(taught.classes[1].pictures[0].number)
+    assert taught.adapted_names() == ["aleph", "bet", "gimel"]
+    taught.remove_example(taught.classes[1].examples[0].number)
     assert taught.is_stale
-    assert taught.learnt is not None
+    assert taught.adapted is not None
     taught.remove_class(taught.classes[2].number)
-    assert taught.learnt is None
+    assert taught.adapted is None
 
 
 def test_a_new_class_leaves_what_was_learnt(taught: Session) -> None:
@@ -161,30 +162,30 @@ def test_a_new_class_leaves_what_was_learnt(taught: Session) -> None:
     new = taught.add_class()
     assert taught.is_stale
     taught.remove_class(new.number)
-    assert taught.learnt is not None
+    assert taught.adapted is not None
 
 
 def test_so_many_are_tried_at_once(taught: Session) -> None:
     taught.learn()
-    pixels = taught.classes[0].pictures[0].pixels
+    pixels = taught.classes[0].examples[0].pixels
     with pytest.raises(ConfigError, match=f"more than the {MAX_TRIED} that can be tried"):
         taught.predict([("", pixels)] * (MAX_TRIED + 1))
 
 
 def test_people_do_not_mix(
     make_session: Callable[[], Session],
-    seen: Callable[..., list[Seen]],
+    seen: Callable[..., list[UploadedImage]],
     pictures: list[list[bytes]],
 ) -> None:
     one, other = make_session(), make_session()
     one.rename(one.classes[0].number, "mine")
-    one.add_files(one.picked, seen(pictures[0][0]))
+    one.add_uploads(one.selected, seen(pictures[0][0]))
     assert names(other) == ["Class 1", "Class 2"]
-    assert other.num_pictures == 0
+    assert other.num_examples == 0
 
 
-def test_a_trained_last_layer_limits_the_classes(tmp_path: Path) -> None:
-    model = Model.open(small_run(tmp_path, head="learned"))
+def test_a_trained_last_layer_limits_the_classes(linear_run: Path) -> None:
+    model = Model.open(linear_run)
     assert model.max_classes == 5
     session = Session(model)
     for _ in range(3):
@@ -193,11 +194,11 @@ def test_a_trained_last_layer_limits_the_classes(tmp_path: Path) -> None:
         session.add_class()
 
 
-def test_a_run_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_served_is_refused(tmp_path: Path, curves_run: Path) -> None:
     with pytest.raises(CheckpointError, match="is not a run"):
         Model.open(tmp_path)
     with pytest.raises(ConfigError, match="was not trained on images of classes"):
-        Model.open(small_run(tmp_path, kind="curves"))
+        Model.open(curves_run)
 
 
 def test_a_coloured_model_takes_no_drawings(model: Model) -> None:

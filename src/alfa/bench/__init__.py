@@ -1,7 +1,7 @@
-"""Measurements of the engine on the machine at hand."""
+"""Measurements of the engine on this machine."""
 
 from alfa.bench.measure import Comparison, compare, rivals_of
 from alfa.bench.worker import WorkerError
-from alfa.bench.works import WORKS, Work
+from alfa.bench.workloads import WORKLOADS, Workload
 
-__all__ = ["WORKS", "Comparison", "Work", "WorkerError", "compare", "rivals_of"]
+__all__ = ["WORKLOADS", "Comparison", "WorkerError", "Workload", "compare", "rivals_of"]

@@ -1,4 +1,4 @@
-"""The arithmetic limit: the products of an iteration's convolutions, and their sums."""
+"""The arithmetic limit: only the products of an iteration's convolutions, and their sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from alfa.inner import Learner
-from alfa.models import AS_USUAL, Convolutional
-from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward
+from alfa.learner import Learner
+from alfa.models import DEFAULT_MODE, Convolutional
+from alfa.ops import Kernel, Patches, Term, conv, conv_backward
 from alfa.ops.stages import Chain, Conv, Norm
 from alfa.types import Episode
 
@@ -18,14 +18,14 @@ Product = Callable[[], object]
 
 
 def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable[[], float]:
-    """All products of convolutions that an iteration makes, on random numbers.
+    """All products of convolutions in an iteration, on random numbers.
 
-    Nine for every layer and step, four for the first, whose input has neither gradient nor
-    tangent; for the queries three, and two for the first. Without an outer gradient three and two
-    for every step, and one for the queries. Kernels and patches are laid out beforehand.
+    There are nine for every layer and step, but four for the first layer, whose input has neither
+    gradient nor tangent; for the queries three and two. Without an outer gradient there are three
+    and two for every step, and one for the queries. Kernels and patches are laid out beforehand.
 
     Args:
-        learner: whose model is a chain of convolutions and norms, such as `alfa.Conv4`.
+        learner: its model is a chain of convolutions and norms, such as `alfa.Conv4`.
         episode: tasks of the size to measure.
         train: whether there is an outer gradient.
     """
@@ -44,10 +44,10 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
 
 
 def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool) -> list[Product]:
-    """Those of one pass over all tasks."""
+    """The products of one pass over all tasks."""
     assert isinstance(model.network, Chain)
     num_tasks, num_examples, num_channels, height, width = x.shape
-    plan = model.plan(x, AS_USUAL)
+    plan = model.plan(x, DEFAULT_MODE)
     at_once = min(plan.at_once, num_tasks)
     of_group: list[Product] = []
     for stage in model.network.stages:
@@ -70,9 +70,8 @@ def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool
 def _of_layer(
     images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
 ) -> list[Product]:
-    x, xdot = _random_inputs(images, weights)
+    x, xdot, dz, dzdot = _random_operands(images, weights)
     w, v = (Kernel.of(torch.randn(weights), x) for _ in range(2))
-    dz, dzdot = _random_outputs(images, weights)
     products: list[Product] = [partial(conv, (x, w))]
     if backward:
         products += [partial(conv_backward, Term(dz, x, w))]
@@ -88,10 +87,9 @@ def _of_first_layer(
     images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
 ) -> list[Product]:
     w, v = (torch.randn(weights) for _ in range(2))
-    x, _ = _random_inputs(images, weights)
-    dz, dzdot = _random_outputs(images, weights)
+    x, _, dz, dzdot = _random_operands(images, weights)
     products: list[Product]
-    if Patches.fit(x, w):
+    if Patches.are_faster(x, w):
         patches = Patches.of(x)
         products = [partial(Patches.conv, patches, weight, x.shape) for weight in (w, v)]
         products += [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
@@ -103,13 +101,8 @@ def _of_first_layer(
     return [z, *([dw] if backward else []), *([zdot, dwdot] if tangents else [])]
 
 
-def _random_inputs(images: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """x and xdot"""
-    shape = (*images, weights[0] * weights[2])
-    return torch.randn(shape), torch.randn(shape)
-
-
-def _random_outputs(images: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """dz and dzdot"""
-    shape = (*images, weights[0] * weights[1])
-    return torch.randn(shape), torch.randn(shape)
+def _random_operands(images: tuple[int, ...], weights: tuple[int, ...]) -> list[Tensor]:
+    """x, xdot, dz, and dzdot"""
+    num_tasks, outputs, inputs = weights[:3]
+    sizes = (inputs, inputs, outputs, outputs)
+    return [torch.randn((*images, num_tasks * size)) for size in sizes]

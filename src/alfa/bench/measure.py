@@ -1,4 +1,4 @@
-"""Side by side: two processes that take turns, never at once."""
+"""Compares two engines in two processes that take turns."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from alfa.bench.worker import Worker
-from alfa.bench.works import WORKS
+from alfa.bench.workloads import WORKLOADS
 
-# A round lasts at least this long, so that small works do not drown in noise.
+# The least duration of a round, so that small workloads do not drown in noise.
 _ROUND_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
-class Rival:
-    """What a work is measured against.
-
-    Attributes:
-        engine: of the other process.
-        keep_memory: whether it keeps the memory of large tensors, which it does not by default.
-    """
+class Rival(NamedTuple):
+    """An engine to compare with, and whether it keeps the memory of large tensors."""
 
     engine: str
     keep_memory: bool = False
@@ -39,20 +33,19 @@ RIVALS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two engines on one work, the best round of each.
+    """The best rounds of two engines on one workload.
 
     Attributes:
-        work: its name.
-        rival: the other engine.
-        seconds: an iteration took with alfa.
-        peak: bytes of memory that the process with alfa reached; None where the system does not
-            tell.
-        rival_seconds: an iteration took with the other.
-        rival_peak: bytes that its process reached.
-        rounds: of each, taking turns.
+        workload: its name.
+        rival: the name of the other engine.
+        seconds: of an iteration with alfa.
+        peak: bytes of memory of the process with alfa; None if the system does not report it.
+        rival_seconds: of an iteration with the other engine.
+        rival_peak: bytes of memory of its process.
+        rounds: rounds of each engine.
     """
 
-    work: str
+    workload: str
     rival: str
     seconds: float
     peak: int | None
@@ -62,40 +55,38 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times alfa's time the other one takes."""
+        """The time of the rival divided by alfa's."""
         return self.rival_seconds / self.seconds
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def rivals_of(work: str) -> list[str]:
-    """What there is to measure a work against on this machine."""
+def rivals_of(workload: str) -> list[str]:
+    """The rivals that can run a workload on this machine."""
     names = list(RIVALS)
-    if importlib.util.find_spec("higher") is None:
+    # An evaluation is compared with plain torch only, which trains.
+    if importlib.util.find_spec("higher") is None or not WORKLOADS[workload].train:
         names = [name for name in names if RIVALS[name].engine != "higher"]
-    if WORKS[work].size is None:
+    if WORKLOADS[workload].size is None:
         # A perceptron has no convolutions, and its tensors are small.
         names = [name for name in names if name in ("plain", "higher")]
-    if not WORKS[work].train:
-        # An evaluation is measured against plain with graph and backward only.
-        names = [name for name in names if RIVALS[name].engine != "higher"]
     return names
 
 
 def compare(
-    work: str, rival: str, *, rounds: int, on_round: Callable[[], None] = lambda: None
+    workload: str, rival: str, *, rounds: int, on_round: Callable[[], None] = lambda: None
 ) -> Comparison:
-    """Measure a work with alfa and with another engine.
+    """Measure a workload with alfa and with another engine.
 
     Args:
-        work: its name.
-        rival: the name of the other.
-        rounds: how many turns each takes.
-        on_round: called after each of them.
+        workload: the name of the workload.
+        rival: the name of the other engine.
+        rounds: rounds of each.
+        on_round: called after each round.
 
     Raises:
-        WorkerError: one of the processes has ended before its time.
+        WorkerError: one of the processes has ended too early.
     """
     other = RIVALS[rival]
     workers: list[Worker] = []
@@ -103,9 +94,9 @@ def compare(
     best = [math.inf, math.inf]
     peaks: list[int | None] = [None, None]
     try:
-        # The second starts when the first is idle, or its start would be in the first one's times.
-        for engine, keep_memory in (("alfa", True), (other.engine, other.keep_memory)):
-            workers.append(Worker(work, engine, keep_memory=keep_memory))
+        # The second process starts when the first is idle, so that it does not slow that down.
+        for engine, keep_memory in (("alfa", True), other):
+            workers.append(Worker(workload, engine, keep_memory=keep_memory))
             counts.append(_iterations_of_a_round(workers[-1]))
         for _ in range(rounds):
             for number, worker in enumerate(workers):
@@ -116,7 +107,7 @@ def compare(
     finally:
         for worker in workers:
             worker.close()
-    return Comparison(work, rival, best[0], peaks[0], best[1], peaks[1], rounds)
+    return Comparison(workload, rival, best[0], peaks[0], best[1], peaks[1], rounds)
 
 
 def _iterations_of_a_round(worker: Worker) -> int:

@@ -1,6 +1,6 @@
-"""The ordinary way to write it, to measure against: plain torch operations and autograd.
+"""The ordinary way to write an outer iteration, to compare with: plain torch and autograd.
 
-Every task after the other, `functional_call`, and `autograd.grad` with a graph. The numbers are
+One task after the other, `functional_call`, and `autograd.grad` with a graph. The numbers are
 those of `alfa.Learner`.
 """
 
@@ -13,19 +13,23 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from alfa.inner import Learner
+from alfa.learner import Learner
 from alfa.ops import mse
 from alfa.rules import ALFA
 from alfa.types import Episode
 
 
-class PlainConv4(nn.Module):
-    """4-CONV in plain operations, with the parameters of another one."""
+class _SameParameters(nn.Module):
+    """Has the modules, and so the parameters, of another model."""
 
     def __init__(self, like: nn.Module) -> None:
         super().__init__()
         for name, module in like.named_children():
             self.add_module(name, module)
+
+
+class PlainConv4(_SameParameters):
+    """4-CONV in plain operations, with the parameters of another one."""
 
     def forward(self, x: Tensor) -> Tensor:
         *blocks, linear = self.children()
@@ -39,13 +43,8 @@ class PlainConv4(nn.Module):
         return F.linear(x.flatten(1), linear.weight, linear.bias)
 
 
-class PlainMLP(nn.Module):
+class PlainMLP(_SameParameters):
     """Linear layers with ReLU between them, with the parameters of another one."""
-
-    def __init__(self, like: nn.Module) -> None:
-        super().__init__()
-        for name, module in like.named_children():
-            self.add_module(name, module)
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.children()
@@ -58,8 +57,8 @@ class Plain:
     """One outer iteration, with the parameters of a learner.
 
     Args:
-        learner: ALFA or SGD, whose model is given again in plain operations.
-        model: that model.
+        learner: a learner with the rule ALFA or SGD.
+        model: its model in plain operations.
     """
 
     def __init__(self, learner: Learner, model: nn.Module) -> None:
@@ -68,7 +67,7 @@ class Plain:
         self.loss = F.mse_loss if learner.loss is mse else F.cross_entropy
 
     def __call__(self, episode: Episode) -> Tensor:
-        """The mean query loss, its gradient in every meta-parameter left there."""
+        """The mean query loss; leaves its gradient in every meta-parameter."""
         for parameter in self.learner.meta_parameters():
             parameter.grad = None
         losses = [self.query_loss(*task) for task in _tasks(episode)]
@@ -99,7 +98,7 @@ class Plain:
 
 
 class WithHigher(Plain):
-    """The same with the library `higher`, whose modules take new parameters at every step."""
+    """The same with the library `higher`."""
 
     def query_loss(self, x: Tensor, y: Tensor, query_x: Tensor, query_y: Tensor) -> Tensor:
         import higher
@@ -116,9 +115,9 @@ class WithHigher(Plain):
         for step in range(self.learner.num_steps):
             loss = self.loss(inner(x), y)
             fast = list(inner.parameters())
-            own = [p for p, is_adapted in zip(fast, adapted, strict=True) if is_adapted]
-            grads = torch.autograd.grad(loss, own, create_graph=True)
-            new = iter(self.updated(step, own, grads))
+            layers = [p for p, is_adapted in zip(fast, adapted, strict=True) if is_adapted]
+            grads = torch.autograd.grad(loss, layers, create_graph=True)
+            new = iter(self.updated(step, layers, grads))
             inner.update_params([next(new) if a else p for p, a in zip(fast, adapted, strict=True)])
         return self.loss(inner(query_x), query_y)
 

@@ -1,8 +1,8 @@
-"""A process that runs one piece of work whenever it is told to.
+"""A process that runs one workload on request.
 
-Every line on its standard input is a number of iterations; it answers with a line of JSON that has
-the seconds each took, the loss, and the peak memory of the process in bytes, or null where the
-system does not tell.
+Every line of its standard input is a number of iterations. It answers with a line of JSON: the
+seconds per iteration, the loss, and the peak memory of the process in bytes, or null if the system
+does not report it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import os
 import subprocess
 import sys
 import time
-from typing import IO, Any
+from typing import Any
 
 from alfa.errors import AlfaError
 
 
 class WorkerError(AlfaError):
-    """A process that measures has ended before its time."""
+    """A measuring process has ended too early."""
 
 
-def serve(work: str, engine: str) -> None:
-    """Answer until the input ends."""
-    from alfa.bench.works import WORKS
-    from alfa.ops import set_threads
+def run_worker(workload: str, engine: str) -> None:
+    """Answer requests until the input ends."""
+    from alfa._runtime import set_threads, tune
+    from alfa.bench.workloads import WORKLOADS
 
+    tune()
     if engine in ("alfa", "limit"):
-        set_threads(small=WORKS[work].size is None)
-    iteration = WORKS[work].iteration(engine)  # type: ignore[arg-type]
+        set_threads(small=WORKLOADS[workload].size is None)
+    iteration = WORKLOADS[workload].iteration(engine)  # type: ignore[arg-type]
     for line in sys.stdin:
         began = time.perf_counter()
         for _ in range(int(line)):
@@ -47,17 +48,17 @@ def _peak() -> int | None:
 
 
 class Worker:
-    """Such a process, and the way to it.
+    """A connection to a new measuring process.
 
     Args:
-        work: the name of the work.
+        workload: the name of the workload.
         engine: ``"alfa"``, ``"plain"``, ``"higher"`` or ``"limit"``.
         keep_memory: whether the process keeps the memory of large tensors.
     """
 
-    def __init__(self, work: str, engine: str, *, keep_memory: bool) -> None:
-        self._work, self._engine = work, engine
-        code = f"from alfa.bench.worker import serve; serve({work!r}, {engine!r})"
+    def __init__(self, workload: str, engine: str, *, keep_memory: bool) -> None:
+        self._workload, self._engine = workload, engine
+        code = f"from alfa.bench.worker import run_worker; run_worker({workload!r}, {engine!r})"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
@@ -67,7 +68,7 @@ class Worker:
         )
 
     def run(self, iterations: int) -> dict[str, Any]:
-        """Run that many iterations, and wait for them.
+        """Run so many iterations.
 
         Raises:
             WorkerError: the process has ended.
@@ -75,7 +76,13 @@ class Worker:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        line = _ask(stdin, stdout, f"{iterations}\n")
+        try:
+            stdin.write(f"{iterations}\n")
+            stdin.flush()
+            line = stdout.readline()
+        except OSError:
+            # The command line would take a broken pipe for a closed pager.
+            line = ""
         if not line:
             raise self._error()
         answer: dict[str, Any] = json.loads(line)
@@ -86,21 +93,10 @@ class Worker:
         out_of_memory = "which usually means that the memory ran out"
         likely = out_of_memory if code == -9 else "and its own message, if any, is above"
         return WorkerError(
-            f"the process that measures {self._work!r} with {self._engine!r} ended before its time "
+            f"the process that measures {self._workload!r} with {self._engine!r} ended too early "
             f"with exit code {code}, {likely}."
         )
 
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-def _ask(stdin: IO[str], stdout: IO[str], question: str) -> str:
-    """The answer, empty where nobody is left to give one."""
-    try:
-        stdin.write(question)
-        stdin.flush()
-    except OSError:
-        # A broken pipe here is no closed pager, which is what the command line would take it for.
-        return ""
-    return stdout.readline()

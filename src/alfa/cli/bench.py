@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alfa.cli.train import Json
+from alfa.cli._options import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,33 +25,33 @@ _LABELS = {
 
 
 def bench(
-    work: Annotated[
+    workload: Annotated[
         list[str] | None,
-        typer.Option(help="A piece of work to measure, several times for several; all by default."),
+        typer.Option(help="The workload to measure; repeat it for several, all by default."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns that each process takes.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each process.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Measure the engine on this machine, beside the plain way and, where installed, `higher`.
+    """Measure the engine on this machine beside plain torch and, if installed, `higher`.
 
-    Two processes take turns, never at once; the best round of each counts. The last row of a work
-    is the limit: its convolutions alone.
+    Two processes take turns, and the best round of each counts. The last row of a workload is the
+    limit: its convolutions alone.
 
     Examples:
 
         alfa bench
 
-        alfa bench --work train-32 --work sinusoid --rounds 10 --json
+        alfa bench --workload train-32 --workload sinusoid --rounds 10 --json
     """
-    from alfa.bench import WORKS, compare, rivals_of
+    from alfa.bench import WORKLOADS, compare, rivals_of
     from alfa.cli.progress import meter
     from alfa.errors import check_choice
 
-    works = work or list(WORKS)
-    for name in works:
-        check_choice("--work", name, WORKS)
-    pairs = [(name, rival) for name in works for rival in rivals_of(name)]
-    results: dict[str, dict[str, Comparison]] = {name: {} for name in works}
+    names = workload or list(WORKLOADS)
+    for name in names:
+        check_choice("--workload", name, WORKLOADS)
+    pairs = [(name, rival) for name in names for rival in rivals_of(name)]
+    results: dict[str, dict[str, Comparison]] = {name: {} for name in names}
     total, done = 2 * rounds * len(pairs), count(1)
     with meter("bench") as shown:
         for name, rival in pairs:
@@ -75,15 +75,17 @@ def bench(
 def _print(results: dict[str, dict[str, Comparison]]) -> None:
     from rich.console import Console
 
-    from alfa.bench import WORKS
+    from alfa.bench import WORKLOADS
 
     console = Console()
     for name, found in results.items():
-        console.print(f"{name}: {WORKS[name].title}", style="bold", highlight=False, soft_wrap=True)
+        console.print(
+            f"{name}: {WORKLOADS[name].title}", style="bold", highlight=False, soft_wrap=True
+        )
         console.print(_table(found))
-        if not WORKS[name].train:
-            told = "alfa makes no graph here; the others, which have no such mode, train."
-            console.print(told, highlight=False, soft_wrap=True)
+        if not WORKLOADS[name].train:
+            note = "alfa makes no graph here; the others, which have no such mode, train."
+            console.print(note, highlight=False, soft_wrap=True)
         console.print()
     console.print(
         "ratio: alfa's speed over that of the row, from the rounds in which these two took turns.\n"
@@ -98,7 +100,7 @@ def _table(found: dict[str, Comparison]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    # The same widths for every work, so that one can be read below the other.
+    # The same widths for every workload, so that the tables line up.
     table.add_column("engine", no_wrap=True, min_width=max(map(len, _LABELS.values())))
     for header, width in (("it/s", 9), ("ms", 9), ("GB", 6), ("ratio", 7)):
         table.add_column(header, justify="right", no_wrap=True, min_width=width)

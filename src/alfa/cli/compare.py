@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli.evaluate import (
+from alfa.cli._options import (
     BatchNorm,
     Checkpoint,
     Dataset,
+    Device,
+    Json,
     NumQuery,
     NumSteps,
     NumTasks,
@@ -21,18 +23,31 @@ from alfa.cli.evaluate import (
     Size,
     Split,
     TaskSet,
+    Threads,
     Way,
+    check_choices,
 )
-from alfa.cli.train import Device, Json, Threads
 
 if TYPE_CHECKING:
-    from alfa.config import Experiment
-    from alfa.data import Tasks
-    from alfa.train import Difference, Evaluation
+    from alfa.cli._groups import Group, OnTasks
+    from alfa.evaluation import Difference, Evaluation
+    from alfa.runs import Run
+
+# The number of tasks of each source, and their seed, unless the user chooses others.
+_NUM_RANK_TASKS, _RANK_SEED = 600, 0
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; the first is compared with.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders, or folders of `alfa train --seeds`; first: reference."),
+    ],
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Rank the runs on each of the --sources.")
+    ] = False,
+    sources: Annotated[
+        str | None, typer.Option(help="Datasets for --rank, such as `md-omniglot,md-flower`.")
+    ] = None,
     num_tasks: NumTasks = None,
     num_steps: NumSteps = None,
     split: Split = "test",
@@ -43,7 +58,7 @@ def compare(
     shot: Shot = None,
     num_query: NumQuery = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the tasks; by default the first run's.")
+        int | None, typer.Option(min=0, help="Seed of the tasks; by default the first run's.")
     ] = None,
     batch_norm: BatchNorm = None,
     settings: TaskSet = None,
@@ -51,10 +66,19 @@ def compare(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Test runs on the same tasks, and say which differences the choice of tasks does not explain.
+    """Test runs on the same tasks, and decide which differences are significant.
 
-    Differences are taken task by task, which tells much smaller ones than two intervals do. They
-    are those of these trainings; other seeds are not counted.
+    Differences are taken task by task, which detects smaller ones than two separate intervals.
+
+    A folder with runs `seed-0`, `seed-1`, ... of `alfa train --seeds` is one group: its figure is
+    the mean over its runs. Beside the interval over tasks, the table has the standard deviation
+    over seeds and the 95 % interval of the mean over seeds (Student's t). A difference between
+    groups is decided if it exceeds both the interval over tasks and that over seeds (Welch).
+    Between single runs, only the choice of the tasks is taken into account.
+
+    With --rank, runs are tested on 600 tasks of each of the --sources, and ranked as on
+    Meta-Dataset's leaderboard: runs share a rank if their difference lies within the 95 %
+    interval of two independent means. Results are stored in the run folders and reused.
 
     Examples:
 
@@ -63,196 +87,164 @@ def compare(
         alfa compare runs/maml runs/alfa --shot 1 --split val
 
         alfa compare runs/maml runs/alfa --dataset cub --num-tasks 300 --json
-    """
-    from alfa.cli.evaluate import check_options, task_changes
-    from alfa.cli.progress import meter, show_testing
-    from alfa.cli.start import set_up
-    from alfa.errors import ConfigError
-    from alfa.train import Run, difference, judge
 
-    check_options(split, checkpoint)
-    if len(runs) < 2:
-        raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
-    experiments = [Run(path).experiment() for path in runs]
-    first = experiments[0]
-    changes = [
-        task_changes(
-            experiment,
-            dataset=dataset,
+        alfa compare runs/maml runs/alfa --rank --sources md-omniglot,md-traffic-sign
+    """
+    from alfa.cli._groups import evaluate_group, open_group
+    from alfa.cli._tasks import check_same_tasks, task_changes
+    from alfa.errors import ConfigError
+    from alfa.evaluation import evaluate_run
+
+    check_choices(split=split, checkpoint=checkpoint)
+    sizes = {"way": way, "shot": shot, "num_query": num_query}
+    shared: dict[str, Any] = {"device": device, "threads": threads}
+    if rank or sources is not None:
+        from alfa.cli._rank import rank_runs
+
+        others: dict[str, Any] = {**sizes, "num_steps": num_steps, "dataset": dataset}
+        others |= {"batch_norm": batch_norm, "set": settings}
+        others |= {"split": None if split == "test" else split}
+        _check_rank_options(rank, sources, others)
+        rank_runs(
+            runs,
+            sources or "",
             size=size,
-            settings=settings,
-            way=way,
-            shot=shot,
-            num_query=num_query,
+            num_tasks=num_tasks or _NUM_RANK_TASKS,
+            seed=_RANK_SEED if seed is None else seed,
+            checkpoint=checkpoint,
+            as_json=as_json,
+            **shared,
         )
-        for experiment in experiments
+        return
+    opened = [open_group(path) for path in runs]
+    every = [run for group in opened for run in group]
+    if len(every) < 2:
+        raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
+    changes = {
+        run.path: task_changes(run, dataset=dataset, size=size, settings=settings, **sizes)
+        for run in every
+    }
+    check_same_tasks(every, [changes[run.path] for run in every], split)
+    first = every[0].experiment
+
+    def evaluate(run: Run, on_tasks: OnTasks) -> Evaluation:
+        return evaluate_run(
+            run,
+            overrides=changes[run.path],
+            checkpoint=checkpoint,
+            num_tasks=first.test.num_tasks if num_tasks is None else num_tasks,
+            num_steps=num_steps,
+            split=split,  # type: ignore[arg-type]
+            seed=first.seed if seed is None else seed,
+            batch_norm=batch_norm,
+            device=device,
+            on_tasks=on_tasks,
+        )
+
+    groups = [
+        evaluate_group(path, group, evaluate, quiet=as_json, **shared)
+        for path, group in zip(runs, opened, strict=True)
     ]
-    check_same_tasks(runs, changes, split)
-    count = first.test.num_tasks if num_tasks is None else num_tasks
-    evaluations: list[Evaluation] = []
-    differences: list[Difference] = []
-    for path, experiment, own in zip(runs, experiments, changes, strict=True):
-        set_up(experiment, device=device, threads=threads)
-        with meter(path.name, quiet=as_json) as shown, named_errors(path):
-            found, _ = judge(
-                Run(path),
-                changes=own,
-                checkpoint=checkpoint,
-                num_tasks=count,
-                num_steps=num_steps,
-                split=split,  # type: ignore[arg-type]
-                seed=first.seed if seed is None else seed,
-                batch_norm=batch_norm,
-                device=device,
-                on_tasks=show_testing(shown),
-            )
-        evaluations.append(found)
-        differences.append(difference(found, evaluations[0]))
+    differences = [_GroupDifference.of(group, groups[0]) for group in groups]
     if as_json:
-        content = [
-            {
-                "run": str(path),
-                **found.as_dict(),
-                "per_task": found.per_task,
-                "difference": over.mean,
-                "difference_interval": over.interval,
-                "is_decided": over.is_decided,
-            }
-            for path, found, over in zip(runs, evaluations, differences, strict=True)
+        rows = [_as_dict(*pair) for pair in zip(groups, differences, strict=True)]
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _print(groups, differences)
+
+
+def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any]) -> None:
+    from alfa.errors import ConfigError
+
+    if not rank or sources is None:
+        raise ConfigError("--rank and --sources belong together; give both, or neither.")
+    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
+    if given:
+        raise ConfigError(f"{' and '.join(given)} cannot be given with --rank; omit them.")
+
+
+@dataclass(frozen=True)
+class _GroupDifference:
+    """How much higher the figure of a group is than that of the first, over tasks and seeds."""
+
+    tasks: Difference
+    seed_interval: float | None
+
+    @classmethod
+    def of(cls, group: Group, first: Group) -> _GroupDifference:
+        from alfa.evaluation import difference, seed_difference_interval
+
+        interval = seed_difference_interval(group.figures, first.figures)
+        return cls(difference(group.mean, first.mean), interval)
+
+    @property
+    def is_decided(self) -> bool:
+        over_seeds = self.seed_interval is None or abs(self.tasks.mean) > self.seed_interval
+        return self.tasks.is_decided and over_seeds
+
+
+def _as_dict(group: Group, over: _GroupDifference) -> dict[str, Any]:
+    content = {
+        "run": str(group.path),
+        **group.mean.as_dict(),
+        "per_task": group.mean.per_task,
+        "difference": over.tasks.mean,
+        "difference_interval": over.tasks.interval,
+        "difference_seed_interval": over.seed_interval,
+        "is_decided": over.is_decided,
+        "seeds": asdict(group.seeds),
+    }
+    if len(group.runs) > 1:
+        content["runs"] = [
+            {"run": str(run.path), **found.as_dict(), "per_task": found.per_task}
+            for run, found in zip(group.runs, group.evaluations, strict=True)
         ]
-        typer.echo(json.dumps(content, indent=2))
-        return
-    _print(runs, evaluations, differences)
+    return content
 
 
-def check_same_tasks(
-    runs: list[Path], changes: list[list[str]], split: str, *, hint: str = ""
-) -> None:
-    """Refuse runs whose tasks, with these changes, are not the same.
-
-    Args:
-        runs: run folders.
-        changes: to the tasks of each.
-        split: that the tasks come from.
-        hint: what else helps where images of one size are not those of another.
-
-    Raises:
-        ConfigError: says in what they differ.
-    """
-    from alfa.config import load_experiment
-    from alfa.errors import ConfigError
-    from alfa.train import Run
-
-    experiments = [
-        load_experiment(Run(path).config, own) for path, own in zip(runs, changes, strict=True)
-    ]
-    tasks = [_deciding(experiment, split) for experiment in experiments]
-    for path, other in zip(runs, tasks, strict=True):
-        if other != tasks[0]:
-            raise ConfigError(_unequal(runs[0], path, tasks[0], other))
-    _check_same_images(runs, experiments, split, hint)
-
-
-# What says in which size images were prepared; those of another one need not be the same.
-_OPENING = ("size", "stored_size")
-# What changes how a model sees its images, or how it is trained, but not which tasks there are.
-_INDIFFERENT = ("augment", "seen_size", *_OPENING)
-
-
-def _check_same_images(
-    runs: list[Path], experiments: list[Experiment], split: str, hint: str
-) -> None:
-    from alfa.build import build_tasks
-    from alfa.errors import ConfigError
-
-    contents = [experiment.tasks.model_dump() for experiment in experiments]
-    sizes = [{name: own.get(name) for name in _OPENING} for own in contents]
-    # Runs that ask for the same size open the same store.
-    if all(own == sizes[0] for own in sizes):
-        return
-    first, *others = (build_tasks(experiment) for experiment in experiments)
-    for path, own, other in zip(runs[1:], sizes[1:], others, strict=True):
-        if not _have_same_images(first, other, split):
-            dataset = contents[0].get("dataset")
-            names = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
-            told = [
-                f"tasks.{n} is {sizes[0][n]} and {own[n]}" for n in own if own[n] != sizes[0][n]
-            ]
-            raise ConfigError(
-                f"{runs[0]} and {path} would be tested on different images of {names} "
-                f"({', '.join(told)}, and the two sizes were not prepared from the same images), "
-                "but only figures on the same tasks can be compared; prepare both from the same "
-                f"files{hint}."
-            )
-
-
-def _have_same_images(tasks: Tasks, other: Tasks, split: str) -> bool:
-    # Of the same store nobody need read the names, which may be many.
-    if tasks.signature().data == other.signature().data:
-        return True
-    listed, others = (each.listed(split) for each in (tasks, other))  # type: ignore[arg-type]
-    return listed == others
-
-
-def _deciding(experiment: Experiment, split: str) -> dict[str, Any]:
-    """What decides which tasks there are."""
-    others = (*_INDIFFERENT, *(() if split == "val" else ("val_way",)))
-    content = experiment.tasks.model_dump()
-    return {key: value for key, value in content.items() if key not in others}
-
-
-def _unequal(first: Path, path: Path, wanted: dict[str, Any], got: dict[str, Any]) -> str:
-    names = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
-    told = ", ".join(f"tasks.{n} is {wanted.get(n)} and {got.get(n)}" for n in names)
-    hint = "; name one for both with --dataset" if names == ["dataset"] else ""
-    if names and set(names) <= {"way", "shot", "num_query"}:
-        hint = f"; give both the same with --{' --'.join(names).replace('_', '-')}"
-    return (
-        f"{first} and {path} have different tasks ({told}), and only figures on the same tasks can "
-        f"be compared{hint}."
-    )
-
-
-@contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Say of which run an error speaks."""
-    from alfa.errors import DivergedError
-
-    try:
-        yield
-    except DivergedError as error:
-        raise DivergedError(f"{path}: {error}") from None
-
-
-def _print(runs: list[Path], evaluations: list[Evaluation], differences: list[Difference]) -> None:
+def _print(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from alfa.cli.show import figure_text, wide_console
+    from alfa.cli.show import figure_text, seeds_text, wide_console
 
-    scale = 1.0 if evaluations[0].accuracy is None else 100.0
+    first = groups[0].mean
+    is_accuracy = first.accuracy is not None
+    scale, places = (100.0, 2) if is_accuracy else (1.0, 4)
+    has_seeds = any(len(group.runs) > 1 for group in groups)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("run", "figure", f"beyond {escape(str(runs[0]))}", ""):
-        table.add_column(header, justify="left" if header in ("run", "") else "right")
-    table.add_row(escape(str(runs[0])), figure_text(evaluations[0]), "", "")
-    for path, found, over in list(zip(runs, evaluations, differences, strict=True))[1:]:
-        places = 2 if scale == 100 else 4
-        spread = "?" if over.interval is None else f"{scale * over.interval:.{places}f}"
-        table.add_row(
-            escape(str(path)),
-            figure_text(found),
-            f"{scale * over.mean:+.{places}f} +- {spread}",
-            "decided" if over.is_decided else "undecided",
-        )
+    table.add_column("run")
+    headers = ["figure", *(["over seeds"] if has_seeds else [])]
+    headers += [f"beyond {escape(str(groups[0].path))}", ""] if len(groups) > 1 else []
+    for header in headers:
+        table.add_column(header, justify="right" if header else "left")
+    for group, over in zip(groups, differences, strict=True):
+        cells = [figure_text(group.mean)]
+        if has_seeds:
+            cells.append(seeds_text(group.seeds, is_accuracy) if len(group.runs) > 1 else "-")
+        if group is not groups[0]:
+            intervals = [over.tasks.interval, *([over.seed_interval] if has_seeds else [])]
+            texts = ["?" if x is None else f"{scale * x:.{places}f}" for x in intervals]
+            cells.append(f"{scale * over.tasks.mean:+.{places}f} +- {', '.join(texts)}")
+            cells.append("decided" if over.is_decided else "undecided")
+        table.add_row(escape(str(group.path)), *cells)
+        if len(group.runs) > 1:
+            for run, found in zip(group.runs, group.evaluations, strict=True):
+                table.add_row(f"  {escape(run.path.name)}", figure_text(found))
     console = wide_console()
     console.print(table, highlight=False)
-    count, split = evaluations[0].num_tasks, evaluations[0].split
-    fewest = differences[0].fewest_tasks
-    few = f" Fewer than {fewest} tasks decide nothing." if count < fewest else ""
-    lower = "" if scale == 100 else " Of losses, lower is better."
-    console.print(
-        f"\nOver the same {count} {split} tasks, with 95 % intervals; decided: more than the "
-        f"choice of tasks explains, other seeds not counted.{few}{lower}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"\n{_explanation(groups, differences)}", highlight=False, soft_wrap=True)
+
+
+def _explanation(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> str:
+    """How to read the table."""
+    first, fewest = groups[0].mean, differences[0].tasks.fewest_tasks
+    has_seeds = any(len(group.runs) > 1 for group in groups)
+    counts_seeds = all(len(group.runs) > 1 for group in groups)
+    text = f"Over the same {first.num_tasks} {first.split} tasks, with 95 % intervals"
+    if has_seeds:
+        text += " over tasks and over seeds"
+    beyond = "and seeds explains" if counts_seeds else "explains, other seeds not counted"
+    text += f"; decided: more than the choice of tasks {beyond}." if len(groups) > 1 else "."
+    text += f" Fewer than {fewest} tasks decide nothing." if first.num_tasks < fewest else ""
+    return text + ("" if first.accuracy is not None else " Of losses, lower is better.")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli.train import Json
+from alfa.cli._options import Json
 
 if TYPE_CHECKING:
-    from alfa.data import Source
-    from alfa.data._store import Index
+    from alfa.data import Index
+    from alfa.data.sources import Source
 
 app = typer.Typer(
     help="Get datasets of images, and prepare them for training.",
@@ -140,8 +140,8 @@ def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
         alfa data verify cub --size 84 --json
     """
     from alfa.cli.progress import meter
-    from alfa.data import SOURCES
-    from alfa.data._open import open_store
+    from alfa.data import open_store
+    from alfa.data.sources import SOURCES
     from alfa.errors import DataError
 
     store = open_store(name, size=size)
@@ -182,12 +182,12 @@ def download(
         alfa data download cub --to /data/cub
     """
     from alfa.cli.progress import meter
-    from alfa.data import SOURCES
-    from alfa.data._download import download as run
-    from alfa.data._open import raw_path
+    from alfa.data import download as run
+    from alfa.data import raw_dataset_path
+    from alfa.data.sources import SOURCES
 
     SOURCES.get(name)
-    folder = to or raw_path(name)
+    folder = to or raw_dataset_path(name)
     with meter(name) as shown:
         files = run(
             name,
@@ -202,13 +202,14 @@ def download(
 
 def _raw(name: str) -> Path:
     """Where a dataset lies that the user gives no place for."""
-    from alfa.data._download import BY_HAND, DOWNLOADS
-    from alfa.data._open import raw_path
+    from alfa.data import raw_dataset_path
+    from alfa.data.sources import SOURCES
     from alfa.errors import DataError
 
-    path = raw_path(name)
+    path = raw_dataset_path(name)
     if not path.exists():
-        known = name in DOWNLOADS or name in BY_HAND
+        source = SOURCES.get(name)
+        known = source.downloads or source.manual_download
         get = f"get {name} with `alfa data download {name}`, or " if known else ""
         raise DataError(
             f"there is no {path}; {get}say where it is: `alfa data prepare {name} PATH`."
@@ -222,7 +223,7 @@ def _source(name: str, settings: list[str]) -> Source:
 
     from pydantic import TypeAdapter, ValidationError
 
-    from alfa.data import SOURCES
+    from alfa.data.sources import SOURCES
     from alfa.errors import ConfigError, did_you_mean
 
     known, options = SOURCES.options(name), {}
@@ -247,35 +248,39 @@ def _source(name: str, settings: list[str]) -> Source:
 
 def _known() -> list[dict[str, Any]]:
     """Everything that has a name: datasets that can be prepared, and that are."""
-    from alfa.data import SOURCES, store_path
-    from alfa.data._download import BY_HAND, DOWNLOADS
-    from alfa.data._open import GENERATED, prepared
+    from alfa.data import GENERATED_DATASETS, prepared, store_path
+    from alfa.data.sources import SOURCES
 
     stores = prepared()
     rows = []
-    for name in [*SOURCES, *sorted({*GENERATED, *stores} - set(SOURCES))]:
-        source = SOURCES.get(name) if name in SOURCES else None
-        files = DOWNLOADS.get(name, ())
-        untried = "" if all(file.tried for file in files) else " (untried)"
-        get = f"download{untried}" if files else "by hand" if name in BY_HAND else "your own"
-        published = source.published if source is not None else {}
-        rows.append(
-            {
-                "name": name,
-                "title": source.title if source is not None else "",
-                "size": source.size if source is not None else None,
-                "published": _counts(published),
-                "get": get,
+    for name in [*SOURCES, *sorted({*GENERATED_DATASETS, *stores} - set(SOURCES))]:
+        row: dict[str, Any] = {
+            "name": name,
+            "title": "",
+            "size": None,
+            "published": {},
+            "get": "your own",
+            "addresses": [],
+            "prepared": [
+                {"size": size, "path": str(store_path(name, size))} for size in stores.get(name, [])
+            ],
+        }
+        if name in GENERATED_DATASETS:
+            free = ", of any size and place" if GENERATED_DATASETS[name].roam else ""
+            row |= {"title": f"random characters{free}", "get": "generated"}
+        elif name in SOURCES:
+            source = SOURCES.get(name)
+            files = source.downloads
+            untried = "" if all(file.tried for file in files) else " (untried)"
+            by_hand = "your own" if source.manual_download is None else "by hand"
+            row |= {
+                "title": source.title,
+                "size": source.size,
+                "published": _counts(source.published),
+                "get": f"download{untried}" if files else by_hand,
                 "addresses": [file.url for file in files],
-                "prepared": [
-                    {"size": size, "path": str(store_path(name, size))}
-                    for size in stores.get(name, [])
-                ],
             }
-        )
-        if name in GENERATED:
-            free = ", of any size and place" if GENERATED[name].roam else ""
-            rows[-1] |= {"title": f"random characters{free}", "get": "generated"}
+        rows.append(row)
     return rows
 
 

@@ -3,106 +3,32 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from alfa.cli.train import Device, Json, Threads
-
-if TYPE_CHECKING:
-    from alfa.config import Experiment
-
-NumTasks = Annotated[
-    int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
-]
-NumSteps = Annotated[
-    int | None, typer.Option(min=0, help="Inner steps; by default as in the run's test.")
-]
-Split = Annotated[str, typer.Option(help="train, val or test.")]
-Checkpoint = Annotated[
-    str,
-    typer.Option(
-        help="best, last, or ensemble: the mean of the outputs of the best epochs' models."
-    ),
-]
-Dataset = Annotated[
-    str | None,
-    typer.Option(help="Another dataset of images; they are brought to the model's size."),
-]
-Size = Annotated[
-    int | None, typer.Option(min=1, help="In which --dataset is prepared, where it is in several.")
-]
-TaskSet = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a setting of the tasks, such as `tasks.num_support=5`."),
-]
-Way = Annotated[int | None, typer.Option(min=1, help="Classes of a task.")]
-Shot = Annotated[int | None, typer.Option(min=1, help="Support images of a class.")]
-NumQuery = Annotated[int | None, typer.Option(min=1, help="Queries of a class.")]
-BatchNorm = Annotated[
-    str | None, typer.Option(help="transductive or inductive; by default as in training.")
-]
-
-
-def check_options(split: str, checkpoint: str) -> None:
-    """Raise if an option has a value that it cannot have."""
-    from alfa.data import SPLITS
-    from alfa.errors import check_choice
-
-    check_choice("--split", split, SPLITS)
-    check_choice("--checkpoint", checkpoint, ("best", "last", "ensemble"))
-
-
-def check_size(size: int | None, dataset: object) -> None:
-    """Raise if a size is given and no dataset that is prepared in it."""
-    from alfa.errors import ConfigError
-
-    if size is not None and not dataset:
-        raise ConfigError(
-            f"--size is {size}, which is that of another dataset, but there is no --dataset; give "
-            "both, or none of them."
-        )
-
-
-def task_changes(
-    experiment: Experiment,
-    *,
-    dataset: str | None,
-    size: int | None,
-    settings: list[str] | None,
-    **options: int | None,
-) -> list[str]:
-    """The changes to the tasks of a run that the options of a command ask for.
-
-    Args:
-        experiment: that was trained.
-        dataset: another one, that `size` is of.
-        size: in which it is prepared.
-        settings: changes as they are given.
-        options: other options of the tasks, by their names.
-
-    Raises:
-        ConfigError: one of them is not about tasks.
-    """
-    from alfa.errors import ConfigError
-    from alfa.train import on_dataset
-
-    check_size(size, dataset)
-    for setting in settings or []:
-        if not setting.strip().startswith("tasks."):
-            raise ConfigError(
-                f"--set {setting}: an evaluation can change the tasks only, such as "
-                "tasks.num_support=5; the rest is as it was trained."
-            )
-    changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
-    if dataset is not None:
-        changes += on_dataset(dataset, size=size, tasks=experiment.tasks.name)
-    return [*changes, *(settings or [])]
+from alfa.cli._options import (
+    BatchNorm,
+    Checkpoint,
+    Dataset,
+    Device,
+    Json,
+    NumQuery,
+    NumSteps,
+    NumTasks,
+    Shot,
+    Size,
+    Split,
+    TaskSet,
+    TheRun,
+    Threads,
+    Way,
+    check_choices,
+)
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
+    run: TheRun,
     num_tasks: NumTasks = None,
     num_steps: NumSteps = None,
     split: Split = "test",
@@ -113,7 +39,7 @@ def evaluate(
     shot: Shot = None,
     num_query: NumQuery = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the tasks; by default the run's.")
+        int | None, typer.Option(min=0, help="Seed of the tasks; by default the run's.")
     ] = None,
     batch_norm: BatchNorm = None,
     settings: TaskSet = None,
@@ -134,28 +60,23 @@ def evaluate(
     from rich.console import Console
     from rich.markup import escape
 
+    from alfa.cli._tasks import task_changes
     from alfa.cli.progress import meter, show_testing, tell_unfinished
     from alfa.cli.show import figure_text
     from alfa.cli.start import set_up
-    from alfa.train import Run, judge
+    from alfa.evaluation import evaluate_run
+    from alfa.runs import Run
 
-    check_options(split, checkpoint)
-    trained = Run(run).experiment()
-    changes = task_changes(
-        trained,
-        dataset=dataset,
-        size=size,
-        settings=settings,
-        way=way,
-        shot=shot,
-        num_query=num_query,
-    )
-    set_up(trained, device=device, threads=threads)
+    check_choices(split=split, checkpoint=checkpoint)
+    opened = Run.open(run)
+    sizes = {"way": way, "shot": shot, "num_query": num_query}
+    changes = task_changes(opened, dataset=dataset, size=size, settings=settings, **sizes)
+    set_up(opened.experiment, device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
-        tell_unfinished(shown, Run(run))
-        evaluation, changed = judge(
-            Run(run),
-            changes=changes,
+        tell_unfinished(shown, opened)
+        evaluation = evaluate_run(
+            opened,
+            overrides=changes,
             checkpoint=checkpoint,
             num_tasks=num_tasks,
             num_steps=num_steps,
@@ -165,12 +86,9 @@ def evaluate(
             device=device,
             on_tasks=show_testing(shown),
         )
-    content = {
-        **evaluation.as_dict(),
-        "checkpoint": checkpoint,
-        "tasks": changed.tasks.model_dump(),
-    }
     if as_json:
+        tasks = opened.with_overrides(changes).tasks.model_dump()
+        content = {**evaluation.as_dict(), "checkpoint": checkpoint, "tasks": tasks}
         typer.echo(json.dumps(content, indent=2))
         return
     norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli.adapt import Checkpoint, Head, NumSteps, OnProblem, Support
-from alfa.cli.train import Json, Threads
+from alfa.cli._options import Checkpoint, Head, Json, NumSteps, OnProblem, TheRun, Threads
+from alfa.cli.adapt import Support
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from alfa.data._pictures import Pictures
+    from alfa.data.photos import Photos
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
+    run: TheRun,
     support: Support,
     to: Annotated[Path, typer.Option(help="The file; ends in .onnx, and is replaced.")],
     head: Head = "trained",
@@ -50,37 +49,49 @@ def export(
         image = numpy.asarray(PIL.Image.open("scan.png").convert("RGB"))
         print(names[model.run(None, {"images": image[None]})[0][0].argmax()])
     """
-    from alfa.cli.adapt import check_options, input_shape, kept_warnings
+    from alfa._io import check_writable
+    from alfa.cli._options import check_choices
+    from alfa.cli.adapt import fit_and_collect_warnings
     from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
-    from alfa.data._pictures import check_classes, judge, read, support_in
+    from alfa.data.photos import (
+        check_num_classes,
+        check_photos,
+        list_support_photos,
+        load_photos,
+    )
     from alfa.errors import ConfigError
-    from alfa.estimator import FewShotClassifier
+    from alfa.estimator import FewShotClassifier, check_normalized
     from alfa.export import check_installed, export_onnx
-    from alfa.train import Run
-    from alfa.train.files import check_writable
+    from alfa.runs import Run
 
-    check_options(head, checkpoint, on_problem)
+    check_choices(head=head, checkpoint=checkpoint, on_problem=on_problem)
     if to.suffix != ".onnx":
         raise ConfigError(f"--to is {to}, but must end in .onnx.")
     check_writable(to)
     check_installed()
-    set_up(Run(run).experiment(), device="cpu", threads=threads)
-    learned = read(support_in(support), shape=input_shape(run))
-    judge(learned, on_problem=on_problem)
-    check_classes(learned, support)
+    opened = Run.open(run)
+    set_up(opened.experiment, device="cpu", threads=threads)
+    check_normalized(opened.signature, run)
+    learned = load_photos(list_support_photos(support), shape=opened.signature.input_shape)
+    check_photos(learned, on_problem=on_problem)
+    check_num_classes(learned, support)
     classifier = FewShotClassifier(run, head=head, num_steps=num_steps, checkpoint=checkpoint)
-    with kept_warnings() as told:
-        classifier.fit(learned.pixels, learned.labels)
+    notes = fit_and_collect_warnings(classifier, learned)
     with meter(run.name, quiet=as_json) as shown:
-        tell_unfinished(shown, Run(run))
-        exported = export_onnx(classifier, to, check_on=_own_sizes(learned, shown.update))
+        tell_unfinished(shown, opened)
+        exported = export_onnx(classifier, to, check_on=_paths(learned, shown.update))
     summary = {
-        **asdict(exported),
-        "path": str(exported.path),
+        "path": str(to),
+        "opset": exported.opset,
+        "classes": exported.classes,
+        "input_shape": exported.input_shape,
+        "num_bytes": len(exported.content),
+        "num_checked": exported.num_checked,
+        "max_difference": exported.max_difference,
         "num_steps": classifier.num_steps_,
         "left_out": [str(problem) for problem in learned.problems if problem.fatal],
-        "notes": [*told, *(str(problem) for problem in learned.problems if not problem.fatal)],
+        "notes": [*notes, *(str(problem) for problem in learned.problems if not problem.fatal)],
     }
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
@@ -90,12 +101,12 @@ def export(
 
 def _print(summary: dict[str, Any]) -> None:
     from alfa.cli.adapt import print_notes
-    from alfa.data._pictures import plain
+    from alfa.data.photos import printable
 
     num_channels, height, width = summary["input_shape"]
     classes, grey = summary["classes"], " in grey" if num_channels == 1 else ""
     typer.echo(
-        f"{len(classes):,} classes: {', '.join(map(plain, classes))}\n"
+        f"{len(classes):,} classes: {', '.join(map(printable, classes))}\n"
         f"images of any size, brought to {height} x {width}{grey} inside\n"
         f"probabilities differ from torch's by {summary['max_difference']:.1e} at most, over "
         f"{summary['num_checked']:,} images"
@@ -105,9 +116,9 @@ def _print(summary: dict[str, Any]) -> None:
     typer.echo(f"\nwritten: {summary['path']} (opset {summary['opset']}, {megabytes:.2f} MB)")
 
 
-def _own_sizes(learned: Pictures, update: Callable[..., None]) -> Iterator[Path]:
-    """The support set once more, every image of its own size, and how far the check is."""
+def _paths(learned: Photos, update: Callable[..., None]) -> Iterator[Path]:
+    """The files of the support set, which are checked in their original sizes."""
     total = len(learned.files)
     for number, file in enumerate(learned.files):
         yield file.path
-        update("checking", number + 1, total, unit="images", passing=True)
+        update("checking", number + 1, total, unit="images", transient=True)

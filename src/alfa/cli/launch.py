@@ -2,204 +2,144 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 import typer
 from torch._C._distributed_c10d import TCPStore
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from alfa._runtime import name_parent, usable_cpus
 from alfa.cli.stopping import LOST
-from alfa.ops import usable_cpus
-from alfa.parent import name_parent
 
-# Seconds that processes have to keep everything after they are asked to stop.
-_TO_STOP = 600
-# What a process ends with that has said what is wrong.
+# Seconds that processes have to save everything after they are asked to stop.
+_STOP_SECONDS = 600.0
+# Seconds between two looks at the processes.
+_POLL_SECONDS = 0.05
+# The exit code of a process that has reported an error of the user.
 _REFUSED = 2
-_HERE = "127.0.0.1"
-_NAME = "alfa-this-machine"
-
-
-class _ThisMachine(RendezvousHandler):
-    """Where the processes of this machine find each other.
-
-    Those of torch listen on all its addresses, and one of them unpickles what it is sent.
-
-    Args:
-        run_id: of the launch.
-    """
-
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        listening = socket.create_server((_HERE, 0))
-        self._port: int = listening.getsockname()[1]
-        self._store = TCPStore(
-            _HERE,
-            self._port,
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listening.detach(),
-        )
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True
-
-    def get_backend(self) -> str:
-        return _NAME
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        return RendezvousInfo(self._store, 0, 1, RendezvousStoreInfo(_HERE, self._port))
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None:
-        pass
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    def shutdown(self) -> bool:
-        return True
-
-
-def _this_machine(parameters: RendezvousParameters) -> RendezvousHandler:
-    return _ThisMachine(parameters.run_id)
+_LOCALHOST = "127.0.0.1"
 
 
 def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) -> None:
-    """Run ``alfa`` with these words as several processes that know of each other.
+    """Run ``alfa`` with these arguments as several processes that work together.
 
-    Args:
-        words: of the command line.
-        count: how many processes.
-        max_restarts: how often all are started anew after one of them has died.
-        hint: how to go on, if all comes to an end.
-
-    Raises:
-        typer.Exit: they did not all succeed.
+    They find each other as the processes of `torchrun` do, but on localhost only: `torchrun`
+    listens on all addresses, and unpickles what it receives. After one of them has died, all are
+    restarted up to `max_restarts` times; `hint` says how to continue after that.
     """
-    # What went wrong is told below, in one sentence; this process does nothing else.
-    logging.disable(logging.ERROR)
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_TO_STOP))
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cpus() // count)))
-    # What they tell each other stays on this machine, too.
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    for transport in ("GLOO", "NCCL"):
-        os.environ.setdefault(f"{transport}_SOCKET_IFNAME", loopback)
-    rendezvous_handler_registry.register(_NAME, _this_machine)
-    name_parent()
-    # They know by this name that they take the place of others.
-    run_id = uuid.uuid4().hex
-    with _passing_on():
-        for restarts in range(max_restarts + 1):
-            try:
-                _launch_once(words, count, run_id)
-            except ChildFailedError as error:
-                codes = {number: failure.exitcode for number, failure in error.failures.items()}
-                if restarts == max_restarts or not _may_get_better(list(codes.values())):
-                    _leave(codes, hint)
-                # A process that was killed could not, and those that it left may be too late.
-                typer.echo(
-                    f"alfa: {_end_of(*_to_blame(codes))}; all are started anew (restart "
-                    f"{restarts + 1} of {max_restarts}), from the last checkpoint if there is one.",
-                    err=True,
-                )
-            except SignalException as stopped:
-                raise typer.Exit(128 + stopped.sigval) from None
-            else:
-                return
-
-
-def _launch_once(words: Sequence[str], count: int, run_id: str) -> None:
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=run_id,
-        rdzv_backend=_NAME,
-        local_addr=_HERE,
-        # torch would start anew whatever has failed.
-        max_restarts=0,
-        signals_to_handle="SIGHUP,SIGQUIT",
+    listening = socket.create_server((_LOCALHOST, 0))
+    port: int = listening.getsockname()[1]
+    # The processes are clients of this store, which outlives their restarts.
+    store = TCPStore(
+        _LOCALHOST,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listening.detach(),
     )
-    elastic_launch(config, sys.executable)("-m", "alfa", *words)
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    name_parent()
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, usable_cpus() // count)),
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        **os.environ,
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": _LOCALHOST,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        # By this name, restarted processes recognize the run that they resume.
+        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+    }
+    with _stop_signals() as received:
+        for restarts in range(max_restarts + 1):
+            codes = _run(words, environment, count, received)
+            if received:
+                raise typer.Exit(128 + received[0])
+            if not any(codes):
+                break
+            number, code = _first_failure(codes)
+            if restarts == max_restarts or not _may_restart(codes):
+                # A process that was not killed has reported its error.
+                if code < 0:
+                    typer.echo(f"alfa: {_end_of(number, code)}; {hint}.", err=True)
+                raise typer.Exit(128 - code if code < 0 else code)
+            typer.echo(
+                f"alfa: {_end_of(number, code)}; all processes are restarted (restart "
+                f"{restarts + 1} of {max_restarts}), from the last checkpoint if there is one.",
+                err=True,
+            )
+    del store
+
+
+def _run(
+    words: Sequence[str], environment: Mapping[str, str], count: int, received: Sequence[int]
+) -> list[int]:
+    """Run the processes until all have ended; returns their exit codes.
+
+    When one of them fails, or a signal is received, the others are asked to stop.
+    """
+    command = [sys.executable, "-m", "alfa", *words]
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    children = [subprocess.Popen(command, env={**environment, **rank}) for rank in ranks]
+    deadline = float("inf")
+    while running := [child for child in children if child.poll() is None]:
+        if deadline == float("inf") and (received or any(child.returncode for child in children)):
+            deadline = time.monotonic() + _STOP_SECONDS
+            for child in running:
+                child.send_signal(received[0] if received else signal.SIGTERM)
+        if time.monotonic() > deadline:
+            for child in running:
+                child.kill()
+        time.sleep(_POLL_SECONDS)
+    return [child.returncode for child in children]
 
 
 @contextmanager
-def _passing_on() -> Iterator[None]:
-    """Let processes keep everything after SIGINT or SIGTERM; the second one stops at once."""
-    asked: list[int] = []
+def _stop_signals() -> Iterator[Sequence[int]]:
+    """Collect the first SIGINT or SIGTERM; the second one ends this process at once."""
+    received: list[int] = []
 
-    def heed(number: int, frame: FrameType | None) -> None:
-        if asked:
-            # torch would wait for them; without this process, they leave.
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received:
+            # The processes exit when this one is gone.
             os._exit(128 + number)
-        asked.append(number)
-        raise SignalException("somebody has asked to stop", sigval=signal.Signals(number))
+        received.append(number)
 
-    before = {n: signal.signal(n, heed) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _may_get_better(codes: Sequence[int]) -> bool:
-    """Whether one of the processes has died, and none has said why it cannot go on.
+def _may_restart(codes: Sequence[int]) -> bool:
+    """Whether a process has died, and none has reported an error of the user.
 
-    Where one has ended, torch ends the others by SIGTERM, so that this alone says nothing.
+    After a failure, the others are ended by SIGTERM, which alone is no reason to restart.
     """
     died = [code for code in codes if code in (1, LOST) or (code < 0 and code != -signal.SIGTERM)]
     return bool(died) and _REFUSED not in codes
 
 
-def _leave(codes: Mapping[int, int], hint: str) -> NoReturn:
-    """End with the code of the process that is to blame.
-
-    Args:
-        codes: what processes have ended with, by their numbers.
-        hint: how to go on.
-    """
-    number, code = _to_blame(codes)
-    if code >= 0:
-        # It has said itself what was wrong.
-        raise typer.Exit(code)
-    typer.echo(f"alfa: {_end_of(number, code)}; {hint}.", err=True)
-    raise typer.Exit(128 - code)
-
-
-def _to_blame(codes: Mapping[int, int]) -> tuple[int, int]:
-    """The process that the others have ended for, and its code."""
+def _first_failure(codes: Sequence[int]) -> tuple[int, int]:
+    """The number and the exit code of the process that made the others end."""
 
     def blame(item: tuple[int, int]) -> tuple[bool, bool, int]:
-        # One that was killed could say nothing; the others tell what that has done to them.
+        # A killed process reports nothing; the others report how that affected them.
         return item[1] == _REFUSED, item[1] != -signal.SIGTERM, -item[1]
 
-    return max(codes.items(), key=blame)
+    return max(((n, code) for n, code in enumerate(codes) if code), key=blame)
 
 
 def _end_of(number: int, code: int) -> str:

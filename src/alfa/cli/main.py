@@ -16,24 +16,23 @@ from alfa.cli import (
     bench,
     compare,
     data,
+    data_show,
     demo,
     evaluate,
     export,
-    leaderboard,
     plot,
     pretrain,
     report,
     reproduce,
     serve,
-    sheet,
     train,
 )
-from alfa.cli.stopping import code_of
+from alfa.cli.stopping import exit_code
 from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
     name="alfa",
-    help="Few-shot learning by gradient: train, evaluate and look at meta-learners.",
+    help="Few-shot learning by gradient: train, evaluate, and inspect meta-learners.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -47,11 +46,10 @@ app.command("adapt")(adapt.adapt)
 app.command("export")(export.export)
 app.command("serve")(serve.serve)
 app.command("compare")(compare.compare)
-app.command("leaderboard")(leaderboard.leaderboard)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)
-data.app.command("show")(sheet.show)
+data.app.command("show")(data_show.show)
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 
@@ -78,13 +76,13 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; what the user can put right ends in one sentence and code 2."""
+    """Run the command line; errors of the user end in one sentence and exit code 2."""
     warnings.showwarning = _show_warning
     try:
         code = app(arguments, standalone_mode=False)
     except _UsageError as error:
         if not error.format_message():
-            # Called without arguments: the help that was printed says it all.
+            # Without arguments, the help was printed.
             sys.exit(2)
         _fail(error.format_message(), command=error.ctx.command_path if error.ctx else "alfa")
     except _ClickException as error:
@@ -93,19 +91,18 @@ def main(arguments: list[str] | None = None) -> None:
         typer.echo("alfa: stopped.", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
+        # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except AlfaError as error:
-        _fail(str(error), code=code_of(error))
+        _fail(str(error), code=exit_code(error))
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot use{where}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        # torch has an error of its own for graphics cards, and none for the other memory.
+        # torch has no error class for a lack of CPU memory.
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        # The only one whose settings can be changed.
         is_training = (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]
         settings = "`--set engine.memory=recompute` and `--set engine.tasks_at_once=1`"
         _fail(
@@ -123,7 +120,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print our own warnings as a sentence, and others as Python does."""
+    """Print the warnings of alfa as a sentence, and others as Python does."""
     if issubclass(category, AlfaWarning):
         typer.echo(f"alfa: {message}", err=True)
     else:

@@ -7,40 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alfa.cli.evaluate import Size
+from alfa.cli._options import PLOT_FORMATS, Size, TheRun, check_outputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from alfa.data import Tasks
-    from alfa.inner import Learner
-
 app = typer.Typer(
     help="Draw what trained runs do.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-PICTURES = (".png", ".svg", ".pdf")
 
-TheRun = Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")]
-NumTasks = Annotated[int, typer.Option(min=1, help="Tasks to adapt to.")]
-Dataset = Annotated[
-    list[str] | None,
-    typer.Option(help="Tasks of another dataset; several for several in one picture."),
-]
+Out = Annotated[Path, typer.Option(help="Ends in .png, .svg or .pdf.")]
 
 
 @app.command()
 def rates(
     run: TheRun,
-    dataset: Dataset = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="Tasks of another dataset; repeat it to draw several in one plot."),
+    ] = None,
     size: Size = None,
     layer: Annotated[
-        list[str] | None, typer.Option(help="Only layers like this, such as `conv4.*`.")
+        list[str] | None, typer.Option(help="Only layers that match, such as `conv4.*`.")
     ] = None,
-    zoom: Annotated[int, typer.Option(min=1, help="The step with a panel of its own.")] = 1,
-    num_tasks: NumTasks = 200,
+    zoom: Annotated[int, typer.Option(min=1, help="The step to draw in a separate panel.")] = 1,
+    num_tasks: Annotated[int, typer.Option(min=1, help="Tasks to adapt to.")] = 200,
     out: Annotated[
         list[Path] | None,
-        typer.Option(help="Ends in .png, .svg, .pdf or .csv; several for several."),
+        typer.Option(help="Ends in .png, .svg, .pdf or .csv; repeat it for several files."),
     ] = None,
 ) -> None:
     """Draw the learning rates and weight factors of every inner step and layer.
@@ -53,26 +47,31 @@ def rates(
 
         alfa plot rates runs/alfa --out rates.pdf --out rates.csv
     """
+    from alfa._io import write_atomic
+    from alfa.cli.start import open_best
     from alfa.errors import ConfigError
-    from alfa.report.rates import boxes, comma_separated, used_rates
-    from alfa.train.files import write_atomic
+    from alfa.report.rates import plot_boxes, rates_csv, used_rates
 
     outputs = out or [Path("rates.png")]
-    check_outputs(outputs, (*PICTURES, ".csv"))
+    check_outputs(outputs, (*PLOT_FORMATS, ".csv"))
     found = []
     names: list[str | None] = list(dataset or ())
     for name in names or [None]:
-        learner, tasks, title, seed = _reopened(run, name, size)
+        opened, learner, tasks = open_best(run, name, size)
         if zoom > learner.num_steps:
             raise ConfigError(f"--zoom is {zoom}, but the steps are 1 to {learner.num_steps}.")
+        own = opened.experiment.tasks
+        datasets = own.options.get("dataset", own.name)
+        title = name or (datasets if isinstance(datasets, str) else ", ".join(datasets))
+        seed = opened.experiment.seed
         used = used_rates(learner, tasks, title=title, num_tasks=num_tasks, seed=seed)
         found.append(used.only(layer) if layer else used)
     for path in outputs:
         if path.suffix == ".csv":
-            write_atomic(path, comma_separated(found).encode())
+            write_atomic(path, rates_csv(found).encode())
             typer.echo(f"written: {path}")
         else:
-            _save(boxes(found, zoom=zoom), path)
+            _save(plot_boxes(found, zoom=zoom), path)
 
 
 @app.command()
@@ -80,7 +79,7 @@ def fit(
     runs: Annotated[list[Path], typer.Argument(help="Runs of regression, a row for each.")],
     num_tasks: Annotated[int, typer.Option(min=1, help="Curves to fit.")] = 3,
     first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
-    out: Annotated[Path, typer.Option(help="Ends in .png, .svg or .pdf.")] = Path("fit.png"),
+    out: Out = Path("fit.png"),
 ) -> None:
     """Draw how unseen curves are fitted, step by step.
 
@@ -90,16 +89,17 @@ def fit(
     """
     from alfa.data import Sinusoids
     from alfa.errors import ConfigError
-    from alfa.report import load_run
+    from alfa.report.load import load_run
     from alfa.report.plots import sinusoid_tasks
 
-    check_outputs([out], PICTURES)
+    check_outputs([out], PLOT_FORMATS)
     loaded = [load_run(path) for path in runs]
     for path, found in zip(runs, loaded, strict=True):
         if not isinstance(found.tasks, Sinusoids):
+            trained_on = found.result["config"]["tasks"]["name"]
             raise ConfigError(
-                f"{path} was trained on {found.experiment.tasks.name}, but only curves can be "
-                "drawn as such; use `alfa plot episode` for images."
+                f"{path} was trained on {trained_on}, but only regression tasks can be drawn as "
+                "curves; use `alfa data show` for images."
             )
     _save(sinusoid_tasks(loaded, num_tasks=num_tasks, first=first), out)
 
@@ -113,7 +113,7 @@ def learning(
             help="`val_accuracy`, `val_loss` or `train_loss`; by default the first that all have."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Ends in .png, .svg or .pdf.")] = Path("learning.png"),
+    out: Out = Path("learning.png"),
 ) -> None:
     """Draw the learning curves of one or more runs, also while they are trained.
 
@@ -127,7 +127,7 @@ def learning(
     from alfa.report.learning import METRICS, read_curves
     from alfa.report.plots import metric_curves
 
-    check_outputs([out], PICTURES)
+    check_outputs([out], PLOT_FORMATS)
     if metric is not None:
         check_choice("--metric", metric, METRICS)
     curves, chosen = read_curves(runs, metric=metric)
@@ -135,81 +135,9 @@ def learning(
     _save(metric_curves(curves, title=shown.title, explodes=shown.explodes), out)
 
 
-@app.command()
-def episode(
-    run: TheRun,
-    dataset: Annotated[str | None, typer.Option(help="Tasks of another dataset.")] = None,
-    size: Size = None,
-    number: Annotated[int, typer.Option("--episode", min=0, help="Which episode.")] = 0,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    out: Annotated[Path, typer.Option(help="Ends in .png.")] = Path("episode.png"),
-) -> None:
-    """Draw the images of an episode, and what the adapted model takes the queries for.
-
-    Examples:
-
-        alfa plot episode runs/cifar --dataset cub --episode 3 --out cub.png
-    """
-    import torch
-
-    from alfa.data import SPLITS, FewShot, Varied
-    from alfa.errors import ConfigError, check_choice
-    from alfa.report.sheet import contact_sheet
-
-    check_outputs([out], (".png",))
-    check_choice("--split", split, SPLITS)
-    learner, tasks, _, seed = _reopened(run, dataset, size)
-    if not isinstance(tasks, FewShot | Varied):
-        raise ConfigError(f"{run} was not trained on images; use `alfa plot fit` for curves.")
-    where = {"split": split, "seed": seed}
-    drawn = tasks.episode(number, num_tasks=1, **where)  # type: ignore[arg-type]
-    with torch.no_grad():
-        outcome = learner(drawn.to("cpu", learner.dtype), order="none")
-    guesses = outcome.outputs[0].argmax(1)
-    hits = int((guesses == drawn.query_y[0]).sum())
-    contact_sheet(
-        tasks,
-        out,
-        index=number,
-        predictions=guesses,
-        note=f"{hits} of {len(guesses)} right after {learner.num_steps} steps",
-        **where,  # type: ignore[arg-type]
-    )
-    typer.echo(f"written: {out}")
-
-
-def _reopened(path: Path, dataset: str | None, size: int | None) -> tuple[Learner, Tasks, str, int]:
-    """The best model of a run, tasks for it, what they are called, and the seed of its test."""
-    from alfa.cli.evaluate import check_size
-    from alfa.cli.start import set_up
-    from alfa.report.load import load_best
-    from alfa.train import Run
-
-    check_size(size, dataset)
-    run = Run(path)
-    trained = run.experiment()
-    set_up(trained, device="cpu", threads=None)
-    own = trained.tasks.options.get("dataset")
-    own = ", ".join(own) if isinstance(own, list) else own
-    elsewhere = None if dataset == own and size is None else dataset
-    learner, tasks = load_best(run, trained, dataset=elsewhere, size=size)
-    return learner, tasks, dataset or own or trained.tasks.name, trained.seed
-
-
-def check_outputs(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
-    """Raise if a picture is asked for in another format, or where nothing can be written."""
-    from alfa.errors import ConfigError
-    from alfa.train.files import check_writable
-
-    for path in outputs:
-        if path.suffix not in suffixes:
-            raise ConfigError(f"--out is {path}, but must end in {', '.join(suffixes)}.")
-        check_writable(path)
-
-
 def _save(figure: Figure, path: Path) -> None:
-    from alfa.report.page import image
-    from alfa.train.files import write_atomic
+    from alfa._io import write_atomic
+    from alfa.report.plots import figure_bytes
 
-    write_atomic(path, image(figure, path.suffix.removeprefix(".")))
+    write_atomic(path, figure_bytes(figure, path.suffix.removeprefix(".")))
     typer.echo(f"written: {path}")

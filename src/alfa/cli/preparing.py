@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 
 from alfa.cli.progress import Meter, meter
-from alfa.data import Source, Store, data_folder, prepare
-from alfa.data._prepare import Progress
+from alfa.data import PrepareProgress, Store, data_folder, prepare
+from alfa.data.sources import Source
 
 
 def prepare_shown(
@@ -36,7 +36,7 @@ def prepare_shown(
         with meter(name, quiet=quiet) as shown:
             show = show_preparing(shown, name)
 
-            def on_progress(progress: Progress) -> None:
+            def on_progress(progress: PrepareProgress) -> None:
                 if progress.message is not None:
                     notes.append(progress.message)
                 show(progress)
@@ -58,15 +58,15 @@ def prepare_shown(
     return store, notes
 
 
-def show_preparing(shown: Meter, name: str) -> Callable[[Progress], None]:
+def show_preparing(shown: Meter, name: str) -> Callable[[PrepareProgress], None]:
     """What `alfa.data.prepare` is to tell its progress to."""
 
-    def show(progress: Progress) -> None:
+    def show(progress: PrepareProgress) -> None:
         if progress.message is not None:
             shown.tell(progress.message)
         if progress.archive is not None:
             what = f"unpacking {progress.archive}"
-            shown.update(what, progress.done, progress.total, unit="bytes", passing=True)
+            shown.update(what, progress.done, progress.total, unit="bytes", transient=True)
         # While images are looked for, there is nothing to count.
         elif progress.total:
             shown.update(name, progress.done, progress.total, unit="images")

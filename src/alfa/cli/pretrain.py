@@ -8,17 +8,18 @@ from typing import Annotated
 
 import typer
 
-from alfa.cli.train import Device, Json, Set, Threads
+from alfa.cli._options import Backbone, Device, Json, Seed, Set, Threads, with_seed
 
 
 def pretrain(
-    experiment: Annotated[
-        str, typer.Argument(help="A .toml file, or a built-in experiment such as `strokes-alfa`.")
+    target: Annotated[
+        str, typer.Argument(help="A dataset such as `cub`, or an experiment, a .toml file.")
     ],
+    backbone: Backbone = None,
     out: Annotated[
-        Path | None, typer.Option(help="A folder; by default `pretrained/` and the name.")
+        Path | None, typer.Option(help="A folder; by default `pretrained/` and TARGET.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="How often every image is seen.")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over all images.")] = 10,
     batch_size: Annotated[int, typer.Option(min=2, help="Images of a step.")] = 64,
     learning_rate: Annotated[
         float, typer.Option(help="At the start; it falls to zero along half a cosine.")
@@ -27,63 +28,64 @@ def pretrain(
         bool, typer.Option("--augment", help="Flip and move images at random.")
     ] = False,
     settings: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Decides everything random.")] = None,
+    seed: Seed = None,
     device: Device = "cpu",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Train an experiment's backbone as an ordinary classifier of all training classes.
+    """Train the backbone of an experiment as an ordinary classifier of all training classes.
 
-    A meta-learner then begins with it. What was stopped goes on where it was.
+    A meta-learner can start from the result. If it was stopped, the same command resumes it.
 
     Examples:
 
         alfa pretrain my.toml --out pretrained/birds --epochs 20
 
         alfa train my.toml --set model.weights=pretrained/birds/backbone.safetensors
+
+        alfa pretrain cifar-fs --backbone resnet12
     """
+    from alfa import training
     from alfa.cli.progress import meter
     from alfa.cli.start import set_up
     from alfa.cli.stopping import stoppable
-    from alfa.config import load_experiment
-    from alfa.train import Epoch, Pretraining
-    from alfa.train import pretrain as run_pretraining
+    from alfa.config import compose
+    from alfa.runs import Run
 
-    overrides = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
-    config = load_experiment(experiment, overrides)
-    path = out or Path("pretrained") / Path(experiment).stem
-    options = Pretraining(epochs, batch_size, learning_rate, augment)
+    config = compose(target, backbone=backbone, overrides=with_seed(settings, seed))
+    name = "-".join(filter(None, [Path(target).stem, backbone]))
+    path = out or Path("pretrained") / name
+    options = training.Pretraining(epochs, batch_size, learning_rate, augment)
     set_up(config, device=device, threads=threads)
-    with stoppable(quiet=as_json) as wish:
+    with stoppable(quiet=as_json) as request:
         try:
             with meter(path.name, quiet=as_json) as shown:
 
-                def on_progress(done: int, total: int, epoch: Epoch | None) -> None:
-                    note = ""
-                    if epoch is not None:
-                        note = f"loss {epoch.loss:.3f}"
-                        if epoch.accuracy is not None:
-                            note += f", accuracy {100 * epoch.accuracy:.2f} % on images held out"
+                def on_progress(done: int, total: int, epoch: training.Epoch | None) -> None:
+                    note = "" if epoch is None else _figures(epoch.loss, epoch.accuracy)
                     shown.update("pretraining", done, total, unit="batches", note=note)
 
-                result = run_pretraining(
-                    config,
-                    path,
+                result = training.pretrain_run(
+                    Run.new(path, config),
                     options=options,
                     device=device,
-                    should_stop=wish,
+                    should_stop=request,
                     on_progress=on_progress,
                 )
         except KeyboardInterrupt:
-            wish.tell("run the same command again to go on")
-            raise typer.Exit(wish.code) from None
+            request.report("run the same command again to resume it")
+            raise typer.Exit(request.exit_code) from None
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
-    accuracy = result["accuracy"]
-    held = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} % on images held out"
     typer.echo(
-        f"{result['num_classes']:,} classes of {result['num_images']:,} images: loss "
-        f"{result['loss']:.3f}{held}, {result['seconds']:.0f} s\n\nwritten: {result['weights']}; "
-        f"begin with it by `alfa train ... --set model.weights={result['weights']}`"
+        f"{result['num_classes']:,} classes of {result['num_images']:,} images: "
+        f"{_figures(result['loss'], result['accuracy'])}, {result['seconds']:.0f} s\n\n"
+        f"written: {result['weights']}; start from it with `alfa train ... --set "
+        f"model.weights={result['weights']}`"
     )
+
+
+def _figures(loss: float, accuracy: float | None) -> str:
+    held_out = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} % on held-out images"
+    return f"loss {loss:.3f}{held_out}"

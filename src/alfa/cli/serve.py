@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from alfa.cli.train import Threads
+from alfa.cli._options import TheRun, Threads
 
 # Seconds until Ctrl-C is noticed.
 _PAUSE = 0.1
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="A run folder that `alfa train` made.")],
+    run: TheRun,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Of this computer; 0 for any that is free.")
     ] = 7860,
@@ -39,12 +38,11 @@ def serve(
 
     from alfa.cli.start import set_up
     from alfa.cli.stopping import stoppable
-    from alfa.serve import serving
-    from alfa.serve._server import check_gradio
-    from alfa.train import Run
+    from alfa.runs import Run
+    from alfa.serve import check_gradio, serving
 
     check_gradio()
-    set_up(Run(run).experiment(), device="cpu", threads=threads)
+    set_up(Run.open(run).experiment, device="cpu", threads=threads)
     with stoppable(quiet=True) as wish, serving(run, port=port) as page:
         typer.echo(f"{run} is at {page.address} (Ctrl-C ends it)")
         if open_browser:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from alfa.train import Evaluation
+from alfa.evaluation import Evaluation, SeedStatistics
 
 
 def wide_console() -> Console:
@@ -34,6 +34,15 @@ def accuracy_text(accuracy: float, interval: float | None) -> str:
 def interval_text(interval: float | None) -> str:
     """Half the width of an interval, where there is one."""
     return "+- ?" if interval is None else f"+- {interval:.4f}"
+
+
+def seeds_text(seeds: SeedStatistics, is_accuracy: bool) -> str:
+    """The mean over seeds with its interval, and the standard deviation over seeds."""
+    if is_accuracy:
+        spread = "" if seeds.std is None else f", std {100 * seeds.std:.2f}"
+        return f"{accuracy_text(seeds.mean, seeds.interval)}{spread}"
+    spread = "" if seeds.std is None else f", std {seeds.std:.4f}"
+    return f"{seeds.mean:.4f} {interval_text(seeds.interval)}{spread}"
 
 
 def result_table(

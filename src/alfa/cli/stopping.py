@@ -1,4 +1,4 @@
-"""How a user or a scheduler stops a long command without losing anything."""
+"""Stopping a long command on a signal without losing progress."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ import typer
 
 from alfa.errors import LostError
 
-# What ends a process that another one has left alone, unlike 2: to start all of them anew helps.
+# The exit code of a process that lost the others of its run; restarting all of them helps.
 LOST = 75
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds for which a launcher may still be passing on what was sent to all processes at once.
+# Seconds for which a launcher may still forward a signal that was sent to all processes.
 _ECHO = 2.0
 
 
-class Wish:
-    """Whether somebody has asked to stop.
-
-    Attributes:
-        signal: how they did; None if nobody has.
-    """
+class StopRequest:
+    """Whether a signal asked the command to stop, and which one."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -35,57 +31,53 @@ class Wish:
         return self.signal is not None
 
     @property
-    def code(self) -> int:
-        """What a command that was stopped ends with."""
+    def exit_code(self) -> int:
+        """The exit code of a command that was stopped."""
         return 128 + (self.signal or signal.SIGINT)
 
-    def tell(self, hint: str) -> None:
-        """Say that work has stopped, and how it goes on."""
+    def report(self, hint: str) -> None:
+        """Print that the command has stopped, and how to continue."""
         with suppress(OSError):
             typer.echo(f"alfa: stopped; {hint}.", err=True)
 
 
-def code_of(error: Exception) -> int:
-    """What a command ends with after an error that the user can put right."""
+def exit_code(error: Exception) -> int:
+    """The exit code of a command after an error that the user can fix."""
     return LOST if isinstance(error, LostError) else 2
 
 
 @contextmanager
-def stoppable(*, quiet: bool = False) -> Iterator[Wish]:
-    """Take SIGINT and SIGTERM as the wish to stop soon; the second one stops at once.
+def stoppable(*, quiet: bool = False) -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a request to stop; the second one stops at once.
 
-    A process of a launcher gets a signal that is sent to all of them twice, which is one wish.
-
-    Args:
-        quiet: say nothing when it comes.
+    A launcher may forward a signal that its processes have received already; the two count as one.
     """
-    from alfa.train import is_launched
+    from alfa._distributed import is_launched
 
-    wish, heard, may_echo = Wish(), 0.0, is_launched()
+    request, received, may_echo = StopRequest(), 0.0, is_launched()
 
-    def heed(number: int, frame: FrameType | None) -> None:
-        nonlocal heard, may_echo
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal received, may_echo
         now = time.monotonic()
-        if wish():
-            if not may_echo or now - heard > _ECHO:
+        if request():
+            if not may_echo or now - received > _ECHO:
                 raise KeyboardInterrupt
             may_echo = False
             return
-        wish.signal, heard = number, now
+        request.signal, received = number, now
         if not quiet:
-            # Whatever is being written at this moment must not be written into.
-            told = b"\nalfa: stopping as soon as everything is kept; once more stops at once.\n"
-            # Nobody may be there to read it, and everything must be kept all the same.
+            # Unbuffered, because the signal may interrupt a write; the terminal may be gone.
+            message = b"\nalfa: stopping after saving everything; once more stops at once.\n"
             with suppress(OSError):
-                os.write(2, told)
+                os.write(2, message)
 
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread is sent signals.
-        yield wish
+        # Only the main thread receives signals.
+        yield request
         return
-    before = {number: signal.signal(number, heed) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield wish
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from alfa.config import Experiment
-    from alfa.train import Processes
+from alfa.cli._options import (
+    Backbone,
+    Device,
+    Json,
+    Seed,
+    Set,
+    Shot,
+    Threads,
+    Way,
+    check_choices,
+    with_seed,
+)
 
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change one setting, such as `outer.num_iterations=100`."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; by default one for perceptrons.")
-]
+if TYPE_CHECKING:
+    from alfa.config import Choices, Experiment
 
 
 def train(
-    experiment: Annotated[
+    target: Annotated[
         str | None,
-        typer.Argument(help="A .toml file, or a built-in experiment such as `sinusoid-alfa`."),
+        typer.Argument(
+            help="A dataset such as `cifar-fs`, `strokes` or `sinusoid`; a folder of class folders "
+            "of images, or an archive of one; or an experiment, a .toml file."
+        ),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Another way to name a built-in experiment.")
+    method: Annotated[
+        str | None, typer.Option(help="Such as `maml`; by default that of TARGET or `alfa+maml`.")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Train on a folder of class folders of images, or an archive of one."),
+    backbone: Backbone = None,
+    way: Way = None,
+    shot: Shot = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run folder; by default `runs/` and TARGET.")
+    ] = None,
+    settings: Set = None,
+    seed: Seed = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Train this many runs, with successive seeds, in OUT/seed-N."),
     ] = None,
     on_problem: Annotated[
         str | None,
-        typer.Option(help="With --data: `skip` what cannot be used, or `stop`, the default."),
+        typer.Option(help="For a folder: `skip` images that cannot be used, or `stop` (default)."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder; by default `runs/` and the name.")
-    ] = None,
-    settings: Set = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Decides everything random.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="A run folder to go on with, to the same numbers.")
+        Path | None, typer.Option(help="Resume a run folder, to the same numbers.")
     ] = None,
     or_resume: Annotated[
-        bool, typer.Option("--or-resume", help="Go on if the folder has this run already.")
+        bool, typer.Option("--or-resume", help="Resume if the folder has this run already.")
     ] = False,
     processes: Annotated[
-        int, typer.Option(min=1, help="How many train it together on this machine.")
+        int, typer.Option(min=1, help="Processes of this machine that train together.")
     ] = 1,
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="How often to go on after one of them has died.")
+        int, typer.Option(min=0, help="How often to resume after one of them has died.")
     ] = 0,
     device: Device = "cpu",
     threads: Threads = None,
@@ -64,128 +73,183 @@ def train(
 ) -> None:
     """Train a meta-learner, and test its best model.
 
+    A dataset is preferred to a folder of the same name; write `./NAME` for the folder. Methods:
+    `maml`, `alfa+maml`, `maml+l2f`, `alfa+maml+l2f`, `proto-maml`, `alfa+proto-maml`, `random`,
+    and `alfa+random`. `strokes-demo` trains a model for drawn characters within minutes.
+
+    With --seeds, complete runs are skipped, and with --or-resume, the others are resumed;
+    `alfa compare OUT OTHER` takes the seeds into account.
+
     On several machines, start it by `torchrun ... -m alfa train ...` on each.
 
     Examples:
 
-        alfa train sinusoid-alfa --out runs/alfa
+        alfa train sinusoid --method maml --out runs/maml
+
+        alfa train cifar-fs --method alfa+maml --backbone resnet12 --shot 1
+
+        alfa train strokes --seeds 5 --out runs/strokes
 
         alfa train my.toml --set rule.name=sgd --set outer.num_iterations=10000 --seed 1
 
-        alfa train --resume runs/alfa
+        alfa train ~/pets --out runs/pets
 
-        alfa train --preset strokes-demo
+        alfa train --resume runs/maml
 
-        alfa train --data ~/pets --out runs/pets
-
-        alfa train cifar-fs-alfa --processes 2 --max-restarts 3
+        alfa train cifar-fs --processes 2 --max-restarts 3
     """
-    from alfa.config import load_experiment
-    from alfa.errors import ConfigError
-    from alfa.train import Run, check_cards, is_one_of_many
+    from alfa.cli._run_training import Computing, train_and_print, train_seeds
+    from alfa.config import Choices
 
-    overrides = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
-    experiment = _named(experiment, preset, data, resume, out, on_problem)
+    choices = Choices(method, backbone, way, shot)
+    overrides = with_seed(settings, seed)
+    computing = Computing(device, threads, as_json)
+    if seeds is not None:
+        _check_one_process(processes, max_restarts)
     if resume is not None:
-        _check_seen(resume)
-        config, path = load_experiment(Run(resume).config, overrides), resume
-    elif data is not None:
-        from alfa.own_data import title_of
-
-        path = out or Path("runs") / title_of(data)
-        config = _own(data, path, overrides, on_problem or "stop", or_resume, as_json)
-    elif experiment is None:
-        raise ConfigError(
-            "name an EXPERIMENT to train, images to train on by --data, or a run to go on with by "
-            "--resume."
-        )
+        others = {"TARGET": target, "--out": out, "--seeds": seeds, "--on-problem": on_problem}
+        job = _resumed(resume, choices, overrides, others)
     else:
-        config = load_experiment(experiment, overrides)
-        path = out or Path("runs") / Path(experiment).stem
-    if processes == 1 and max_restarts == 0:
-        _train(config, path, resume is not None, or_resume, device, threads, as_json)
-        return
-    if is_one_of_many():
-        raise ConfigError("--processes is for one machine alone; leave it to torchrun here.")
-    # Before anything is started: what is wrong is then said once.
-    Run(path).check(resume=resume is not None or (or_resume and Run(path).exists))
-    check_cards(device, processes)
-    from alfa.cli.launch import launch
-
-    # What is built for images is in no file yet, and has every override in it.
-    with _written(config if data is not None else None) as file:
-        which = ["--resume", str(path)]
-        if resume is None:
-            which = [str(experiment if file is None else file), "--out", str(path)]
-            which += ["--or-resume"] if or_resume else []
-        launch(
-            _words(which, overrides if file is None else [], device, threads, as_json),
-            count=processes,
-            max_restarts=max_restarts,
-            hint=f"go on with `alfa train --resume {path}`",
-        )
+        # Preparing a folder takes long, so the run folder is checked before.
+        check = None if seeds is not None else partial(_check_free, or_resume=or_resume)
+        job = _new(target, out, choices, overrides, on_problem, check, quiet=as_json)
+    if seeds is not None:
+        train_seeds(job.config, job.path, seeds, computing, or_resume=or_resume)
+    elif processes == 1 and max_restarts == 0:
+        train_and_print(job.config, job.path, computing, or_resume=or_resume or resume is not None)
+    else:
+        _check_free(job.path, or_resume=or_resume or resume is not None)
+        options = [*(["--or-resume"] if or_resume else []), *computing.words]
+        _launch(job, options, device, processes, max_restarts)
 
 
-def _named(
-    experiment: str | None,
-    preset: str | None,
-    data: Path | None,
-    resume: Path | None,
-    out: Path | None,
-    on_problem: str | None,
-) -> str | None:
-    """The experiment that is to be read, if one is.
+@dataclass(frozen=True)
+class _Job:
+    """What to train where, and the arguments for other processes.
 
-    Raises:
-        ConfigError: what is given does not fit together, or there is no such preset.
+    For a folder of images, the path of a file with the experiment must precede the arguments.
     """
-    from alfa.config import check_builtin
-    from alfa.errors import ConfigError, check_choice
 
-    ways = {"EXPERIMENT": experiment, "--preset": preset, "--data": data}
-    given = [way for way, value in ways.items() if value is not None]
-    if resume is not None and (given or out is not None):
-        away = " and ".join(given + (["--out"] if out is not None else []))
+    config: Experiment
+    path: Path
+    words: list[str]
+    is_folder: bool = False
+
+
+def _resumed(
+    resume: Path, choices: Choices, overrides: list[str], others: Mapping[str, object]
+) -> _Job:
+    """A run that is resumed."""
+    from alfa._distributed import is_one_of_many
+    from alfa.errors import CheckpointError, ConfigError
+    from alfa.runs import Run, RunFiles
+
+    options = {f"--{key}": value for key, value in asdict(choices).items()}
+    given = [name for name, value in {**others, **options}.items() if value is not None]
+    if given:
         raise ConfigError(
-            f"--resume takes its experiment and folder from the run; leave {away} away."
+            f"--resume takes its experiment and folder from the run; omit {' and '.join(given)}."
         )
-    if len(given) > 1:
+    if is_one_of_many() and not RunFiles(resume).exists:
+        raise CheckpointError(
+            f"{resume} is not a run on this machine; with --resume all machines must see the run "
+            "folder, so put it where they do, or give its TARGET, --out and --or-resume."
+        )
+    config = Run.open(resume).with_overrides(overrides)
+    return _Job(config, resume, ["--resume", str(resume), *_set(overrides)])
+
+
+def _new(
+    target: str | None,
+    out: Path | None,
+    choices: Choices,
+    overrides: list[str],
+    on_problem: str | None,
+    check: Callable[[Path], None] | None,
+    *,
+    quiet: bool,
+) -> _Job:
+    """A run on a dataset, a folder of images, or a .toml file."""
+    from alfa._distributed import is_one_of_many
+    from alfa.build import title_of
+    from alfa.cli.image_folder import is_image_folder, prepare_folder
+    from alfa.config import compose
+    from alfa.errors import ConfigError
+
+    if target is None:
         raise ConfigError(
-            f"{' and '.join(given)} each say what to train; give one of them, and change settings "
-            "of it by --set."
+            "give a TARGET to train on (a dataset, a folder of images, or a .toml file), or a run "
+            "to resume by --resume."
         )
     if on_problem is not None:
-        check_choice("--on-problem", on_problem, ("stop", "skip"))
-    if on_problem is not None and data is None:
-        raise ConfigError("--on-problem is about the images of --data; leave it away.")
-    if preset is not None:
-        check_builtin(preset)
-    return experiment if preset is None else preset
-
-
-def _own(
-    data: Path, path: Path, overrides: list[str], on_problem: str, or_resume: bool, as_json: bool
-) -> Experiment:
-    """The experiment on a folder of images, which are prepared now."""
-    from alfa.cli.own_data import own_experiment
-    from alfa.errors import ConfigError
-    from alfa.train import Run, is_one_of_many
-
+        check_choices(on_problem=on_problem)
+    is_folder = is_image_folder(target)
+    name = title_of(Path(target)) if is_folder else Path(target).stem
+    path = out or Path("runs") / "-".join(filter(None, [name, choices.label]))
+    if not is_folder:
+        if on_problem is not None:
+            raise ConfigError("--on-problem is for a folder of images; omit it.")
+        config = compose(target, **asdict(choices), overrides=overrides)
+        chosen = {f"--{key}": value for key, value in asdict(choices).items() if value is not None}
+        words = [str(word) for pair in chosen.items() for word in pair]
+        return _Job(config, path, [target, *words, *_set(overrides), "--out", str(path)])
     if is_one_of_many():
         raise ConfigError(
-            "--data prepares images, which only one process can do; use --processes instead of "
-            "torchrun, or prepare them by `alfa data prepare folder` and name them in a .toml file."
+            "only one process can prepare a folder of images; use --processes instead of torchrun, "
+            "or prepare it with `alfa data prepare folder` and train on it by name."
         )
-    # Preparing takes long, and would be in vain.
-    Run(path).check(resume=or_resume and Run(path).exists)
-    return own_experiment(data, overrides=overrides, on_problem=on_problem, quiet=as_json)
+    if check is not None:
+        check(path)
+    config = prepare_folder(Path(target), choices, overrides, on_problem or "stop", quiet=quiet)
+    return _Job(config, path, ["--out", str(path)], is_folder=True)
+
+
+def _set(overrides: list[str]) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def _check_free(path: Path, *, or_resume: bool) -> None:
+    """Raise unless a run can begin in a folder, or be resumed."""
+    from alfa.runs import RunFiles
+
+    if not (or_resume and RunFiles(path).exists):
+        RunFiles(path).check_empty()
+
+
+def _check_one_process(processes: int, max_restarts: int) -> None:
+    from alfa._distributed import is_one_of_many
+    from alfa.errors import ConfigError
+
+    if processes > 1 or max_restarts > 0 or is_one_of_many():
+        raise ConfigError(
+            "--seeds trains its runs one after the other in one process; start each seed with "
+            "--seed to use --processes, --max-restarts, or torchrun."
+        )
+
+
+def _launch(job: _Job, options: list[str], device: str, processes: int, max_restarts: int) -> None:
+    """Train with several processes of this machine."""
+    from alfa._distributed import check_cards, is_one_of_many
+    from alfa.cli.launch import launch
+    from alfa.errors import ConfigError
+
+    if is_one_of_many():
+        raise ConfigError("--processes is for one machine alone; leave it to torchrun here.")
+    check_cards(device, processes)
+    with _experiment_file(job) as file:
+        launch(
+            ["train", *file, *job.words, *options],
+            count=processes,
+            max_restarts=max_restarts,
+            hint=f"resume it with `alfa train --resume {job.path}`",
+        )
 
 
 @contextmanager
-def _written(config: Experiment | None) -> Iterator[str | None]:
-    """A file with the experiment, for as long as other processes may read it."""
-    if config is None:
-        yield None
+def _experiment_file(job: _Job) -> Iterator[list[str]]:
+    """The path of a file with the experiment of a folder, which exists until the end."""
+    if not job.is_folder:
+        yield []
         return
     import tempfile
 
@@ -195,98 +259,5 @@ def _written(config: Experiment | None) -> Iterator[str | None]:
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment.toml"
-        file.write_text(tomli_w.dumps(to_dict(config)), encoding="utf-8")
-        yield str(file)
-
-
-def _words(
-    which: list[str], overrides: list[str], device: str, threads: int | None, as_json: bool
-) -> list[str]:
-    """What one of several processes is called with."""
-    words = ["train", *which, *(word for change in overrides for word in ("--set", change))]
-    words += ["--device", device, *([] if threads is None else ["--threads", str(threads)])]
-    return [*words, *(["--json"] if as_json else [])]
-
-
-def _train(
-    config: Experiment,
-    path: Path,
-    resume: bool,
-    or_resume: bool,
-    device: str,
-    threads: int | None,
-    as_json: bool,
-) -> None:
-    from alfa.cli.progress import meter, show_training
-    from alfa.cli.show import result_table
-    from alfa.cli.start import set_up
-    from alfa.cli.stopping import code_of, stoppable
-    from alfa.errors import AlfaError
-    from alfa.train import joined
-    from alfa.train import train as run_training
-
-    with joined(device) as (others, own_device):
-        quiet = as_json or not others.is_first
-        with stoppable(quiet=quiet) as wish:
-            try:
-                others.together(lambda: set_up(config, device=own_device, threads=threads))
-                began = _has_begun(path, others, resume=resume, or_resume=or_resume)
-                with meter(path.name, quiet=quiet) as shown:
-                    result = run_training(
-                        config,
-                        path,
-                        resume=began,
-                        device=own_device,
-                        processes=others,
-                        should_stop=wish,
-                        on_progress=show_training(shown, path.name),
-                    )
-            except KeyboardInterrupt:
-                if others.is_first:
-                    wish.tell(f"go on with `alfa train --resume {path}`")
-                raise typer.Exit(wish.code) from None
-            except (AlfaError, OSError) as error:
-                # The first one speaks for all.
-                if others.is_first:
-                    raise
-                raise typer.Exit(code_of(error)) from None
-    if not others.is_first:
-        return
-    if as_json:
-        typer.echo(json.dumps(result, indent=2))
-    else:
-        result_table({path.name: result}, folder=path)
-
-
-def _has_begun(path: Path, others: Processes, *, resume: bool, or_resume: bool) -> bool:
-    """Whether the run is there, and these processes are to go on with it.
-
-    Those that are started anew do so, whatever they were called with. How often they were, the
-    machines of one launch need not agree about; only the first one need see the folder.
-    """
-    from alfa.train import Run, is_restarted, launch_name
-
-    run, name = Run(path), launch_name()
-    is_again = others.any(is_restarted()) or name is not None
-
-    def goes_on() -> bool:
-        return resume or (run.exists and (or_resume or (is_again and run.is_of(name))))
-
-    return others.from_first(goes_on)
-
-
-def _check_seen(resume: Path) -> None:
-    """Make sure that there is a run to go on with.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    from alfa.errors import CheckpointError
-    from alfa.train import Run, is_one_of_many
-
-    if is_one_of_many() and not Run(resume).exists:
-        raise CheckpointError(
-            f"{resume} is not a run on this machine; with --resume all machines must see the run "
-            "folder, so put it where they do, or name its EXPERIMENT, --out and --or-resume."
-        )
-    Run(resume).experiment()
+        file.write_text(tomli_w.dumps(to_dict(job.config)), encoding="utf-8")
+        yield [str(file)]

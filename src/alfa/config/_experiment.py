@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from alfa.models import BatchNorm, OverTasks
-from alfa.types import Count, NonNegativeFloat, PositiveFloat
+from alfa.types import Count, NonNegativeInt, PositiveFloat
 
 
 class Section(BaseModel):
@@ -70,28 +70,20 @@ class Engine(Section):
 
 
 class Outer(Section):
-    """The outer loop (Eqs. 2 and 6): Adam on the mean query loss of `num_tasks` tasks.
+    """The outer loop (Eqs. 2 and 6): steps on the mean query loss of `num_tasks` tasks.
 
-    An epoch is `validate_every` iterations; after each one the same `num_val_tasks` tasks are
-    used to compare it with the others, by accuracy where the tasks are classification.
+    An epoch is `validate_every` iterations. Each epoch is validated on the same `num_val_tasks`
+    tasks and compared with the others by the metric of the loss.
 
-    The learning rate is multiplied by `rate_factor` after every `rate_every` iterations. Every
-    weight of the init that is a matrix or more has `weight_decay` times itself added to its
-    gradient.
-
-    An outer gradient longer than `max_gradient_norm`, if that is set, is scaled down to it.
-    A loss or gradient that is not finite stops the run; up to `max_skipped` iterations or
-    validations with one are passed over instead, and counted.
+    A gradient longer than `max_gradient_norm`, if that is set, is scaled down to it. A loss or
+    gradient that is not finite stops the run; up to `max_skipped` such iterations or validations
+    are skipped and counted instead.
     """
 
     num_iterations: Count = 50_000
     num_tasks: Count = 4
-    learning_rate: PositiveFloat = 0.001
-    rate_factor: PositiveFloat = 1.0
-    rate_every: Count = 10_000
-    weight_decay: NonNegativeFloat = 0.0
     max_gradient_norm: PositiveFloat | None = None
-    max_skipped: int = Field(default=0, ge=0)
+    max_skipped: NonNegativeInt = 0
     validate_every: Count = 500
     num_val_tasks: Count = 600
 
@@ -116,6 +108,8 @@ class Experiment(Section):
     model: Part
     init: Part = Part(name="learned")
     rule: Part = Part(name="sgd")
+    optimizer: Part = Part(name="adam")
+    schedule: Part = Part(name="constant")
     inner: Inner = Inner()
     outer: Outer = Outer()
     test: Test = Test()
@@ -133,19 +127,9 @@ class Experiment(Section):
             content["outer"].pop(key)
         content["test"] = {}
         content.pop("engine")
-        # Runs from before there was a choice have the same fingerprint.
-        if self.inner.batch_norm == "transductive":
-            content["inner"].pop("batch_norm")
-        if self.outer.rate_factor == 1:
-            content["outer"].pop("rate_factor")
-            content["outer"].pop("rate_every")
-        if self.outer.weight_decay == 0:
-            content["outer"].pop("weight_decay")
-        # A run keeps what it has read, wherever it was.
+        # A run stores the weights it started from, so their path does not matter.
         if "weights" in content["model"]:
             content["model"]["weights"] = True
-        if content["model"].get("device_parts") == 1:
-            content["model"].pop("device_parts")
         return content
 
 

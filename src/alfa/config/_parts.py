@@ -14,8 +14,9 @@ from alfa.data import TASKS
 from alfa.errors import did_you_mean
 from alfa.inits import INITS
 from alfa.models import MODELS
+from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.registry import Registry
-from alfa.rules import PRESETS, RULES
+from alfa.rules import RULES
 
 # Where the parts of an experiment are registered.
 REGISTRIES: Mapping[str, Registry[Any]] = {
@@ -23,15 +24,11 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "model": MODELS,
     "init": INITS,
     "rule": RULES,
-}
-# Filled in by the builder, from elsewhere in the experiment, for each kind of part.
-_CONTEXT = {
-    "model": ("generator",),
-    "init": ("generator",),
-    "rule": ("num_steps", "generator"),
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
 }
 # Keys that mean the same for every part of a kind, and cannot be options of its own.
-_RESERVED = {"model": ("name", "weights"), "init": ("name", "around")}
+_RESERVED = {"model": ("name", "weights"), "init": ("name", "base")}
 # What the literature calls them.
 _KNOWN_AS = {
     "init": {
@@ -47,12 +44,12 @@ _DEEPEST = 10
 
 
 def preset_of(preset: object, key: str, name: object) -> Mapping[str, Any]:
-    """What a preset says of a part."""
-    if (key, name) == ("rule", "alfa"):
-        return PRESETS.get(str(preset), {})
-    if (key, name) == ("model", "resnet12"):
-        return {"pooling": "three" if preset == "published-code" else "four"}
-    return {}
+    """The options that a preset sets for a part."""
+    registry = REGISTRIES.get(key)
+    if registry is None or name not in registry:
+        return {}
+    presets: Mapping[str, Mapping[str, Any]] = getattr(registry.get(str(name)), "presets", {})
+    return presets.get(str(preset), {})
 
 
 def check_part(
@@ -61,7 +58,7 @@ def check_part(
     """A part with all its options checked and filled in, and what is wrong with them."""
     name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
     faults: list[str] = []
-    if key.count(".around") > _DEEPEST:
+    if key.count(".base") > _DEEPEST:
         return None, [
             f"init has an init around another more than {_DEEPEST} times; leave some out."
         ]
@@ -85,17 +82,17 @@ def check_part(
                 "safetensors."
             )
     if registry.wraps(name, "init"):
-        around = options.pop("around", {})
-        if isinstance(around, Mapping):
-            around = {"name": "learned", **around}
-        if isinstance(around, Mapping) and isinstance(around["name"], str):
-            inner, wrong = check_part(f"{key}.around", around, registry)
+        base = options.pop("base", {})
+        if isinstance(base, Mapping):
+            base = {"name": "learned", **base}
+        if isinstance(base, Mapping) and isinstance(base["name"], str):
+            inner, wrong = check_part(f"{key}.base", base, registry)
             faults += wrong
             if inner is not None:
-                extra["around"] = inner.model_dump()
+                extra["base"] = inner.model_dump()
         else:
             faults.append(
-                f"init.around is {around!r}, but must be the init to attenuate, "
+                f"init.base is {base!r}, but must be the init to attenuate, "
                 "such as {name = 'learned'}."
             )
     model = _options_model(name, registry)
@@ -104,7 +101,7 @@ def check_part(
         checked = model.model_validate(options)
     except ValidationError as error:
         own = ["name", *(["weights"] if key == "model" else [])]
-        own += ["around"] if registry.wraps(name, "init") else []
+        own += ["base"] if registry.wraps(name, "init") else []
         return None, faults + [sentence(f, model, prefix=key, also=own) for f in error.errors()]
     try:
         dumped = without_none(checked.model_dump(mode="json"))
@@ -126,7 +123,7 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
             ... if parameter.default is parameter.empty else parameter.default,
         )
         for key, parameter in registry.options(name).items()
-        if key not in _CONTEXT.get(registry.kind, ())
+        if key not in registry.context
     }
     strict = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     return create_model(name, __config__=strict, **fields)

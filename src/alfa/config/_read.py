@@ -1,4 +1,4 @@
-"""From a file, a name or plain values to an experiment, or to all that is wrong with it."""
+"""From a file or plain values to an experiment, or to all that is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,21 @@ from alfa.config._experiment import Experiment, Part, Section
 from alfa.config._faults import report, sentence, truths
 from alfa.config._overrides import changed
 from alfa.config._parts import REGISTRIES, check_part, preset_of
-from alfa.errors import ConfigError, did_you_mean
-from alfa.rules import PRESETS
+from alfa.errors import ConfigError
+from alfa.optim import SCHEDULES
 
 
-def load_experiment(source: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Read an experiment from a TOML file, or a built-in one by name.
+def load_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file.
 
     Args:
-        source: a path that ends in ``.toml``, or a name such as ``"sinusoid-alfa"``.
+        path: the file.
         overrides: ``"outer.num_iterations=100"`` and the like; values are TOML, or else text.
 
     Raises:
         ConfigError: says everything that is wrong with it.
     """
-    return parse_experiment(_read(source), source=str(source), overrides=overrides)
+    return parse_experiment(read_toml(Path(path)), source=str(path), overrides=overrides)
 
 
 def parse_experiment(
@@ -50,7 +49,7 @@ def parse_experiment(
     Raises:
         ConfigError: says everything that is wrong with it.
     """
-    content = changed(content, overrides)
+    content = with_default_names(changed(content, overrides))
     faults = _import_plugins(content.get("plugins", ()), Path(source).parent)
     experiment: Experiment | None = None
     try:
@@ -58,30 +57,46 @@ def parse_experiment(
     except ValidationError as error:
         faults += [sentence(fault, Experiment) for fault in error.errors()]
     preset = content.get("preset", "default")
-    rule = content.get("rule", {"name": Experiment.model_fields["rule"].get_default().name})
-    has_none = isinstance(rule, Mapping) and rule.get("name") != "alfa"
-    if str(preset) in PRESETS and preset != "default" and has_none:
-        faults.append(f"preset is {preset!r}, but only the rule 'alfa' has presets; leave it out.")
     parts: dict[str, Part] = {}
     faults += truths(Experiment, content, "")
     for key, field in Experiment.model_fields.items():
         inner, given = field.annotation, content.get(key)
         if isinstance(given, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
             faults += truths(inner, given, f"{key}.")
+    names: dict[str, str] = {}
     for key, registry in REGISTRIES.items():
         given = content.get(key, Experiment.model_fields[key].get_default())
         if isinstance(given, Part):
             given = given.model_dump()
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
+            names[key] = given["name"]
             defaults = preset_of(preset, key, given["name"])
             part, wrong = check_part(key, {**defaults, **given}, registry)
             faults += wrong
             if part is not None:
                 parts[key] = part
+    has_preset = any(preset_of(preset, key, name) for key, name in names.items())
+    if experiment is not None and preset != "default" and not has_preset:
+        faults.append(f"preset is {preset!r}, but no part of this experiment has it; leave it out.")
     if faults or experiment is None:
         raise ConfigError(report(source, faults))
-    # What the preset stood for is among the options now.
+    if "period" in SCHEDULES.options(parts["schedule"].name):
+        # Spelled out, so that a run that is trained further keeps its schedule.
+        period = parts["schedule"].options.get("period", experiment.outer.num_iterations)
+        parts["schedule"] = Part(**{**parts["schedule"].model_dump(), "period": period})
+    # The options of the preset are spelled out now.
     return experiment.model_copy(update={**parts, "preset": "default"})
+
+
+def with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the default part if only some of its options are given, as in ``optimizer.eps=0.1``."""
+    defaults = {key: Experiment.model_fields[key].get_default() for key in REGISTRIES}
+    named = {
+        key: {"name": part.name, **content[key]}
+        for key, part in defaults.items()
+        if isinstance(part, Part) and isinstance(content.get(key), Mapping)
+    }
+    return {**content, **named}
 
 
 def _import_plugins(plugins: object, folder: Path) -> list[str]:
@@ -117,42 +132,12 @@ def _import_plugins(plugins: object, folder: Path) -> list[str]:
     return faults
 
 
-def builtin_experiments() -> list[str]:
-    """The names of the experiments that come with the package."""
-    folder = resources.files("alfa") / "experiments"
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name[-5:] == ".toml")
-
-
-def check_builtin(name: str, *, otherwise: str = "") -> None:
-    """Raise unless an experiment of this name comes with the package.
-
-    Args:
-        name: of the experiment.
-        otherwise: what else could be given, for the error.
-
-    Raises:
-        ConfigError: says which there are.
-    """
-    known = builtin_experiments()
-    if name not in known:
-        raise ConfigError(
-            f"there is no built-in experiment {name!r}; there are {', '.join(known)}{otherwise}."
-            f"{did_you_mean(name, known)}"
-        )
-
-
-def _read(source: str | Path) -> dict[str, Any]:
-    path = Path(source)
-    if path.suffix != ".toml":
-        check_builtin(str(source), otherwise=", or give the path of a .toml file")
-        text = (resources.files("alfa") / "experiments" / f"{source}.toml").read_text()
-    else:
-        try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
-            raise ConfigError(f"cannot read the experiment {path}: {reason}.") from None
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of an experiment file, before it is validated."""
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise ConfigError(f"cannot read the experiment {path}: {reason}.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None

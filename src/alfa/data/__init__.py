@@ -1,5 +1,6 @@
 """Sources of few-shot tasks."""
 
+from alfa.data._archives import archive_stem, is_archive, read_zip
 from alfa.data._base import (
     SPLITS,
     TASKS,
@@ -11,32 +12,48 @@ from alfa.data._base import (
     register_tasks,
     task_rng,
 )
-from alfa.data._decode import decode
+from alfa.data._decode import decode, decode_opened, open_image
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_set import Classes, ImageSet, scale_and_shift
-from alfa.data._open import data_folder, open_images, open_store, prepared, store_path
-from alfa.data._prepare import prepare
+from alfa.data._in_memory import InMemory
+from alfa.data._open import (
+    GENERATED_DATASETS,
+    data_folder,
+    has_dark_ink,
+    open_images,
+    open_store,
+    prepared,
+    raw_dataset_path,
+    store_path,
+)
+from alfa.data._prepare import PrepareProgress, prepare
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
 from alfa.data._sinusoids import Sine, Sinusoids
-from alfa.data._store import Store
-from alfa.data._strokes import Strokes
+from alfa.data._store import Index, Store
+from alfa.data._strokes import CHARACTER_EXTENT, DrawingStyle, Strokes, render_strokes
 from alfa.data._varied import MetaDataset, Varied, related_classes, related_in
+from alfa.data._workers import suppress_pillow_warnings
 from alfa.data.sources import SOURCES, Source, Workspace, class_names, register_source
 
 __all__ = [
-    "SOURCES",
-    "SPLITS",
-    "TASKS",
+    "CHARACTER_EXTENT",
     "Classes",
     "Composition",
+    "DrawingStyle",
     "FewShot",
+    "GENERATED_DATASETS",
     "Group",
     "ImageSet",
     "Images",
+    "InMemory",
+    "Index",
     "Limits",
     "MetaDataset",
+    "PrepareProgress",
     "Related",
+    "SOURCES",
+    "SPLITS",
     "Sampler",
     "Signature",
     "Sine",
@@ -45,26 +62,36 @@ __all__ = [
     "Split",
     "Store",
     "Strokes",
+    "TASKS",
     "Tasks",
     "Varied",
     "Workspace",
+    "archive_stem",
     "augmented",
     "by_hierarchy",
     "by_prefix",
     "class_names",
     "data_folder",
     "decode",
+    "decode_opened",
     "download",
     "grouped",
+    "has_dark_ink",
+    "is_archive",
+    "open_image",
     "open_images",
     "open_store",
     "prepare",
     "prepared",
+    "raw_dataset_path",
+    "read_zip",
     "register_source",
     "register_tasks",
     "related_classes",
     "related_in",
+    "render_strokes",
     "scale_and_shift",
     "store_path",
+    "suppress_pillow_warnings",
     "task_rng",
 ]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from alfa.errors import check_choice
+from alfa.errors import ConfigError, check_choice
 from alfa.registry import Registry
 from alfa.types import Episode
 
@@ -88,6 +88,20 @@ class Tasks(abc.ABC):
         loss: the name of the loss that fits.
         varies: tasks differ in their number of classes, of which there are `num_outputs` at most,
             or of examples; such tasks implement `groups`.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Episode, Tasks
+        >>> class Lines(Tasks):
+        ...     input_shape, num_outputs, loss = (1,), 1, "mse"
+        ...
+        ...     def episode(self, first, *, num_tasks, split="train", seed=0):
+        ...         slopes = torch.arange(first, first + num_tasks).view(-1, 1, 1) / 10
+        ...         x = torch.linspace(-1, 1, 20).expand(num_tasks, 20).unsqueeze(2)
+        ...         y = slopes * x
+        ...         return Episode(x[:, ::2], y[:, ::2], x[:, 1::2], y[:, 1::2])
+        >>> Lines().episode(0, num_tasks=3).query_y.shape
+        torch.Size([3, 10, 1])
     """
 
     input_shape: Sequence[int]
@@ -118,9 +132,22 @@ class Tasks(abc.ABC):
         shape = tuple(map(int, self.input_shape))
         return Signature(shape, int(self.num_outputs), self.loss, varies=self.varies)
 
-    def like(self, own: Signature) -> Tasks:
+    def like(self, signature: Signature) -> Tasks:
         """The same tasks as a model that was trained on others must see them."""
         return self
+
+    @classmethod
+    def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
+        """The configuration overrides that draw such tasks from another dataset.
+
+        Args:
+            dataset: the name of a prepared dataset.
+            size: the prepared image size; by default the only one.
+
+        Raises:
+            ConfigError: these tasks do not come from a dataset.
+        """
+        raise ConfigError(f"{cls.__name__} tasks do not come from a dataset; leave --dataset out.")
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
         """Make sure that tasks of these splits can be drawn, before hours of training.
@@ -133,7 +160,7 @@ class Tasks(abc.ABC):
         """Another one whenever somebody has written into the files that tasks come from."""
         return ""
 
-    def listed(self, split: Split) -> str:
+    def names_digest(self, split: Split) -> str:
         """Another one where the examples that tasks of a split are drawn from have other names.
 
         Raises:

@@ -1,10 +1,11 @@
-"""From an image file, or pixels in memory, to pixels of one size and number of channels."""
+"""Decode image files and arrays to pixels of one size and number of channels."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,28 +44,28 @@ def decode(
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
     wanted = (size, size) if isinstance(size, int) else size
-    if not isinstance(content, bytes) and _is_right(content, wanted, num_channels):
+    if not isinstance(content, bytes) and _fits(content, wanted, num_channels):
         channels_first = content.reshape(*content.shape[:2], num_channels).transpose(2, 0, 1)
         return np.ascontiguousarray(channels_first), []
-    with told():
-        image = opened(content) if isinstance(content, bytes) else _from_pixels(content)
+    with decoding_errors():
+        image = load_image(content) if isinstance(content, bytes) else _from_pixels(content)
         return _fitted(image, wanted, num_channels)
 
 
 def decode_opened(
     image: Image.Image, *, size: tuple[int, int], num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
-    """The same of an image that somebody else has opened, or made, which stays as it is.
+    """Like `decode`, of an image that the caller has opened; it is not changed.
 
     Args:
-        image: of any mode; of several frames, the one that it shows.
-        size: height and width that are wanted.
+        image: of any mode; of several frames, the current one.
+        size: height and width of the result.
         num_channels: 3, or 1 for grey.
 
     Raises:
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
-    with told():
+    with decoding_errors():
         _check_size(image.size)
         image.load()
         return _fitted(image, size, num_channels)
@@ -82,20 +83,20 @@ def _fitted(
 
 
 def thumbnail(content: bytes, *, side: int) -> bytes:
-    """A small picture for people to look at: upright, in colours, and without anything hidden.
+    """A small image for people: upright, in colors, and without metadata.
 
     Args:
         content: an image file.
-        side: of the square that it must fit into; one that does so keeps every pixel.
+        side: of the square that it must fit into; an image that does so keeps every pixel.
 
     Returns:
-        A PNG file of a picture that fits, and a JPEG file of one that was made smaller.
+        A PNG file of an image that fits, and a JPEG file of one that was made smaller.
 
     Raises:
         DataError: it cannot be decoded; the text says why, without the name of the image.
     """
-    with told():
-        image = unread(content)
+    with decoding_errors():
+        image = open_image(content)
         fits = max(image.size) <= side
         # Of a large photo only every eighth pixel or so need be decoded.
         image.draft("RGB", (2 * side, 2 * side))
@@ -109,12 +110,8 @@ def thumbnail(content: bytes, *, side: int) -> bytes:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Whatever an image makes Pillow raise, as one error that says what is wrong with it.
-
-    Raises:
-        DataError: the text says why, without the name of the image.
-    """
+def decoding_errors() -> Iterator[None]:
+    """Turn all errors of Pillow into a DataError, whose text does not name the image."""
     try:
         yield
     except (DataError, MemoryError):
@@ -130,8 +127,8 @@ def told() -> Iterator[None]:
         raise DataError(f"is damaged or cut off ({reason})") from None
 
 
-def _is_right(pixels: np.ndarray, size: tuple[int, int] | None, num_channels: int) -> bool:
-    """Whether pixels in memory need no change, which spares a dataset of them most of the time."""
+def _fits(pixels: np.ndarray, size: tuple[int, int] | None, num_channels: int) -> bool:
+    """Whether pixels in memory need no change, which saves most of the time."""
     if size is None:
         return False
     grey = num_channels == 1 and pixels.shape == size
@@ -140,43 +137,39 @@ def _is_right(pixels: np.ndarray, size: tuple[int, int] | None, num_channels: in
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Of the formats above, those that this build of Pillow has."""
+    """The formats above that this build of Pillow supports."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def read_image(path: Path) -> bytes:
+def read_image_file(path: Path | str) -> bytes:
     """The content of an image file.
 
     Raises:
-        DataError: it is too large for one.
+        DataError: it is too large.
         OSError: it cannot be read.
     """
-    size = path.stat().st_size
+    size = os.stat(path).st_size
     if size > MAX_BYTES:
         raise DataError(
             f"has {size / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:,.0f} that are allowed, and "
             "is hardly an image"
         )
-    return path.read_bytes()
+    return Path(path).read_bytes()
 
 
-def opened(content: bytes) -> Image.Image:
-    """An image file, read.
-
-    Raises:
-        DataError: it is none, or has too many pixels.
-    """
-    image = unread(content)
+def load_image(content: bytes) -> Image.Image:
+    """An image file, fully loaded."""
+    image = open_image(content)
     image.load()
     return image
 
 
-def unread(content: bytes) -> Image.Image:
-    """An image file of which only the beginning is read, which tells its size and mode.
+def open_image(content: bytes) -> Image.Image:
+    """An image file whose size and mode are known, and whose pixels are loaded on first use.
 
     Raises:
-        DataError: it is none, or has too many pixels.
+        DataError: it is no image, or has too many pixels.
     """
     if not content:
         raise DataError("is an empty file")
@@ -216,7 +209,7 @@ def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
     changes = []
     bits = _declared_bits(image)
     if getattr(image, "is_animated", False):
-        # A picture that the user has opened may stand at another one.
+        # An image that the caller has opened may show another frame.
         which = "one" if image.tell() else "the first"
         changes.append(f"{which} frame of several taken")
     if _orientation(image) in range(2, 9):

@@ -1,12 +1,14 @@
-"""A store that is being written, and can be gone on with after a crash at any moment.
+"""A store that is being written; writing resumes after a crash at any moment.
 
+.<store>.lock                     held by the process that writes
 .<store>.partial/journal.jsonl    one line for every finished class, after its images
-.<store>.partial/store/           what becomes the store, by one rename
-.<store>.partial/work/            whatever a source had to unpack
+.<store>.partial/store/           becomes the store by one rename
+.<store>.partial/work/            archives that a source unpacked
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -15,16 +17,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import numpy as np
 
+from alfa._io import locked, sync_folder
 from alfa.data._base import Split
 from alfa.data._store import IMAGES, INDEX, ITEMS, Index, checksum
-from alfa.durable import sync_folder
 from alfa.errors import DataError
-from alfa.lock import open_locked
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,11 @@ class Entry:
     """A class that is written.
 
     Attributes:
-        split: it belongs to.
-        name: of the class.
         listing: fingerprint of the names of its images as they were found.
         count: images that were written.
         checksum: SHA-256 of their pixels.
-        left_out: the number of each image that could not be used, and why.
-        changed: the number of each image that was changed, and how.
+        left_out: the number of each image that could not be used, and the reason.
+        changed: the number of each image that was changed, and the change.
     """
 
     split: Split
@@ -50,19 +48,20 @@ class Entry:
     changed: Sequence[tuple[int, str]] = field(default_factory=tuple)
 
 
-class Draft:
-    """A store that is being written; only one process can hold it.
+class Draft(contextlib.ExitStack):
+    """A store that is being written, by one process at a time.
 
     Args:
-        place: where the store will be.
+        place: the folder of the finished store.
         shape: channels, height and width of an image.
-        key: says what is prepared from what; what another key has left behind is removed.
+        key: identifies what is prepared; a draft with another key is removed.
 
     Raises:
         DataError: another process is writing it.
     """
 
     def __init__(self, place: Path, *, shape: Sequence[int], key: str) -> None:
+        super().__init__()
         self.place, self.shape = place, tuple(shape)
         self.path = place.parent / f".{place.name}.partial"
         self.work, self._store = self.path / "work", self.path / "store"
@@ -70,43 +69,16 @@ class Draft:
         self.entries: list[Entry] = []
         self._ends: list[int] = []
         self._images: IO[bytes] | None = None
-        self._journal = self._opened()
-        try:
+        busy = DataError(f"another process is preparing {place.name}; wait until it has finished.")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(place.parent / f".{place.name}.lock", busy=busy))
+            self.path.mkdir(exist_ok=True)
+            self._journal = stack.enter_context((self.path / "journal.jsonl").open("a+b"))
             if self._old.exists() and not place.exists():
                 # Killed after the old store was moved away, and before the new one took its place.
                 self._old.rename(place)
             self._load(key)
-        except BaseException:
-            self._journal.close()
-            raise
-
-    def __enter__(self) -> Draft:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._journal.close()
-        if self._images is not None:
-            self._images.close()
-
-    def _opened(self) -> IO[bytes]:
-        """The journal, which nobody else has open."""
-        while True:
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                journal = open_locked(self.path / "journal.jsonl", "a+b")
-            except FileNotFoundError:
-                # Another process has just finished, and removed the folder.
-                continue
-            if journal is None:
-                raise DataError(
-                    f"another process is preparing {self.place.name}; wait until it has finished."
-                )
-            return journal
+            self.push(stack.pop_all())
 
     def _load(self, key: str) -> None:
         """Read the journal as far as it is whole."""
@@ -140,7 +112,7 @@ class Draft:
         return sum(entry.count for entry in self.entries)
 
     def intact(self, number: int) -> bool:
-        """Whether the pixels of a written class are still those that its line tells of."""
+        """Whether the pixels of a written class still have the checksum in the journal."""
         entry = self.entries[number]
         first = sum(before.count for before in self.entries[:number])
         if entry.count == 0:
@@ -157,30 +129,30 @@ class Draft:
             return False
         return checksum(pixels) == entry.checksum
 
-    def keep(self, number: int) -> None:
-        """Go on behind the first classes; what was written after them is dropped."""
+    def resume_after(self, number: int) -> None:
+        """Resume after the first classes; drop everything that was written after them."""
         self.entries = self.entries[:number]
         self._ends = self._ends[: number + 1]
         self._journal.truncate(self._ends[-1])
         images = self._store / IMAGES
         images.touch()
-        self._images = images.open("r+b")
+        self._images = self.enter_context(images.open("r+b"))
         self._images.write(_header(0, self.shape))
         self._images.truncate(self._offset(self.num_images))
         self._images.seek(0, os.SEEK_END)
         self._hasher, self._count = hashlib.sha256(), 0
 
     def write(self, pixels: np.ndarray) -> None:
-        """Add images to the class at hand, uint8 ``[image, channel, height, width]``."""
+        """Add images to the current class, uint8 ``[image, channel, height, width]``."""
         assert self._images is not None
         self._images.write(pixels.data)
         self._hasher.update(pixels.data)
         self._count += len(pixels)
 
     def end_class(self, entry: Entry) -> None:
-        """The class at hand is complete; its count and checksum are filled in."""
+        """Complete the current class; fill in its count and checksum."""
         assert self._images is not None
-        # First the images, then the line that vouches for them.
+        # First the images, then the line that refers to them.
         self._images.flush()
         entry = replace(entry, count=self._count, checksum=self._hasher.hexdigest())
         line = f"{json.dumps(asdict(entry))}\n".encode()
@@ -191,7 +163,7 @@ class Draft:
         self._hasher, self._count = hashlib.sha256(), 0
 
     def finish(self, index: Index, items: Iterable[str]) -> None:
-        """Let the store appear in its place, complete."""
+        """Move the complete store to its place."""
         assert self._images is not None
         self._images.seek(0)
         self._images.write(_header(self.num_images, self.shape))
@@ -228,7 +200,7 @@ class Draft:
 
 
 def _header(num_images: int, shape: Sequence[int]) -> bytes:
-    """What an .npy file begins with; equally long for any number of images."""
+    """The header of an .npy file; its length does not depend on the number of images."""
     file = io.BytesIO()
     content = {"descr": "|u1", "fortran_order": False, "shape": (num_images, *shape)}
     np.lib.format.write_array_header_1_0(file, content)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alfa.data._base import SPLITS, Signature, Split, Tasks, register_tasks, task_rng
-from alfa.data._image_set import ImageSet
+from alfa.data._base import SPLITS, Signature, Split, register_tasks, task_rng
+from alfa.data._image_set import ImageSet, ImageTasks
 from alfa.data._open import open_images
-from alfa.data._store import listed_in, stamp_of, verify_pixels
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode
 
 
-class FewShot(Tasks):
-    """Tasks of `way` classes, each learned from `shot` images and judged on `num_query` others.
+class FewShot(ImageTasks):
+    """Tasks of `way` classes, each learned from `shot` images and tested on `num_query` others.
 
-    The classes of a task are different ones, in random order, which is also that of its labels;
-    support and query images of a class are different ones.
+    The classes of a task are distinct and in random order, which is also the order of its labels.
+    The support and query images of a class are distinct.
 
-    A split need only be large enough for such tasks if tasks of it are drawn, so that images with
-    nothing to train on can still test a model. To know beforehand, call `check`.
+    A split must be large enough only when tasks of it are drawn, so a dataset without training
+    classes can still test a model. Call `check` to find out beforehand.
 
     Args:
-        images: where the images come from; `ImageSet.like` fits them to a model that was trained
-            on others.
+        images: the images; `ImageSet.like` converts them for a model that was trained on others.
         way: classes of a task.
         shot: support images of each class.
         num_query: query images of each class.
@@ -47,8 +45,6 @@ class FewShot(Tasks):
         (torch.Size([4, 5, 1, 28, 28]), torch.Size([4, 75]))
     """
 
-    loss = "cross_entropy"
-
     def __init__(
         self,
         images: ImageSet,
@@ -64,7 +60,8 @@ class FewShot(Tasks):
                 raise ConfigError(f"`{key}` is {value}, but must be at least 1.")
         if val_way is not None and not 1 <= val_way <= way:
             raise ConfigError(f"`val_way` is {val_way}, but must be from 1 to `way`, {way}.")
-        self.images, self.way, self.shot, self.num_query = images, way, shot, num_query
+        self.images, self.sources = images, (images,)
+        self.way, self.shot, self.num_query = way, shot, num_query
         self.augment, self.val_way = augment, val_way
         self.input_shape, self.num_outputs = images.shape, way
         self._faults = {
@@ -78,22 +75,8 @@ class FewShot(Tasks):
         """Classes of a task of a split."""
         return self.val_way if split == "val" and self.val_way is not None else self.way
 
-    def signature(self) -> Signature:
-        images = self.images
-        mean, std = tuple(images.mean), tuple(images.std)
-        return replace(super().signature(), mean=mean, std=std, data=images.digest)
-
-    def stamp(self) -> str:
-        return stamp_of([self.images])
-
-    def listed(self, split: Split) -> str:
-        return listed_in([self.images], split)
-
-    def verify(self) -> None:
-        verify_pixels([self.images])
-
-    def like(self, own: Signature) -> FewShot:
-        images = self.images.like(own.input_shape, own.mean, own.std)
+    def like(self, signature: Signature) -> FewShot:
+        images = self.images.like(signature.input_shape, signature.mean, signature.std)
         return FewShot(
             images, way=self.way, shot=self.shot, num_query=self.num_query, val_way=self.val_way
         )
@@ -116,19 +99,19 @@ class FewShot(Tasks):
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> Episode:
         _, numbers = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
-        hands: list[np.random.Generator] = []
+        generators: list[np.random.Generator] = []
         if self.augment and split == "train":
-            # Sources of their own, so that augmentation does not change which images are drawn.
+            # Separate generators, so that augmentation does not change which images are drawn.
             indices = range(first, first + num_tasks)
-            hands = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
+            generators = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
         support_y, query_y = (
             torch.arange(self.way_of(split)).repeat_interleave(count).repeat(num_tasks, 1)
             for count in (self.shot, self.num_query)
         )
         return Episode(
-            self._inputs(numbers[:, :, : self.shot], hands),
+            self._inputs(numbers[:, :, : self.shot], generators),
             support_y,
-            self._inputs(numbers[:, :, self.shot :], hands),
+            self._inputs(numbers[:, :, self.shot :], generators),
             query_y,
         )
 
@@ -157,10 +140,10 @@ class FewShot(Tasks):
                 numbers[task, label] = classes.first[c] + places
         return chosen, numbers
 
-    def _inputs(self, numbers: np.ndarray, hands: Sequence[np.random.Generator]) -> Tensor:
+    def _inputs(self, numbers: np.ndarray, generators: Sequence[np.random.Generator]) -> Tensor:
         """Normalised images ``[task, example, channel, height, width]``, class after class."""
         pixels = self.images.take(numbers.reshape(len(numbers), -1))
-        for task, rng in enumerate(hands):
+        for task, rng in enumerate(generators):
             pixels[task] = augmented(pixels[task], rng)
         return self.images.normalised(pixels)
 
@@ -182,6 +165,13 @@ class Images(FewShot):
     Raises:
         DataError: the dataset is not prepared, or too small for such tasks.
     """
+
+    @classmethod
+    def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
+        prepared = "none" if size is None else size
+        # A name may look like a number.
+        name = json.dumps(dataset, ensure_ascii=False)
+        return [f"tasks.dataset={name}", f"tasks.size={prepared}"]
 
     def __init__(
         self,

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from alfa.data._base import SPLITS, Split
+from alfa.data._base import SPLITS, Signature, Split, Tasks
 from alfa.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    from alfa.data._store import Store
 
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
-
-
-def _no_file() -> None:
-    """Images in memory stay as they are."""
 
 
 def scale_and_shift(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
@@ -60,9 +60,9 @@ class ImageSet:
         std: of every channel, likewise.
         seen_as: channels, height and width that `take` brings images to; None leaves them as
             they are.
-        digest: of images that were prepared, tells them from others; otherwise nothing.
-        check_file: raises if the file that images are mapped from is no longer as it was opened.
-        source: the dataset that they were prepared from, where `name` is another one.
+        digest: identifies prepared images; empty for images in memory.
+        store: that the images are mapped from; None for images in memory.
+        source: the dataset that they were prepared from, if `name` is another one.
 
     Raises:
         DataError: these are not images, or the values to normalise by do not fit them.
@@ -83,7 +83,7 @@ class ImageSet:
     std: Sequence[float]
     seen_as: Shape | None = None
     digest: str = ""
-    check_file: Callable[[], None] = _no_file
+    store: Store | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -125,8 +125,9 @@ class ImageSet:
         Returns:
             uint8 ``[..., channel, height, width]``, of `shape`, and a copy.
         """
-        # To read beyond the end of a mapped file would end the process.
-        self.check_file()
+        if self.store is not None:
+            # To read beyond the end of a mapped file would end the process.
+            self.store.check_unchanged()
         pixels: np.ndarray = self.images[numbers]
         if pixels.shape[-3:] == self.shape:
             return pixels
@@ -211,6 +212,43 @@ class ImageSet:
         return cls(
             name, pixels, splits, half if mean is None else mean, half if std is None else std
         )
+
+
+class ImageTasks(Tasks):
+    """Tasks whose inputs come from sets of images.
+
+    Attributes:
+        sources: the sets, all of one shape and normalisation.
+    """
+
+    loss = "cross_entropy"
+    sources: Sequence[ImageSet]
+
+    def signature(self) -> Signature:
+        first = self.sources[0]
+        return replace(
+            super().signature(),
+            mean=tuple(first.mean),
+            std=tuple(first.std),
+            data=" ".join(map(self.source_digest, self.sources)).strip(),
+        )
+
+    def source_digest(self, source: ImageSet) -> str:
+        """Identifies the tasks of a source, if it was prepared."""
+        return source.digest
+
+    def stamp(self) -> str:
+        return " ".join(store.stamp for store in self._stores())
+
+    def names_digest(self, split: Split) -> str:
+        return " ".join(store.names_digest(split) for store in self._stores())
+
+    def verify(self) -> None:
+        for store in self._stores():
+            store.check_pixels()
+
+    def _stores(self) -> list[Store]:
+        return [source.store for source in self.sources if source.store is not None]
 
 
 def _check_arrays(name: str, parts: Mapping[tuple[Split, str], np.ndarray]) -> None:

@@ -11,13 +11,13 @@ import pooch
 
 from alfa.data._image_set import ImageSet
 from alfa.data._store import INDEX, Store
-from alfa.data._strokes import FREE_HAND, Hand, Strokes
+from alfa.data._strokes import FREEHAND_STYLE, DrawingStyle, Strokes
 from alfa.data.sources import SOURCES
 from alfa.errors import DataError, did_you_mean
 
 SWITCH = "ALFA_DATA"
 # Datasets that are drawn when they are opened, and the hand that draws them.
-GENERATED = {"strokes": Hand(), "strokes-free": FREE_HAND}
+GENERATED_DATASETS = {"strokes": DrawingStyle(), "strokes-free": FREEHAND_STYLE}
 
 
 def data_folder() -> Path:
@@ -31,7 +31,7 @@ def data_folder() -> Path:
         ) from None
 
 
-def raw_path(dataset: str, *, root: Path | None = None) -> Path:
+def raw_dataset_path(dataset: str, *, root: Path | None = None) -> Path:
     """Where the files of a dataset lie as they were published."""
     return (root or data_folder()) / "raw" / dataset
 
@@ -50,6 +50,13 @@ def prepared(*, root: Path | None = None) -> dict[str, list[int]]:
         if size.isdecimal() and not dataset.startswith("."):
             found.setdefault(dataset, []).append(int(size))
     return {dataset: sorted(sizes) for dataset, sizes in sorted(found.items())}
+
+
+def has_dark_ink(dataset: str) -> bool | None:
+    """Whether drawings of a dataset are dark on white or light on black; None if unknown."""
+    if dataset in GENERATED_DATASETS:
+        return True
+    return SOURCES.get(dataset).dark_ink if dataset in SOURCES else None
 
 
 def open_store(dataset: str, *, size: int | None = None, root: Path | None = None) -> Store:
@@ -80,11 +87,11 @@ def open_store(dataset: str, *, size: int | None = None, root: Path | None = Non
             f"{dataset} is prepared in size {listed}, but not in {size}; run "
             f"`{_command(dataset)} --size {size}` first."
         )
-    if dataset in GENERATED:
+    if dataset in GENERATED_DATASETS:
         raise DataError(f"{dataset} is drawn when it is needed; there is nothing prepared of it.")
     folder = (root or data_folder()) / "stores"
     # What is spelled right needs no other name.
-    others = [] if dataset in SOURCES else [*known, *GENERATED, *SOURCES]
+    others = [] if dataset in SOURCES else [*known, *GENERATED_DATASETS, *SOURCES]
     where = " (`alfa data list` says where to get it)" if dataset in SOURCES else ""
     raise DataError(
         f"{dataset} is not prepared under {folder}; run `{_command(dataset)}` first{where}, or set "
@@ -104,7 +111,7 @@ def _command(dataset: str) -> str:
 @functools.lru_cache(maxsize=4)
 def _strokes(dataset: str, size: int) -> ImageSet:
     """Drawn once in a process, which takes seconds; nobody can change them."""
-    images = replace(Strokes(size=size, hand=GENERATED[dataset]).images(), name=dataset)
+    images = replace(Strokes(size=size, style=GENERATED_DATASETS[dataset]).images(), name=dataset)
     images.images.flags.writeable = False
     return images
 
@@ -121,6 +128,6 @@ def open_images(dataset: str, *, size: int | None = None, root: Path | None = No
         DataError: it is not prepared, or of another size; says what to run.
     """
     sizes = prepared(root=root).get(dataset, [])
-    if dataset in GENERATED and (not sizes or size not in (None, *sizes)):
+    if dataset in GENERATED_DATASETS and (not sizes or size not in (None, *sizes)):
         return _strokes(dataset, size or 28)
     return open_store(dataset, size=size, root=root).image_set()

@@ -7,34 +7,34 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from alfa._runtime import usable_cpus
 from alfa.data._base import SPLITS, Split
 from alfa.data._draft import Draft, Entry
 from alfa.data._open import store_path
-from alfa.data._pictures import plain
 from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
-from alfa.data._workers import AT_ONCE, Decoded, decode_all, decode_chunks, quiet_pillow
-from alfa.data.sources._base import SOURCES, Item, Listing, Problem, Source, Workspace
+from alfa.data._workers import AT_ONCE, decode_all, decode_chunks, suppress_pillow_warnings
+from alfa.data.photos import printable, skip_advice
+from alfa.data.sources import SOURCES, Item, Listing, Problem, Source, Workspace
 from alfa.errors import ConfigError, DataError, check_choice
-from alfa.ops import usable_cpus
 
 # Problems that an error names; all of them are in the report.
 _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far preparing has come.
+class PrepareProgress:
+    """The progress of `prepare`.
 
     Attributes:
-        done: images that are decoded and written.
-        total: images of the dataset; 0 while they are being looked for.
-        message: something else to tell.
-        archive: one that is being unpacked; what is counted are its bytes.
+        done: images that are decoded and written, or bytes of `archive` that are read.
+        total: images of the dataset, or bytes; 0 while images are searched.
+        message: for the user.
+        archive: that is being unpacked.
     """
 
     done: int
@@ -52,9 +52,9 @@ class _Class:
     items: Sequence[Item]
     listing: str
 
-    def chunks(self) -> Iterator[Sequence[Item]]:
-        for first in range(0, len(self.items), AT_ONCE):
-            yield self.items[first : first + AT_ONCE]
+    def chunks(self) -> list[Sequence[Item]]:
+        starts = range(0, len(self.items), AT_ONCE)
+        return [self.items[start : start + AT_ONCE] for start in starts]
 
 
 def prepare(
@@ -67,27 +67,27 @@ def prepare(
     on_problem: Literal["stop", "skip"] = "stop",
     workers: int | None = None,
     force: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[PrepareProgress], None] = lambda progress: None,
 ) -> Store:
     """Write the store of a dataset, completely or not at all.
 
-    A run that was killed is gone on with, class by class, to the same files. The files do not
-    depend on the number of workers either.
+    A killed run is resumed, class by class, with the same result. The result does not depend on
+    the number of workers.
 
     Args:
-        source: what the dataset is.
-        path: where it lies, in one of the source's layouts.
-        root: where prepared datasets are kept.
+        source: the dataset.
+        path: its folder or archive, in one of the source's layouts.
+        root: the folder of all prepared datasets.
         size: the side of the images; by default the source's.
-        name: what the dataset is called from now on; by default the source's name.
+        name: of the prepared dataset; by default the source's name.
         on_problem: ``"stop"`` lists all images and classes that cannot be used and writes no
             store; ``"skip"`` leaves them out.
         workers: threads or processes that decode; by default one for every processor.
-        force: make a store anew that is there already.
-        on_progress: is told how far it is.
+        force: replace a store that exists.
+        on_progress: is called with the progress.
 
     Raises:
-        DataError: nothing is there, something cannot be used, or the disk is full.
+        DataError: there are no images, some cannot be used, or the disk is full.
     """
     check_choice("on_problem", on_problem, ("stop", "skip"))
     name, size = name or SOURCES.name_of(source), source.size if size is None else size
@@ -120,7 +120,7 @@ class _Job:
     name: str
     on_problem: str
     workers: int
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[PrepareProgress], None]
 
     @property
     def place(self) -> Path:
@@ -133,7 +133,7 @@ class _Job:
     def run(self, *, force: bool) -> Store:
         shape = (self.source.num_channels, self.size, self.size)
         with Draft(self.place, shape=shape, key=self._key(force)) as draft:
-            self.on_progress(Progress(0, 0, f"looking for images in {self.path}"))
+            self.on_progress(PrepareProgress(0, 0, f"looking for images in {self.path}"))
             try:
                 listing = self.source.find(self.path, work=Workspace(draft.work, self._unpacking))
             except DataError:
@@ -145,20 +145,20 @@ class _Job:
             listed = fingerprint([str(shape), *names])
             if self.place.exists() and not force:
                 try:
-                    return self._as_it_is(listed)
+                    return self._existing(listed)
                 finally:
                     draft.discard()
             self._check_room(draft, classes)
             self._write(draft, classes)
             problems += _problems(classes, draft.entries)
-            self._judge(problems, draft)
+            self._check_problems(problems, draft)
             items = _names(classes, draft.entries)
             draft.finish(self._index(classes, draft.entries, problems, listed), items)
         self.report.unlink(missing_ok=True)
         return Store.open(self.place)
 
     def _unpacking(self, archive: Path, done: int, total: int) -> None:
-        self.on_progress(Progress(done, total, archive=archive.name))
+        self.on_progress(PrepareProgress(done, total, archive=archive.name))
 
     def _key(self, force: bool) -> str:
         """Whatever decides which pixels a class gets, but for the names of its images."""
@@ -167,7 +167,7 @@ class _Job:
         content = [FORMAT, self.source.num_channels, self.size, str(path), force]
         return json.dumps([*content, *([stat.st_size, stat.st_mtime_ns] if stat else [])])
 
-    def _as_it_is(self, listed: str) -> Store:
+    def _existing(self, listed: str) -> Store:
         store = Store.open(self.place)
         if store.index.listing != listed:
             raise DataError(
@@ -175,11 +175,12 @@ class _Job:
                 f"those in {self.path}, or with other options; make it anew with --force, or keep "
                 "both with --name."
             )
-        told = (
+        message = (
             f"{self.place} is there already, with images of the same names; nothing was done, and "
             "--force makes it anew"
         )
-        self.on_progress(Progress(store.index.shape[0], store.index.shape[0], told))
+        num_images = store.index.shape[0]
+        self.on_progress(PrepareProgress(num_images, num_images, message))
         return store
 
     def _check_room(self, draft: Draft, classes: Sequence[_Class]) -> None:
@@ -194,28 +195,36 @@ class _Job:
 
     def _write(self, draft: Draft, classes: Sequence[_Class]) -> None:
         """Decode what the draft does not have yet."""
-        kept = self._num_kept(draft, classes)
-        draft.keep(kept)
+        finished = self._num_finished(draft, classes)
+        draft.resume_after(finished)
         total = sum(len(c.items) for c in classes)
-        done = sum(len(c.items) for c in classes[:kept])
-        told = f"going on after {kept} of {len(classes)} classes" if kept else None
-        self.on_progress(Progress(done, total, told))
-        rest = classes[kept:]
-        with contextlib.closing(self._decoded(rest)) as results:
+        done = sum(len(c.items) for c in classes[:finished])
+        message = f"going on after {finished} of {len(classes)} classes" if finished else None
+        self.on_progress(PrepareProgress(done, total, message))
+        rest = classes[finished:]
+        results = decode_chunks(
+            (chunk for planned in rest for chunk in planned.chunks()),
+            size=self.size,
+            num_channels=self.source.num_channels,
+            workers=self.workers,
+            total=total - done,
+        )
+        with contextlib.closing(results):
             for planned in rest:
                 left_out: list[tuple[int, str]] = []
                 changed: list[tuple[int, str]] = []
-                for first in range(0, len(planned.items), AT_ONCE):
+                first = 0
+                for chunk in planned.chunks():
                     result = next(results)
                     draft.write(result.pixels)
                     left_out += [(first + number, why) for number, why in result.left_out]
                     changed += [(first + number, how) for number, how in result.changed]
-                    done += min(AT_ONCE, len(planned.items) - first)
-                    self.on_progress(Progress(done, total))
+                    first, done = first + len(chunk), done + len(chunk)
+                    self.on_progress(PrepareProgress(done, total))
                 entry = Entry(planned.split, planned.name, planned.listing)
                 draft.end_class(replace(entry, left_out=left_out, changed=changed))
 
-    def _num_kept(self, draft: Draft, classes: Sequence[_Class]) -> int:
+    def _num_finished(self, draft: Draft, classes: Sequence[_Class]) -> int:
         """How many of the written classes are still what would be written."""
         for number, (entry, planned) in enumerate(zip(draft.entries, classes, strict=False)):
             same = (entry.split, entry.name) == (planned.split, planned.name)
@@ -223,24 +232,15 @@ class _Job:
                 return number
             # An image that was bad may have been put right in the meantime.
             bad = [planned.items[which] for which, _ in entry.left_out]
-            with quiet_pillow():
+            with suppress_pillow_warnings():
                 again = decode_all(bad, size=self.size, num_channels=self.source.num_channels)
             if [why for _, why in again.left_out] != [why for _, why in entry.left_out]:
                 return number
         return min(len(draft.entries), len(classes))
 
-    def _decoded(self, classes: Sequence[_Class]) -> Generator[Decoded, None, None]:
-        return decode_chunks(
-            (chunk for planned in classes for chunk in planned.chunks()),
-            size=self.size,
-            num_channels=self.source.num_channels,
-            workers=self.workers,
-            total=sum(len(planned.items) for planned in classes),
-        )
-
-    def _judge(self, problems: Sequence[Problem], draft: Draft) -> None:
-        """Refuse what cannot be prepared, or not as the user wants it."""
-        fatal = [plain(str(problem)) for problem in problems if problem.fatal]
+    def _check_problems(self, problems: Sequence[Problem], draft: Draft) -> None:
+        """Raise if there are no images, or problems that the user does not want to skip."""
+        fatal = [printable(problem) for problem in problems if problem.fatal]
         if draft.num_images and (self.on_problem == "skip" or not fatal):
             return
         if not fatal:
@@ -248,12 +248,7 @@ class _Job:
             known = f"; known are:{layouts}" if layouts else "."
             draft.discard()
             raise DataError(f"there are no images of {self.name} in {self.path}{known}")
-        them = "it" if len(fatal) == 1 else "them"
-        advice = (
-            f"put {them} right, or leave {them} out with `--on-problem skip`"
-            if draft.num_images
-            else "no image is left that could be used"
-        )
+        advice = skip_advice(len(fatal), usable=draft.num_images > 0)
         if len(fatal) == 1:
             raise DataError(f"{self.name} was not prepared: {fatal[0]}; {advice}.")
         self.report.parent.mkdir(parents=True, exist_ok=True)
@@ -272,15 +267,16 @@ class _Job:
         problems: Sequence[Problem],
         listed: str,
     ) -> Index:
+        known = SOURCES.name_of(self.source)
         stored, first = [], 0
         for entry in entries:
             if entry.count:
                 place = (entry.split, entry.name, first, entry.count, entry.checksum)
                 stored.append(StoredClass(*place))
             first += entry.count
-        changed = [plain(str(problem)) for problem in problems if not problem.fatal]
+        changed = [printable(problem) for problem in problems if not problem.fatal]
         for planned, entry in zip(classes, entries, strict=True):
-            changed += [f"{plain(planned.items[n].name)}: {how}" for n, how in entry.changed]
+            changed += [f"{printable(planned.items[n].name)}: {how}" for n, how in entry.changed]
         return Index(
             dataset=self.name,
             size=self.size,
@@ -288,16 +284,11 @@ class _Job:
             mean=tuple(self.source.mean),
             std=tuple(self.source.std),
             classes=stored,
-            left_out=[plain(str(problem)) for problem in problems if problem.fatal],
+            left_out=[printable(problem) for problem in problems if problem.fatal],
             changed=changed,
             listing=listed,
-            source=self._source_name(),
+            source=known if known in SOURCES and known != self.name else "",
         )
-
-    def _source_name(self) -> str:
-        """What the dataset is known as, where it is called something else from now on."""
-        known = SOURCES.name_of(self.source)
-        return known if known in SOURCES and known != self.name else ""
 
 
 def _planned(listing: Listing) -> tuple[list[_Class], list[Problem]]:
@@ -331,4 +322,4 @@ def _names(classes: Sequence[_Class], entries: Sequence[Entry]) -> Iterator[str]
     """The names of the images that are written, in their order."""
     for planned, entry in zip(classes, entries, strict=True):
         bad = {number for number, _ in entry.left_out}
-        yield from (plain(item.name) for n, item in enumerate(planned.items) if n not in bad)
+        yield from (printable(item.name) for n, item in enumerate(planned.items) if n not in bad)

@@ -1,6 +1,6 @@
-"""A prepared dataset: images in one file that is mapped, not read, with an index and checksums.
+"""A prepared dataset: images in one file that is memory-mapped, with an index and checksums.
 
-index.json    what is there, class by class; small
+index.json    the classes; small
 images.npy    uint8 [image, channel, height, width], class after class
 items.txt     the name of every image, one per line
 """
@@ -29,15 +29,7 @@ _ADVICE = "make it anew with the command that prepared it, and, but for `alfa tr
 
 @dataclass(frozen=True)
 class StoredClass:
-    """One class of a store.
-
-    Attributes:
-        split: it belongs to.
-        name: of the class.
-        first: the number of its first image.
-        count: its images.
-        checksum: SHA-256 of their pixels.
-    """
+    """One class of a store: its first image, their number, and SHA-256 of their pixels."""
 
     split: Split
     name: str
@@ -48,7 +40,7 @@ class StoredClass:
 
 @dataclass(frozen=True)
 class Index:
-    """What a store holds.
+    """The content of a store.
 
     Attributes:
         dataset: its name.
@@ -58,10 +50,10 @@ class Index:
         std: of every channel, likewise.
         classes: in the order of the images.
         left_out: images and classes that could not be used, by name.
-        changed: images that were not of the dataset's kind, and what was done, by name.
+        changed: images that were converted, and how, by name.
         items: SHA-256 of the list of images.
-        listing: SHA-256 of the names of all images that were found, those left out as well.
-        source: the dataset that it was made from, where its own name is another one.
+        listing: SHA-256 of the names of all images that were found, including those left out.
+        source: the dataset that it was made from, if its own name is another one.
     """
 
     dataset: str
@@ -78,19 +70,11 @@ class Index:
     source: str = ""
 
     def to_json(self) -> str:
-        content = asdict(self)
-        # Without it, older versions of alfa can read the store.
-        if not self.source:
-            del content["source"]
-        return json.dumps(content, indent=1)
+        return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Index:
-        """Read an index.
-
-        Raises:
-            ValueError: it is none; says why.
-        """
+        """Parse an index; raises ValueError if it is damaged."""
         content: dict[str, Any] = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"{INDEX} holds no table")
@@ -110,7 +94,8 @@ class Index:
         if not isinstance(self.source, str):
             raise ValueError(f"the source in {INDEX} is {self.source!r}, and no name")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != self.num_channels or not all(map(_is_finite, values)):
+            finite = all(isinstance(x, int | float) and abs(x) < math.inf for x in values)
+            if len(values) != self.num_channels or not finite:
                 raise ValueError(
                     f"{name} in {INDEX} is {list(values)}, and not a number for each channel"
                 )
@@ -121,9 +106,8 @@ class Index:
             first += entry.count
 
     def digest(self) -> str:
-        """The same for stores with the same images in the same classes and splits."""
-        classes = [(entry.split, entry.name, entry.checksum) for entry in self.classes]
-        return hashlib.sha256(json.dumps(classes).encode()).hexdigest()[:16]
+        """Identifies the images, classes, and splits."""
+        return _digest([(entry.split, entry.name, entry.checksum) for entry in self.classes])
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -131,14 +115,13 @@ class Index:
         num_images = sum(entry.count for entry in self.classes)
         return num_images, self.num_channels, self.size, self.size
 
+    def of_split(self, split: Split) -> list[StoredClass]:
+        return [entry for entry in self.classes if entry.split == split]
+
     def counts(self) -> dict[Split, tuple[int, int]]:
-        """Classes and images of every split."""
-        found = {}
-        for split in SPLITS:
-            counts = [entry.count for entry in self.classes if entry.split == split]
-            if counts:
-                found[split] = len(counts), sum(counts)
-        return found
+        """Classes and images of every split that has any."""
+        found = {split: [entry.count for entry in self.of_split(split)] for split in SPLITS}
+        return {split: (len(counts), sum(counts)) for split, counts in found.items() if counts}
 
 
 class Store:
@@ -146,7 +129,7 @@ class Store:
 
     Args:
         path: the folder.
-        index: what it holds.
+        index: its content.
         images: the pixels.
     """
 
@@ -163,7 +146,7 @@ class Store:
         """
         try:
             index = Index.from_json((path / INDEX).read_text(encoding="utf-8"))
-            # A plain view: numpy's own class for mapped files makes every access slower.
+            # A plain view: access to numpy's own class for mapped files is slower.
             images = np.asarray(np.load(path / IMAGES, mmap_mode="r", allow_pickle=False))
             if images.shape != index.shape or images.dtype != np.uint8:
                 raise ValueError(
@@ -179,7 +162,7 @@ class Store:
             raise DataError(
                 f"the prepared dataset {path} cannot be read: {error.strerror or error}."
             ) from None
-        # Of a damaged header, numpy also says what Python thinks of it.
+        # For a damaged header, numpy also raises errors of Python's parser.
         except (ValueError, EOFError, SyntaxError, TokenError, RecursionError) as error:
             raise DataError(
                 f"the prepared dataset {path} cannot be used ({error}); {_ADVICE}."
@@ -187,17 +170,16 @@ class Store:
         return cls(path, index, images)
 
     def image_set(self) -> ImageSet:
-        """The same as images by split and class."""
-        splits: dict[Split, Classes] = {}
-        for split in SPLITS:
-            entries = [entry for entry in self.index.classes if entry.split == split]
-            if entries:
-                splits[split] = Classes(
-                    tuple(entry.name for entry in entries),
-                    np.array([entry.first for entry in entries]),
-                    np.array([entry.count for entry in entries]),
-                )
+        """The images by split and class."""
         index = self.index
+        splits = {
+            split: Classes(
+                tuple(entry.name for entry in index.of_split(split)),
+                np.array([entry.first for entry in index.of_split(split)]),
+                np.array([entry.count for entry in index.of_split(split)]),
+            )
+            for split in index.counts()
+        }
         return ImageSet(
             index.dataset,
             self.images,
@@ -205,20 +187,20 @@ class Store:
             index.mean,
             index.std,
             digest=index.digest(),
-            check_file=self.check_file,
+            store=self,
             source=index.source,
         )
 
-    def check_file(self) -> None:
-        """Make sure that the images are still those that were opened.
+    def check_unchanged(self) -> None:
+        """Make sure that the file of the images is still the one that was opened.
 
         Raises:
-            DataError: somebody has written into their file, or cut it off.
+            DataError: it was written to, or cut off.
         """
         try:
             now = (self.path / IMAGES).stat()
         except OSError:
-            # Removed or out of reach: what was mapped stays as it is.
+            # Removed or out of reach: the mapped images stay as they are.
             return
         opened = self._opened
         if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
@@ -230,15 +212,15 @@ class Store:
 
     @property
     def stamp(self) -> str:
-        """Of the file of the images as it was opened: another one after it was written into."""
+        """Size and time of the file of the images when it was opened."""
         return f"{self._opened.st_size}-{self._opened.st_mtime_ns}"
 
     def items(self) -> list[str]:
         """The name of every image, in their order."""
         return (self.path / ITEMS).read_text(encoding="utf-8").split("\n")[:-1]
 
-    def listed(self, split: Split) -> str:
-        """The same for stores with images of the same names in a split, whatever their size.
+    def names_digest(self, split: Split) -> str:
+        """Identifies the names of the images of a split, whatever their size.
 
         Raises:
             DataError: the names cannot be read.
@@ -248,76 +230,50 @@ class Store:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise DataError(f"{self.path / ITEMS} cannot be read ({reason}); {_ADVICE}.") from None
-        classes = [
-            [entry.name, entry.count, *names[entry.first : entry.first + entry.count]]
-            for entry in self.index.classes
-            if entry.split == split
-        ]
-        return hashlib.sha256(json.dumps(classes).encode()).hexdigest()[:16]
+        return _digest(
+            [
+                [entry.name, entry.count, *names[entry.first : entry.first + entry.count]]
+                for entry in self.index.of_split(split)
+            ]
+        )
 
     def verify(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
-        """Compare every checksum, and the number of names.
+        """Compare all checksums.
 
         Args:
-            on_progress: called with the number of images that have been compared.
+            on_progress: is called with the number of images that have been compared.
 
         Returns:
-            What is wrong, one sentence for each file or class; nothing if all is well.
+            A sentence for each damaged file or class; empty if all is well.
         """
-        return self._verify_items() + self.verify_pixels(on_progress)
-
-    def verify_pixels(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
-        """The same of the images alone."""
-        faults: list[str] = []
-        done = 0
-        for entry in self.index.classes:
-            if checksum(self.images[entry.first : entry.first + entry.count]) != entry.checksum:
-                faults.append(f"{entry.split}/{entry.name}: its pixels are not those prepared.")
-            done += entry.count
-            on_progress(done)
-        return faults
-
-    def _verify_items(self) -> list[str]:
         try:
             content = (self.path / ITEMS).read_bytes()
         except OSError as error:
-            return [f"{ITEMS}: cannot be read ({error.strerror})."]
-        if hashlib.sha256(content).hexdigest() != self.index.items:
-            return [f"{ITEMS}: its names are not those prepared."]
-        return []
+            faults = [f"{ITEMS}: cannot be read ({error.strerror})."]
+        else:
+            same = hashlib.sha256(content).hexdigest() == self.index.items
+            faults = [] if same else [f"{ITEMS}: its names are not those prepared."]
+        return faults + self.verify_pixels(on_progress)
 
+    def verify_pixels(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
+        """Compare the checksums of the images alone."""
+        faults: list[str] = []
+        for entry in self.index.classes:
+            end = entry.first + entry.count
+            if checksum(self.images[entry.first : end]) != entry.checksum:
+                faults.append(f"{entry.split}/{entry.name}: its pixels are not those prepared.")
+            on_progress(end)
+        return faults
 
-def stamp_of(sets: Iterable[ImageSet]) -> str:
-    """The stamps of the stores that sets of images are mapped from; nothing if there are none."""
-    return " ".join(store.stamp for store in map(_store_of, sets) if store is not None)
-
-
-def listed_in(sets: Iterable[ImageSet], split: Split) -> str:
-    """What the stores that sets of images are mapped from list for a split, by its names."""
-    stores = (store for store in map(_store_of, sets) if store is not None)
-    return " ".join(store.listed(split) for store in stores)
-
-
-def verify_pixels(sets: Iterable[ImageSet]) -> None:
-    """Compare all images that are mapped from stores with their checksums.
-
-    Raises:
-        DataError: a store has other images than were prepared; names their first class.
-    """
-    for images in sets:
-        store = _store_of(images)
-        faults = [] if store is None else store.verify_pixels()
-        if store is not None and faults:
+    def check_pixels(self) -> None:
+        """Raise a DataError, which names the first class, if `verify_pixels` finds any."""
+        faults = self.verify_pixels()
+        if faults:
             more = f", and {len(faults) - 1} more classes" if faults[1:] else ""
             raise DataError(
-                f"{store.path / IMAGES} does not hold what was prepared: "
+                f"{self.path / IMAGES} does not hold what was prepared: "
                 f"{faults[0].removesuffix('.')}{more}; {_ADVICE}, and go on."
             )
-
-
-def _store_of(images: ImageSet) -> Store | None:
-    owner = getattr(images.check_file, "__self__", None)
-    return owner if isinstance(owner, Store) else None
 
 
 def checksum(pixels: np.ndarray) -> str:
@@ -332,5 +288,5 @@ def fingerprint(names: Iterable[str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < math.inf
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -19,11 +19,11 @@ _BOUNDS = (0, 64, 80, 100)
 
 _GRID = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
 # The larger side of a character, in parts of the image's side.
-_EXTENT = 0.56
+CHARACTER_EXTENT = 0.56
 
 
 @dataclass(frozen=True)
-class Hand:
+class DrawingStyle:
     """How far drawings of a character differ; lengths are parts of the image's side.
 
     Attributes:
@@ -50,13 +50,13 @@ class Hand:
 
 
 # Small or large, thin or thick, in the middle or not, as people draw with a mouse.
-FREE_HAND = Hand(shift=0.0, pen=(0.035, 0.11), zoom=(0.65, 1.5), roam=1.0)
+FREEHAND_STYLE = DrawingStyle(shift=0.0, pen=(0.035, 0.11), zoom=(0.65, 1.5), roam=1.0)
 
 
 class Strokes:
-    """Random characters of two to four strokes, drawn by an unsteady hand, dark on white.
+    """Random characters of two to four strokes, drawn by an unsteady style, dark on white.
 
-    Drawing `e` of character `c` is a pure function of (seed, c, e, size, hand): it is the same
+    Drawing `e` of character `c` is a pure function of (seed, c, e, size, style): it is the same
     however many there are. The first 64 % of the characters are for training, the next 16 % for
     validation, the last 20 % for test.
 
@@ -65,7 +65,7 @@ class Strokes:
         num_examples: drawings of each.
         size: the side of a drawing in pixels.
         seed: decides everything random.
-        hand: how far drawings of a character differ; the characters do not depend on it.
+        style: how far drawings of a character differ; the characters do not depend on it.
 
     Example:
         >>> from alfa.data import Strokes
@@ -81,10 +81,10 @@ class Strokes:
         num_examples: Count = 20,
         size: Count = 28,
         seed: int = 0,
-        hand: Hand = Hand(),  # noqa: B008 - frozen
+        style: DrawingStyle = DrawingStyle(),  # noqa: B008 - frozen
     ) -> None:
         self.num_classes, self.num_examples = num_classes, num_examples
-        self.size, self.seed, self.hand = size, seed, hand
+        self.size, self.seed, self.style = size, seed, style
 
     def images(self) -> ImageSet:
         """All drawings; made at the first call, and kept in memory."""
@@ -113,8 +113,8 @@ class Strokes:
         sources = rng.spawn(self.num_examples)
         strokes = _new_character(rng)
         # Dots must lie as close in the largest drawing as in one of the usual size.
-        points, way = np.concatenate(strokes), _way_of_pen(strokes, self.size, self.hand.zoom[1])
-        drawings = [_drawing(points, way, source, self.size, self.hand) for source in sources]
+        points, way = np.concatenate(strokes), _pen_path(strokes, self.size, self.style.zoom[1])
+        drawings = [_drawing(points, way, source, self.size, self.style) for source in sources]
         return np.stack(drawings)
 
 
@@ -141,11 +141,11 @@ def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
         strokes.append(stroke)
     points = _GRID + rng.uniform(-0.3, 0.3, _GRID.shape)
     low, high = points[~free].min(axis=0), points[~free].max(axis=0)
-    points = _EXTENT * (points - (low + high) / 2) / (high - low).max()
+    points = CHARACTER_EXTENT * (points - (low + high) / 2) / (high - low).max()
     return [points[stroke] for stroke in strokes]
 
 
-def _way_of_pen(strokes: list[np.ndarray], size: int, zoom: float) -> np.ndarray:
+def _pen_path(strokes: list[np.ndarray], size: int, zoom: float) -> np.ndarray:
     """``[dot, point]``; times the points of all strokes, it gives dots that are near each other.
 
     Every stroke is a Catmull-Rom spline through its points.
@@ -184,26 +184,26 @@ def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
 
 
 def _drawing(
-    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int, hand: Hand
+    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int, style: DrawingStyle
 ) -> np.ndarray:
     """One drawing, uint8 ``[height, width]``."""
-    points = points + rng.normal(0, hand.jitter, points.shape)
+    points = points + rng.normal(0, style.jitter, points.shape)
     turn, wide, high, lean, right, down, pen = rng.uniform(-1, 1, 7)
-    cos, sin = np.cos(hand.rotation * turn), np.sin(hand.rotation * turn)
-    slant = np.array([[1 + hand.scale * wide, hand.shear * lean], [0, 1 + hand.scale * high]])
+    cos, sin = np.cos(style.rotation * turn), np.sin(style.rotation * turn)
+    slant = np.array([[1 + style.scale * wide, style.shear * lean], [0, 1 + style.scale * high]])
     points = points @ (np.array([[cos, -sin], [sin, cos]]) @ slant).T
-    points += hand.shift * np.array([right, down])
-    width = float(np.interp(pen, (-1, 1), hand.pen))
+    points += style.shift * np.array([right, down])
+    width = float(np.interp(pen, (-1, 1), style.pen))
     dots = way @ points
-    if hand.zoom != (1, 1):
+    if style.zoom != (1, 1):
         # Drawn after everything else, which is then the same with and without it.
-        dots *= np.exp(rng.uniform(*np.log(hand.zoom)))
-    if hand.roam:
-        dots += hand.roam * _way_to(rng.uniform(0, 1, 2), dots, width)
-    return _ink(dots, width=width, size=size)
+        dots *= np.exp(rng.uniform(*np.log(style.zoom)))
+    if style.roam:
+        dots += style.roam * _offset_to(rng.uniform(0, 1, 2), dots, width)
+    return render_strokes(dots, width=width, size=size)
 
 
-def _way_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
+def _offset_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
     """How far right and down dots are moved to lie at a place within their image.
 
     Args:
@@ -219,7 +219,7 @@ def _way_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
     return moved
 
 
-def _ink(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:
+def render_strokes(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:
     """Grey values of a pen's way, from each pixel's distance to the nearest of its dots."""
     centres = (np.arange(size) + 0.5) / size - 0.5
     right, down = ((centres - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))

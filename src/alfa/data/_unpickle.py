@@ -1,8 +1,8 @@
-"""Pickles read as plain data: arrays, lists, dictionaries, strings and numbers, nothing else.
+"""Load pickles of plain data: arrays, lists, dictionaries, strings and numbers, nothing else.
 
-A pickle is a program: it names functions and has them called. Here it finds only the few names
-that plain data needs, each standing for a function of our own that checks what it is given. None
-of numpy's own is reached, since a forged type can make those read memory that is not theirs.
+A pickle is a program: it names functions and has them called. This unpickler knows only the few
+names that plain data needs, and calls functions of this module in their place, which check their
+arguments. It never calls numpy's own, since a forged type can make those read foreign memory.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ _SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 def load_plain(source: Path | bytes) -> Any:
-    """What a pickle holds, if that is plain data.
+    """Load a pickle of plain data from a file or from bytes.
 
-    Strings that Python 2 wrote come as bytes; see `entry` and `text`.
-
-    Args:
-        source: the file, or its content.
+    Strings that Python 2 wrote come as bytes; see `get_entry` and `as_text`.
 
     Raises:
-        DataError: it is damaged, or holds anything else, which is not run.
+        DataError: it is damaged, or contains anything else, which is not executed.
     """
     name = "the pickle" if isinstance(source, bytes) else str(source)
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
@@ -50,12 +47,8 @@ def load_plain(source: Path | bytes) -> Any:
             ) from None
 
 
-def entry(table: object, name: str, *, where: Path) -> Any:
-    """An entry of a dictionary whose keys may be strings or, from Python 2, bytes.
-
-    Raises:
-        DataError: there is no such entry.
-    """
+def get_entry(table: object, name: str, *, where: Path) -> Any:
+    """An entry of a dictionary whose keys may be strings or, from Python 2, bytes."""
     content = table if isinstance(table, dict) else {}
     for key in (name, name.encode()):
         if key in content:
@@ -66,29 +59,25 @@ def entry(table: object, name: str, *, where: Path) -> Any:
     )
 
 
-def texts(table: object, name: str, *, where: Path) -> list[str]:
-    """An entry that is a list of names.
-
-    Raises:
-        DataError: there is no such entry, or it is something else.
-    """
-    values = entry(table, name, where=where)
+def get_texts(table: object, name: str, *, where: Path) -> list[str]:
+    """An entry that is a list of names."""
+    values = get_entry(table, name, where=where)
     if not isinstance(values, list | tuple) or not all(isinstance(x, str | bytes) for x in values):
         raise DataError(f"{where} has no list of names under {name!r}; get it again.")
-    return [text(value) for value in values]
+    return [as_text(value) for value in values]
 
 
-def text(value: object) -> str:
-    """A string that may have been written by Python 2."""
+def as_text(value: object) -> str:
+    """A string that Python 2 may have written."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class _ForbiddenError(pickle.UnpicklingError):
-    """What a pickle asks for and does not get."""
+    """Something that a pickle may not contain."""
 
 
 class _Allowed:
-    """A function that a pickle may call, and can neither change nor keep."""
+    """A function that a pickle may call, but neither change nor keep."""
 
     __slots__ = ("_function",)
 
@@ -103,18 +92,18 @@ class _Allowed:
 
 
 class _DType:
-    """The type of an array, as pickled: a code such as ``u1``, then the order of its bytes."""
+    """The pickled type of an array: a code such as ``u1``, then the order of its bytes."""
 
     __slots__ = ("_code", "_order")
 
     def __init__(self, code: object, align: object = False, copy: object = False) -> None:
-        self._code, self._order = text(code), "="
+        self._code, self._order = as_text(code), "="
         if not _NUMBER_OR_TEXT.fullmatch(self._code):
             raise _ForbiddenError(f"an array of the type {self._code!r}")
 
     def __setstate__(self, state: Any) -> None:
         _, order, *parts = state[:5]
-        self._order = text(order)
+        self._order = as_text(order)
         if self._order not in ("<", ">", "|", "=") or any(part is not None for part in parts):
             raise _ForbiddenError("an array of a compound type")
 
@@ -123,7 +112,7 @@ class _DType:
 
 
 class _Array:
-    """An array, as pickled: made empty, then given its state."""
+    """A pickled array: created empty, then given its state."""
 
     __slots__ = ("values",)
 
@@ -135,16 +124,17 @@ class _Array:
         self.values = _array_of(data, dtype, shape, "F" if is_fortran else "C")
 
 
-def _array_of(data: object, dtype: object, shape: Any, order: Any) -> np.ndarray:
+def _array_of(data: object, dtype: object, shape: Any, order: object) -> np.ndarray:
     if not isinstance(dtype, _DType) or not isinstance(data, bytes | bytearray | str):
         raise _ForbiddenError("an array of objects")
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise _ForbiddenError(f"an array of the shape {shape!r}")
     raw = data.encode("latin1") if isinstance(data, str) else data
     if not raw:
-        # Such an array has no values, unless its shape says otherwise, which reshape finds out.
+        # An empty array; reshape raises if its shape says otherwise.
         return np.empty(0, dtype.real()).reshape(shape)
-    return np.frombuffer(raw, dtype.real()).reshape(shape, order=order)
+    memory_order: Any = as_text(order)
+    return np.frombuffer(raw, dtype.real()).reshape(shape, order=memory_order)
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> _Array:
@@ -153,23 +143,11 @@ def _reconstruct(kind: object, shape: object, code: object) -> _Array:
     return _Array()
 
 
-def _scalar(dtype: object, data: object) -> Any:
-    return _array_of(data, dtype, (), "C").item()
-
-
-def _from_buffer(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
-    return _array_of(data, dtype, shape, text(order))
-
-
 def _encode(content: object, codec: object = "latin1") -> bytes:
-    # How Python 3 writes bytes into the older protocols; other codecs could unpack bombs.
-    if not isinstance(content, str) or text(codec) not in ("latin1", "latin-1"):
-        raise _ForbiddenError(f"a call of _codecs.encode with {text(codec)!r}")
+    # How Python 3 writes bytes in older protocols; other codecs could unpack bombs.
+    if not isinstance(content, str) or as_text(codec) not in ("latin1", "latin-1"):
+        raise _ForbiddenError(f"a call of _codecs.encode with {as_text(codec)!r}")
     return content.encode("latin1")
-
-
-def _no_bytes() -> bytes:
-    return b""
 
 
 def _not_called(*arguments: object) -> None:
@@ -177,18 +155,21 @@ def _not_called(*arguments: object) -> None:
 
 
 _NDARRAY = _Allowed(_not_called)
+_NO_BYTES = _Allowed(lambda: b"")
 _GLOBALS: dict[tuple[str, str], _Allowed] = {
     ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): _Allowed(_DType),
     ("_codecs", "encode"): _Allowed(_encode),
-    ("__builtin__", "bytes"): _Allowed(_no_bytes),
-    ("builtins", "bytes"): _Allowed(_no_bytes),
+    ("__builtin__", "bytes"): _NO_BYTES,
+    ("builtins", "bytes"): _NO_BYTES,
 }
 # numpy 2 renamed its core, and writes the new name.
 for _core in ("numpy.core", "numpy._core"):
     _GLOBALS[f"{_core}.multiarray", "_reconstruct"] = _Allowed(_reconstruct)
-    _GLOBALS[f"{_core}.multiarray", "scalar"] = _Allowed(_scalar)
-    _GLOBALS[f"{_core}.numeric", "_frombuffer"] = _Allowed(_from_buffer)
+    _GLOBALS[f"{_core}.multiarray", "scalar"] = _Allowed(
+        lambda dtype, data: _array_of(data, dtype, (), "C").item()
+    )
+    _GLOBALS[f"{_core}.numeric", "_frombuffer"] = _Allowed(_array_of)
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -203,11 +184,11 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _resolved(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
-    """The same with real arrays, after a look at everything that is in it.
+    """The same data with real arrays, after a check of everything in it.
 
     Args:
-        value: to look at.
-        done: by id, what was resolved already, with the value itself, which keeps its id taken.
+        value: the data.
+        done: by id, resolved values, each with the original, which keeps its id taken.
     """
     if type(value) in _SCALARS:
         return value

@@ -1,7 +1,8 @@
-"""Tasks of any number of classes and examples, from one or more sets of images."""
+"""Tasks with varying numbers of classes and examples, from one or more sets of images."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -10,20 +11,11 @@ import numpy as np
 import torch
 from pydantic import BeforeValidator
 
-from alfa.data._base import (
-    Group,
-    Signature,
-    Split,
-    Tasks,
-    grouped,
-    register_tasks,
-    task_rng,
-)
-from alfa.data._image_set import Classes, ImageSet
+from alfa.data._base import Group, Signature, Split, grouped, register_tasks, task_rng
+from alfa.data._image_set import Classes, ImageSet, ImageTasks
 from alfa.data._open import open_images, prepared
-from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
-from alfa.data._store import listed_in, stamp_of, verify_pixels
-from alfa.data.sources import SOURCES, read_split
+from alfa.data._sampler import Composition, Limits, Related, Sampler
+from alfa.data.sources import SOURCES
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode, PositiveFloat
 
@@ -33,16 +25,16 @@ Names = Annotated[Sequence[str], BeforeValidator(lambda n: [n] if isinstance(n, 
 _HALF = (0.5, 0.5, 0.5)
 
 
-class Varied(Tasks):
-    """Tasks as Meta-Dataset draws them: their classes and examples differ in number.
+class Varied(ImageTasks):
+    """Tasks as Meta-Dataset draws them, with varying numbers of classes and examples.
 
-    A task comes from one source, drawn anew for each task. See `Sampler` for what it consists of.
+    Each task comes from one source, drawn at random; `Sampler` draws its classes and examples.
 
     Args:
-        sources: where the images come from, all of one shape.
+        sources: sets of images of one shape.
         weights: how often each source is drawn, relative to the others; all alike by default.
         related: for a source by name and a split, which of its classes go together.
-        limits: how large tasks are.
+        limits: of the size of tasks.
 
     Raises:
         ConfigError: the sources do not fit together.
@@ -55,7 +47,6 @@ class Varied(Tasks):
         [139, 206, 129]
     """
 
-    loss = "cross_entropy"
     varies = True
 
     def __init__(
@@ -68,7 +59,7 @@ class Varied(Tasks):
     ) -> None:
         if not sources:
             raise ConfigError("there is no source of tasks; name at least one.")
-        # Nothing is above a number that is none, and a sum of finite ones may be infinite.
+        # NaN is not above 0, and a sum of finite numbers may be infinite.
         if weights is not None and not (
             len(weights) == len(sources)
             and all(weight > 0 for weight in weights)
@@ -93,42 +84,22 @@ class Varied(Tasks):
         self.input_shape, self.num_outputs = first.shape, limits.max_way
         self._samplers: dict[Split, list[Sampler]] = {}
 
-    def signature(self) -> Signature:
-        first = self.sources[0]
-        return Signature(
-            tuple(self.input_shape),
-            self.num_outputs,
-            self.loss,
-            tuple(first.mean),
-            tuple(first.std),
-            varies=True,
-            data=" ".join(map(self._told_by, self.sources)).strip(),
-        )
-
-    def _told_by(self, source: ImageSet) -> str:
-        """The digest of a source, and where its classes are related by what it was made from, that.
-
-        Before stores kept it, one of another name had no related classes, and so other tasks.
-        """
-        made_from = source.source if self._is_related(source) else None
+    def source_digest(self, source: ImageSet) -> str:
+        """The digest of a source, and what it was made from if that decides about its tasks."""
+        made_from = source.source if self._is_related(source) else ""
         return f"{source.digest}+{made_from}" if made_from else source.digest
+
+    def names_digest(self, split: Split) -> str:
+        # What a source was made from decides which of its classes come together.
+        made_from = [_source_of(source) for source in self.sources if self._is_related(source)]
+        return " ".join([super().names_digest(split), *made_from])
 
     def _is_related(self, source: ImageSet) -> bool:
         return any(name == source.name for name, _ in self.related)
 
-    def stamp(self) -> str:
-        return stamp_of(self.sources)
-
-    def listed(self, split: Split) -> str:
-        # What a source was made from decides which of its classes come together.
-        made_from = [_source_of(source) for source in self.sources if self._is_related(source)]
-        return " ".join([listed_in(self.sources, split), *made_from])
-
-    def verify(self) -> None:
-        verify_pixels(self.sources)
-
-    def like(self, own: Signature) -> Varied:
-        sources = [source.like(own.input_shape, own.mean, own.std) for source in self.sources]
+    def like(self, signature: Signature) -> Varied:
+        shape, mean, std = signature.input_shape, signature.mean, signature.std
+        sources = [source.like(shape, mean, std) for source in self.sources]
         return Varied(sources, weights=self.weights, related=self.related, limits=self.limits)
 
     def check(self, *splits: Split) -> None:
@@ -145,12 +116,12 @@ class Varied(Tasks):
             if (fault := self._fault(source, split))
         ]
         if faults:
-            told = "; ".join(f"{source.name} {fault}" for source, _, fault in faults)
-            # Of what is for testing only, no images are missing.
+            why = "; ".join(f"{source.name} {fault}" for source, _, fault in faults)
+            # Sources for testing only lack no images.
             lacking = [s.name for s, split, _ in faults if not _is_for_testing_only(s, split)]
             them = "them" if len(lacking) == len(faults) else ", ".join(dict.fromkeys(lacking))
             advice = f", or prepare {them} anew with more images" if lacking else ""
-            raise DataError(f"there can be no such tasks: {told}; leave out these sources{advice}.")
+            raise DataError(f"there can be no such tasks: {why}; leave out these sources{advice}.")
 
     def _fault(self, source: ImageSet, split: Split) -> str:
         if split not in source.splits:
@@ -175,7 +146,7 @@ class Varied(Tasks):
     def _drawn(
         self, index: int, split: Split, seed: int
     ) -> tuple[ImageSet, Composition, list[np.ndarray]]:
-        """A task's source, what it consists of, and the numbers of the images of each class."""
+        """A task's source, its composition, and the numbers of the images of each class."""
         if split not in self._samplers:
             self.check(split)
             self._samplers[split] = [
@@ -194,7 +165,7 @@ class Varied(Tasks):
     def draw(
         self, index: int, *, split: Split = "train", seed: int = 0
     ) -> tuple[ImageSet, Composition]:
-        """Where a task comes from, and what it consists of."""
+        """The source and the composition of a task."""
         source, drawn, _ = self._drawn(index, split, seed)
         return source, drawn
 
@@ -234,7 +205,7 @@ class Varied(Tasks):
         )
 
     def largest(self, num_tasks: int) -> Episode:
-        """Empty tasks as large as they can get."""
+        """Tasks of the largest possible size; their images are zeros."""
         limits = self.limits
         most = [
             (min(limits.max_way, len(classes)), int(classes.count.max()))
@@ -245,7 +216,7 @@ class Varied(Tasks):
         num_query = max(1, min(limits.max_query, count // 2))
         size = min(limits.max_support, way * min(limits.max_support_per_class, count))
         labels = torch.arange(way)
-        # The first classes have one more than the others, until there are as many as there may be.
+        # The first classes have one example more, to reach the limit exactly.
         num_support = size // way + (labels < size % way).long()
         support_y = labels.repeat_interleave(num_support).repeat(num_tasks, 1)
         query_y = labels.repeat_interleave(num_query).repeat(num_tasks, 1)
@@ -277,6 +248,13 @@ class MetaDataset(Varied):
         DataError: a dataset is not prepared.
     """
 
+    @classmethod
+    def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
+        prepared = "none" if size is None else size
+        name = json.dumps(dataset, ensure_ascii=False)
+        one = [f"tasks.dataset=[{name}]", "tasks.weights=none"]
+        return [*one, f"tasks.stored_size={prepared}"]
+
     def __init__(
         self,
         *,
@@ -292,29 +270,25 @@ class MetaDataset(Varied):
         if len(set(dataset)) < len(dataset):
             raise ConfigError(f"`dataset` is {list(dataset)}, but each may be named once only.")
         limits = Limits(min_way, max_way, max_query, max_support)
-        opened = [open_images(name, size=stored_size or _stored(name, size)) for name in dataset]
+        known = prepared()
+        sizes = [stored_size or (size if size in known.get(n, []) else None) for n in dataset]
+        opened = [open_images(n, size=side) for n, side in zip(dataset, sizes, strict=True)]
         related = {place: found for images in opened for place, found in related_in(images).items()}
         sources = [images.like((3, size, size), _HALF, _HALF) for images in opened]
         super().__init__(sources, weights=weights, related=related, limits=limits)
 
 
-def _stored(dataset: str, size: int) -> int | None:
-    """The size to open a dataset in, if it is prepared in several."""
-    return size if size in prepared().get(dataset, []) else None
-
-
 def _kind(images: ImageSet) -> str:
-    """What all sources must have in common."""
+    """Equal for all sources."""
     return f"{list(images.shape)}, normalised by {list(images.mean)} and {list(images.std)}"
 
 
 def _source_of(images: ImageSet) -> str:
-    """What images were prepared from, whatever they are called."""
+    """The dataset that images were prepared from, whatever their own name."""
     return images.source or images.name
 
 
 def _published(images: ImageSet) -> Mapping[Split, tuple[int, int | None]]:
-    """Classes and images of the published splits of a source; nothing where none are known."""
     name = _source_of(images)
     return SOURCES.get(name).published if name in SOURCES else {}
 
@@ -325,7 +299,7 @@ def _is_for_testing_only(images: ImageSet, split: Split) -> bool:
 
 
 def _why_absent(images: ImageSet, split: Split) -> str:
-    """What is to be said of a source without classes of a split."""
+    """Why a source has no classes of a split."""
     if _is_for_testing_only(images, split):
         return f"is for testing only: it has no {split} classes"
     published = _published(images)
@@ -338,7 +312,7 @@ def _why_absent(images: ImageSet, split: Split) -> str:
 
 
 def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:
-    """Which classes of one of Meta-Dataset's sources go together, by its name and split."""
+    """Which classes of a dataset go together in a task, by its name and split."""
     found = {
         (images.name, split): related_classes(_source_of(images), split, classes.names)
         for split, classes in images.splits.items()
@@ -347,9 +321,5 @@ def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:
 
 
 def related_classes(dataset: str, split: Split, names: Sequence[str]) -> Related | None:
-    """Which classes of one of Meta-Dataset's sources go together; None where any do."""
-    if dataset == "md-omniglot":
-        return by_prefix(names)
-    if dataset == "md-ilsvrc":
-        return by_hierarchy(names, read_split("md-ilsvrc")[split])
-    return None
+    """Which classes of a dataset go together in a task; None for any."""
+    return SOURCES.get(dataset)().related_classes(split, names) if dataset in SOURCES else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import warnings
@@ -17,35 +18,33 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
+from alfa._runtime import leave_with_parent
 from alfa.data._decode import decode
-from alfa.data.sources._base import Item
+from alfa.data.sources import Item
 from alfa.errors import DataError
-from alfa.parent import leave_with_parent
 
-# Images that a worker decodes in one go: enough that handing them over costs nothing.
+# Images that a worker decodes at once: enough to make the transfer cheap.
 AT_ONCE = 32
-# Around a small image Python has more to do than the decoder, and threads do that in turns.
-# Processes do not, but take seconds to start: they serve from this many image files on.
+# For small images Python takes longer than the decoder, and only one thread can run Python.
+# Processes are faster, but take seconds to start: they are used from this many image files on.
 PROCESSES_FROM = 32_768
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What became of some images: the pixels of the good ones, and notes on others by number."""
+    """The pixels of usable images, and notes on images by their number."""
 
     pixels: np.ndarray
     left_out: list[tuple[int, str]]
     changed: list[tuple[int, str]]
 
 
-def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decoded:
-    """Decode images; one that cannot be used is noted.
+_Work = Callable[[Sequence[Item]], Decoded]
+_Chunks = Iterable[Sequence[Item]]
 
-    Args:
-        items: the images.
-        size: the side that is wanted.
-        num_channels: 3, or 1 for grey.
-    """
+
+def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decoded:
+    """Decode images to squares of a side; an image that cannot be used is left out."""
     pixels = np.empty((len(items), num_channels, size, size), np.uint8)
     result = Decoded(pixels, [], [])
     good = 0
@@ -64,37 +63,30 @@ def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decode
 def decode_chunks(
     chunks: Iterable[Sequence[Item]], *, size: int, num_channels: int, workers: int, total: int
 ) -> Generator[Decoded, None, None]:
-    """Decode images side by side; every chunk comes in its order, and few are in memory.
+    """Decode images in parallel; chunks come in order, and few are in memory.
 
     Args:
-        chunks: images that a worker takes in one go.
-        size: the side that is wanted.
+        chunks: images that a worker decodes at once.
+        size: the side of the results.
         num_channels: 3, or 1 for grey.
-        workers: how many work side by side.
-        total: how many images there are, roughly.
+        workers: threads or processes.
+        total: the number of images, roughly.
     """
     work = partial(decode_all, size=size, num_channels=num_channels)
     chunks = iter(chunks)
     first = next(chunks, None)
     if first is None:
         return
-    chunks = _with_first(first, chunks)
-    if workers > 1 and total >= PROCESSES_FROM and _can_travel(first):
-        yield from _in_processes(work, chunks, workers)
-    else:
-        yield from _in_threads(work, chunks, workers)
-
-
-def _with_first(first: Sequence[Item], rest: Iterator[Sequence[Item]]) -> Iterator[Sequence[Item]]:
-    yield first
-    yield from rest
+    chunks = itertools.chain([first], chunks)
+    in_processes = workers > 1 and total >= PROCESSES_FROM and _can_travel(first)
+    yield from (_in_processes if in_processes else _in_threads)(work, chunks, workers)
 
 
 def _can_travel(items: Sequence[Item]) -> bool:
-    """Whether images are files that another process can read; pixels are at hand already."""
+    """Whether images are files that another process can read, and not pixels in memory."""
     try:
         pickle.dumps(items)
-    # What a callable that cannot be pickled raises is anything.
+    # A callable that cannot be pickled may raise anything.
     except Exception:
         return False
     try:
@@ -104,20 +96,17 @@ def _can_travel(items: Sequence[Item]) -> bool:
         return True
 
 
-def _in_threads(
-    work: Callable[[Sequence[Item]], Decoded], chunks: Iterable[Sequence[Item]], workers: int
-) -> Generator[Decoded, None, None]:
-    with quiet_pillow(), ThreadPoolExecutor(workers) as pool:
+def _in_threads(work: _Work, chunks: _Chunks, workers: int) -> Generator[Decoded, None, None]:
+    # Filters of warnings belong to the whole process, so they are set around all threads.
+    with suppress_pillow_warnings(), ThreadPoolExecutor(workers) as pool:
         yield from _in_order(pool, work, chunks, workers)
 
 
-def _in_processes(
-    work: Callable[[Sequence[Item]], Decoded], chunks: Iterable[Sequence[Item]], workers: int
-) -> Generator[Decoded, None, None]:
-    # Unlike the standard library's processes, loky's do not run the user's script once more.
+def _in_processes(work: _Work, chunks: _Chunks, workers: int) -> Generator[Decoded, None, None]:
+    # Unlike the standard library's processes, loky's do not run the user's script again.
     from loky import BrokenProcessPool, ProcessPoolExecutor
 
-    # Left to themselves, they would outlive this process by a minute if it was killed.
+    # By default, they would outlive a killed parent by a minute.
     pool = ProcessPoolExecutor(
         workers, timeout=60, initializer=leave_with_parent, initargs=(os.getpid(),)
     )
@@ -131,17 +120,14 @@ def _in_processes(
             "--workers 1 if it happens once more."
         ) from None
     except BaseException:
-        # How loky kills them, and what it has to say about that, is of no interest.
+        # loky warns about the processes that it kills.
         with warnings.catch_warnings(action="ignore"):
             pool.shutdown(kill_workers=True)
         raise
 
 
 def _in_order(
-    pool: Executor,
-    work: Callable[[Sequence[Item]], Decoded],
-    chunks: Iterable[Sequence[Item]],
-    workers: int,
+    pool: Executor, work: _Work, chunks: _Chunks, workers: int
 ) -> Generator[Decoded, None, None]:
     waiting: deque[Future[Decoded]] = deque()
     try:
@@ -156,13 +142,12 @@ def _in_order(
             future.cancel()
 
 
-def _quietly(work: Callable[[Sequence[Item]], Decoded], items: Sequence[Item]) -> Decoded:
-    with quiet_pillow():
+def _quietly(work: _Work, items: Sequence[Item]) -> Decoded:
+    with suppress_pillow_warnings():
         return work(items)
 
 
 def _read(item: Item) -> bytes | np.ndarray:
-    """The content of an item; that it cannot be read is a problem of this item alone."""
     try:
         return item.read()
     except OSError as error:
@@ -172,11 +157,8 @@ def _read(item: Item) -> bytes | np.ndarray:
 
 
 @contextlib.contextmanager
-def quiet_pillow() -> Iterator[None]:
-    """Pillow's remarks on files go nowhere; what matters of them is an error.
-
-    Once around all threads, because the filters of warnings belong to the whole process.
-    """
+def suppress_pillow_warnings() -> Iterator[None]:
+    """Ignore Pillow's warnings about files, except image bombs, which are errors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.simplefilter("error", Image.DecompressionBombWarning)

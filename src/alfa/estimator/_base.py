@@ -1,14 +1,13 @@
-"""What the estimators share: a trained run, adapted to one task."""
+"""The part that both estimators share: a run's model, adapted to one task."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,38 +15,34 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from alfa.build import build_learner
-from alfa.config import Experiment, Part
-from alfa.data import Signature
+from alfa._runtime import check_device
 from alfa.errors import AlfaWarning, ConfigError, check_choice
-from alfa.inner import Learner
-from alfa.models import is_by_batch, normalising_together
-from alfa.ops import check_device
-from alfa.train import Checkpoint, Run
-from alfa.train.evaluate import check_finite, without_dropout
+from alfa.evaluation import check_finite, without_dropout
+from alfa.learner import Learner
+from alfa.models import batch_statistics, uses_batch_statistics
+from alfa.runs import CHECKPOINTS, Run
 from alfa.types import Rates
 
-HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
-# Some kernels must not be called by two threads at a time, on machines without OpenMP.
-_TURN = threading.Lock()
+# Without OpenMP, some kernels must not run in two threads at once.
+_KERNEL_LOCK = threading.Lock()
 
 
 class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
-    """The inner loop as `fit`; the two estimators are made of it."""
+    """An estimator whose `fit` runs the inner loop of a trained run."""
 
     run: Any
     num_steps: int | None
     checkpoint: str
     device: str
 
-    def _opened(self) -> Opened:
-        """The run, read anew, so that `fit` follows what the arguments say now."""
+    def _open_run(self) -> Run:
+        """Check the arguments and open the run, anew for every `fit`."""
         if self.run is None:
             raise ConfigError(
                 f"{type(self).__name__} has no `run`; give it a folder that `alfa train` made, "
                 "such as the one that `alfa train --preset strokes-demo` makes in minutes."
             )
-        check_choice("checkpoint", self.checkpoint, ("best", "last", "ensemble"))
+        check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
         check_device(self.device, name="`device`")
         steps = 0 if self.num_steps is None else self.num_steps
         if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
@@ -55,15 +50,11 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 f"`num_steps` is {steps!r}, but must be a whole number of 0 or more, or None for "
                 "as many as the run's own test took."
             )
-        run = Run(Path(self.run))
-        experiment = run.experiment()
-        return Opened(
-            experiment, run.signature(experiment), run.load_for(self.checkpoint, experiment)
-        )
+        return Run.open(self.run)
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A fit that fails leaves everything as it was, and no mixture of two."""
+        """Restore all attributes if `fit` fails."""
         before = dict(vars(self))
         try:
             yield
@@ -72,195 +63,77 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.update(before)
             raise
 
-    def _fit(self, opened: Opened, x: Tensor, y: Tensor, *, guessing: float | None = None) -> None:
-        """Adapt to one task, and keep what came of it.
+    def _fit(
+        self,
+        run: Run,
+        learners: Sequence[Learner],
+        x: Tensor,
+        y: Tensor,
+        *,
+        chance_loss: float | None = None,
+    ) -> None:
+        """Adapt to one task; set ``model_``, ``support_losses_``, ``rates_``, and ``num_steps_``.
 
         Args:
-            opened: the run.
+            run: the run.
+            learners: its models, on the estimator's device; several are averaged.
             x: the support set, ``[support, ...]``, on the CPU.
-            y: its targets.
-            guessing: the loss of who guesses; None where nobody can.
-
-        Sets ``model_``, the adapted model as an ordinary torch module; ``support_losses_``,
-        before every step and after the last; ``rates_``, what the rule used in every step.
+            y: the targets.
+            chance_loss: the loss of a model that guesses, if that is defined.
         """
+        self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         models = []
-        for number, member in enumerate(opened.members):
-            learner = opened.learner(member).to(self.device)
-            support_x = x.to(self.device, learner.dtype)
+        for number, learner in enumerate(learners):
+            support_x = x.to(self.device, learner.dtype).unsqueeze(0)
             support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
-            steps = opened.num_steps if self.num_steps is None else self.num_steps
-            with _TURN, without_dropout(learner.model), _enough(len(x), "fit on"):
+            support_y = support_y.unsqueeze(0)
+            with _KERNEL_LOCK, without_dropout(learner.model), _enough_images(len(x), "fit on"):
                 adapted = learner.adapt(
-                    support_x.unsqueeze(0), support_y.unsqueeze(0), num_steps=steps, order="none"
+                    support_x, support_y, num_steps=self.num_steps_, order="none"
                 )
-                last = learner.loss(adapted.predict(support_x.unsqueeze(0)), support_y.unsqueeze(0))
-                frozen = adapted.frozen(support_x)
+                last = learner.loss(adapted.predict(support_x), support_y)
+                models.append(adapted.frozen(support_x[0]))
             check_finite(
                 adapted.support_losses,
                 last,
-                rule=opened.experiment.rule.name,
+                rule=run.rule_name,
                 where=f"while {type(self).__name__} was fitted",
                 last="the support loss after the last step",
                 advice="fewer steps (`num_steps`), or other examples, may help.",
             )
             losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
-            _warn_if_worse(losses, guessing)
+            _warn_if_not_learned(losses, chance_loss)
             if not number:
                 self.support_losses_ = losses
                 self.rates_ = _rates(adapted.rates, learner)
-            models.append(frozen)
-        self.model_ = models[0] if len(models) == 1 else Mean(*models)
-        self.num_steps_ = steps
-        self._by_itself = not any(map(is_by_batch, self.model_.modules()))
-        self._modes = [part.training for part in self.model_.modules()]
+        self.model_ = models[0] if len(models) == 1 else MeanOutput(*models)
+        self._is_inductive_model = not any(map(uses_batch_statistics, self.model_.modules()))
+        self._training_flags = [part.training for part in self.model_.modules()]
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
-        """What the adapted model says of examples, on the CPU."""
+        """The outputs of the adapted model, on the CPU."""
         model = self.model_
-        example = next((p for p in model.parameters()), next(iter(model.buffers()), None))
-        assert example is not None
+        example = next(itertools.chain(model.parameters(), model.buffers()))
         x = x.to(example.device, example.dtype)
-        together = transductive or not self._by_itself
-        normalising = normalising_together(model) if transductive else contextlib.nullcontext()
-        advice = ", or leave `transductive` out" if self._by_itself else ""
-        enough = _enough(len(x), "predict", advice)
-        as_fitted = _in_modes(model, self._modes)
-        with torch.no_grad(), as_fitted, normalising, without_dropout(model), enough:
-            # One by one: the rounding of a convolution depends on how many examples it is given,
-            # and what is said of one must not.
-            parts = [x] if together else x.split(1)
-            return torch.cat([model(part) for part in parts]).cpu()
+        together = transductive or not self._is_inductive_model
+        advice = ", or leave `transductive` out" if self._is_inductive_model else ""
+        with (
+            torch.no_grad(),
+            _training_flags(model, self._training_flags),
+            batch_statistics(model) if transductive else contextlib.nullcontext(),
+            without_dropout(model),
+            _enough_images(len(x), "predict", advice),
+        ):
+            # One by one: a convolution's rounding depends on the size of the batch, but an
+            # inductive prediction must not.
+            batches = [x] if together else x.split(1)
+            return torch.cat([model(batch) for batch in batches]).cpu()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
 
-def _warn_if_worse(losses: np.ndarray, guessing: float | None) -> None:
-    """Say where a model is bad at the very examples that it was shown.
-
-    Args:
-        losses: of the support set, before every step and after the last.
-        guessing: the loss of who guesses; None where nobody can.
-    """
-    first, last = losses[[0, -1]]
-    if last > first:
-        told = (
-            f"adaptation made the loss of the support set rise from {first:.3g} to {last:.3g}: the "
-            "run has learned its rates with another last layer or other images; head='zero' "
-            "(--head zero), fewer steps, or a run that was trained on images like these may help."
-        )
-    elif guessing is not None and last >= guessing:
-        told = (
-            f"after {len(losses) - 1} steps the loss of the support set is {last:.3g}, and that of "
-            f"who guesses {guessing:.3g}: these images are not known any better; more steps, or a "
-            "run that was trained on images like these may help."
-        )
-    else:
-        return
-    warnings.warn(told, AlfaWarning, stacklevel=4)
-
-
-@contextlib.contextmanager
-def _in_modes(model: nn.Module, modes: Sequence[bool]) -> Iterator[None]:
-    """A model as it was fitted, for a while, whatever `train` and `eval` have been called since."""
-    parts = list(model.modules())
-    before = [part.training for part in parts]
-    # What a user has put in its place has its own.
-    for part, mode in zip(parts, modes if len(modes) == len(parts) else before, strict=True):
-        part.training = mode
-    try:
-        yield
-    finally:
-        for part, mode in zip(parts, before, strict=True):
-            part.training = mode
-
-
-@contextlib.contextmanager
-def _enough(count: int, what: str, advice: str = "") -> Iterator[None]:
-    """Say in a sentence where examples are too few for batch norm.
-
-    Args:
-        count: of the examples.
-        what: is done with them.
-        advice: what else helps than more of them.
-    """
-    try:
-        yield
-    except ValueError as error:
-        # Torch's own word where a channel has a single value.
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise ConfigError(
-            f"{count} image is too few to be normalised by its own statistics; {what} more at "
-            f"once{advice}."
-        ) from None
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A run that is to be adapted.
-
-    Attributes:
-        experiment: how it was trained.
-        signature: of the tasks that it was trained on.
-        members: its models, one or more.
-    """
-
-    experiment: Experiment
-    signature: Signature
-    members: list[Checkpoint]
-
-    def with_head(self, name: str) -> Opened:
-        """The same, with a last layer that every task makes itself."""
-        init = self.experiment.init
-        if self.why_fixed:
-            other = ""
-            if init.name == "attenuated" and not self.any_way:
-                other = (
-                    ", or train a run with init.around.name=prototype-head, which makes its last "
-                    "layer for every task"
-                )
-            raise ConfigError(f"{self.why_fixed}; leave `head` out{other}.")
-        options = {key: value for key, value in init.options.items() if key in ("adapt", "head")}
-        changed = self.experiment.model_copy(update={"init": Part(name=name, **options)})
-        return replace(self, experiment=changed)
-
-    @property
-    def why_fixed(self) -> str:
-        """Why its last layer cannot be changed; nothing where it can."""
-        init = self.experiment.init
-        if init.name not in ("learned", *HEADS.values()):
-            return (
-                f"`head` can be changed where the run's init is 'learned', but it is {init.name!r}"
-            )
-        if self.experiment.rule.options.get("per_parameter_decay"):
-            return (
-                "`head` cannot be changed, as the run has learned a decay for each single weight "
-                "of its last layer (rule.per_parameter_decay)"
-            )
-        return ""
-
-    @property
-    def any_way(self) -> bool:
-        """Whether every task makes the last layer itself, for any number of classes."""
-        # What an init that wraps another can do is up to that one.
-        return build_learner(self.experiment, self.signature).init.any_way
-
-    def learner(self, member: Checkpoint) -> Learner:
-        """The learner with the weights of one of its models."""
-        learner = build_learner(self.experiment, self.signature)
-        # A checkpoint of another init has the same weights.
-        member.restore(learner)
-        return learner
-
-    @property
-    def num_steps(self) -> int:
-        inner = self.experiment.inner
-        return inner.num_steps if inner.num_test_steps is None else inner.num_test_steps
-
-
-class Mean(nn.Module):
+class MeanOutput(nn.Module):
     """The mean of the outputs of several models."""
 
     def __init__(self, *models: nn.Module) -> None:
@@ -269,6 +142,54 @@ class Mean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([model(x) for model in self.models]).mean(0)
+
+
+def _warn_if_not_learned(losses: np.ndarray, chance_loss: float | None) -> None:
+    """Warn if adaptation made the support loss worse, or left it no better than chance."""
+    first, last = losses[[0, -1]]
+    if last > first:
+        message = (
+            f"adaptation increased the support loss from {first:.3g} to {last:.3g}: the run was "
+            "trained with another last layer or other images; try head='zero' (--head zero), "
+            "fewer steps, or a run that was trained on images like these."
+        )
+    elif chance_loss is not None and last >= chance_loss:
+        message = (
+            f"after {len(losses) - 1} steps the support loss is {last:.3g}, no better than chance "
+            f"({chance_loss:.3g}); try more steps, or a run that was trained on images like these."
+        )
+    else:
+        return
+    warnings.warn(message, AlfaWarning, stacklevel=4)
+
+
+@contextlib.contextmanager
+def _training_flags(model: nn.Module, flags: Sequence[bool]) -> Iterator[None]:
+    """Set the modules' `training` flags as after `fit`; the user may have changed them since."""
+    parts = list(model.modules())
+    before = [part.training for part in parts]
+    # A model that the user has replaced keeps its own flags.
+    for part, flag in zip(parts, flags if len(flags) == len(parts) else before, strict=True):
+        part.training = flag
+    try:
+        yield
+    finally:
+        for part, flag in zip(parts, before, strict=True):
+            part.training = flag
+
+
+@contextlib.contextmanager
+def _enough_images(count: int, action: str, advice: str = "") -> Iterator[None]:
+    """Explain torch's error about a batch that is too small for batch norm."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ConfigError(
+            f"{count} image is too few to be normalized by its own statistics; {action} more at "
+            f"once{advice}."
+        ) from None
 
 
 def _rates(rates: Sequence[Rates], learner: Learner) -> dict[str, Any]:

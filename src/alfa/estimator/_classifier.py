@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Sequence
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import torch
-from PIL import Image
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from alfa.errors import ConfigError, check_choice
-from alfa.estimator._base import HEADS, FewShotEstimator, Opened
+from alfa.estimator._base import FewShotEstimator
+from alfa.estimator._heads import HEADS, load_learners
 from alfa.estimator._images import (
-    Reader,
+    ImageReader,
     ValueRange,
-    check_normalised,
-    is_rows,
+    as_collection,
+    check_is_batch,
+    check_normalized,
+    is_table,
     num_axes,
     value_range,
 )
@@ -113,25 +112,26 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
                 run's last layer has.
         """
         check_choice("head", self.head, ("trained", *HEADS))
-        _check_labels(y)
-        opened = self._opened()
-        if opened.signature.loss != "cross_entropy" or len(opened.signature.input_shape) != 3:
-            raise ConfigError(
-                f"{self.run} was not trained on images of classes, which FewShotClassifier needs; "
-                "use another run, or FewShotRegressor for one of regression."
-            )
-        check_normalised(opened.signature, self.run)
+        _check_labels_given(y)
+        run = self._open_run()
+        check_normalized(run.signature, self.run)
         with self._all_or_nothing():
-            X, y = self._checked(X, y, reset=True)  # noqa: N806
+            X, y = self._validate(X, y, reset=True)  # noqa: N806
             self.classes_, labels = np.unique(y, return_inverse=True)
-            opened = self._with_head(opened)
+            learners = load_learners(
+                run,
+                checkpoint=self.checkpoint,
+                head=self.head,
+                num_classes=len(self.classes_),
+                device=self.device,
+            )
             is_guessed = self.value_range is None
             self.value_range_ = value_range(X) if is_guessed else _checked_range(self.value_range)
-            self._reader = Reader(opened.signature, self.value_range_, is_guessed, num_axes(X))
-            self.signature_ = opened.signature
+            self._reader = ImageReader(run.signature, self.value_range_, is_guessed, num_axes(X))
+            self.signature_ = run.signature
             x = self._reader.read(X)
-            guessing = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
-            self._fit(opened, x, torch.from_numpy(labels), guessing=guessing)
+            chance_loss = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
+            self._fit(run, learners, x, torch.from_numpy(labels), chance_loss=chance_loss)
             is_right = self._logits(x).argmax(1).numpy() == labels
             self.support_accuracy_ = float(np.mean(is_right))
             self.support_hits_ = np.bincount(labels[is_right], minlength=len(self.classes_))
@@ -141,7 +141,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     def is_inductive(self) -> bool:
         """Whether what is said of an image does not depend on others that are predicted with it."""
         check_is_fitted(self)
-        return self._by_itself and not self.transductive
+        return self._is_inductive_model and not self.transductive
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The label of each image.
@@ -176,31 +176,29 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             as much memory as all of them take at once; the latter alone where images depend on
             each other anyhow.
         """
-        _check_labels(y)
+        _check_labels_given(y)
         x, y = self._read(X, y)
-        ways = {"inductive": False, "transductive": True}
-        if not self._by_itself:
-            del ways["inductive"]
+        modes = {"inductive": False} if self._is_inductive_model else {}
         found = {}
-        for name, together in ways.items():
-            logits = self._logits(x, transductive=together)
+        for name, transductive in {**modes, "transductive": True}.items():
+            logits = self._logits(x, transductive=transductive)
             found[name] = float(np.mean(self.classes_[logits.argmax(1).numpy()] == y))
         return found
 
     def _read(self, X: Any, y: Any = None) -> tuple[Tensor, Any]:  # noqa: N803
         check_is_fitted(self)
-        X, y = self._checked(X, y, reset=False)  # noqa: N806
+        X, y = self._validate(X, y, reset=False)  # noqa: N806
         return self._reader.read(X), y
 
     def _logits(self, x: Tensor, *, transductive: bool | None = None) -> Tensor:
-        """Only of classes that there are: a linear layer may have more outputs."""
+        """The logits of the fitted classes; a trained head may have more outputs."""
         together = bool(self.transductive) if transductive is None else transductive
         return self._outputs(x, transductive=together)[:, : len(self.classes_)]
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
-        """Images and labels, with scikit-learn's own checks where it has any."""
-        X = _listed(X)  # noqa: N806
-        if is_rows(X):
+    def _validate(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
+        """Validate images and labels, tables with scikit-learn's own function."""
+        X = as_collection(X)  # noqa: N806
+        if is_table(X):
             if not reset and not hasattr(self, "n_features_in_") and np.ndim(X) == 2:
                 raise ConfigError(
                     f"X is a table of shape {list(np.shape(X))}, but the classifier was fitted on "
@@ -210,43 +208,21 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
                 return validate_data(self, X, reset=reset), None
             X, y = validate_data(self, X, y, reset=reset)  # noqa: N806
         else:
-            # What torch or another library calls an array is one of ours, too.
-            X = _array(X) if hasattr(X, "__array__") else X  # noqa: N806
-            _check_many(X, None if reset else self._reader.num_axes)
+            check_is_batch(X, None if reset else self._reader.num_axes)
             if reset:
-                # A table that was fitted before is no longer what images are held against.
+                # Left from an earlier fit on a table.
                 for name in ("n_features_in_", "feature_names_in_"):
                     self.__dict__.pop(name, None)
         if y is None:
             return X, None
         y = column_or_1d(y, warn=True)
-        _check_names(y)
+        _check_label_types(y)
         check_classification_targets(y)
         if len(y) != len(X):
             raise ConfigError(
                 f"there are {len(X)} images, but {len(y)} labels; give each image one label."
             )
         return X, y
-
-    def _with_head(self, opened: Opened) -> Opened:
-        """The run with the last layer that is wanted, if it can have as many classes."""
-        if self.head != "trained":
-            return opened.with_head(HEADS[self.head])
-        num_outputs, way = opened.signature.num_outputs, len(self.classes_)
-        if way > num_outputs and not opened.any_way:
-            # Rates that ALFA generates grow without limit on prototypes that it was not trained
-            # with; constant ones get further from them than from zeros.
-            better = "zero" if opened.experiment.rule.name == "alfa" else "prototype"
-            advice = (
-                "train a run with init.name=prototype-head"
-                if opened.why_fixed
-                else f"use head={better!r} (--head {better})"
-            )
-            raise ConfigError(
-                f"there are {way} classes, but the last layer of {self.run} was trained for "
-                f"{num_outputs}; {advice}, as that one is made anew for any number."
-            )
-        return opened
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -257,7 +233,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         return tags
 
 
-def _check_labels(y: Any) -> None:
+def _check_labels_given(y: Any) -> None:
     if y is None:
         raise ConfigError(
             "FewShotClassifier requires y to be passed, but the target y is None; give a label "
@@ -265,8 +241,8 @@ def _check_labels(y: Any) -> None:
         )
 
 
-def _check_names(y: np.ndarray) -> None:
-    """Refuse labels that scikit-learn would call a target of regression."""
+def _check_label_types(y: np.ndarray) -> None:
+    """Raise if there are labels that scikit-learn would call a regression target."""
     if y.dtype.kind == "O":
         for number, label in enumerate(y):
             if not isinstance(label, (str, int, np.integer)):
@@ -274,51 +250,6 @@ def _check_names(y: np.ndarray) -> None:
                     f"label {number} is {label!r}, but labels must be strings or whole numbers; "
                     "use str(...) of it, or the `name` of a path."
                 )
-
-
-def _listed(X: Any) -> Any:  # noqa: N803
-    """What is read once, such as the files that a pattern matches, as a list.
-
-    Raises:
-        ConfigError: it is a single image.
-    """
-    if isinstance(X, (str, bytes, PathLike, Image.Image)):
-        raise ConfigError(
-            f"X is {X!r}, but must be images, one for each label; give a list, also of a single "
-            "one."
-        )
-    known = isinstance(X, Sequence) or hasattr(X, "shape") or hasattr(X, "__array__")
-    return list(X) if isinstance(X, Iterable) and not known else X
-
-
-def _check_many(X: Any, num_axes: int | None) -> None:  # noqa: N803
-    """Refuse no images, and one that would be taken for as many as it has lines or channels.
-
-    Args:
-        X: the images.
-        num_axes: of an image of the support set, as far as that is known.
-    """
-    if not len(X):
-        raise ConfigError("there are no images; at least one is needed.")
-    shape: list[int] = []
-    # Lists within lists may be of different lengths.
-    with contextlib.suppress(ValueError):
-        if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
-            shape = list(np.shape(X))
-    # Three grey images are none of them where those of the support set have channels.
-    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] == 3)):
-        raise ConfigError(
-            f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
-            "of images, also of a single one."
-        )
-
-
-def _array(X: Any) -> np.ndarray:  # noqa: N803
-    try:
-        return np.asarray(X)
-    # Tensors that are elsewhere, are being differentiated, or have a type of their own.
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ConfigError(f"X cannot be made an array of NumPy's ({error}).") from None
 
 
 def _checked_range(values: Any) -> ValueRange:

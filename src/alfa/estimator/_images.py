@@ -1,7 +1,8 @@
-"""From images in any form to what a model is given."""
+"""Images in any form, converted to the input of a model."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
@@ -14,9 +15,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from alfa.data import Signature, decode, scale_and_shift
-from alfa.data._decode import decode_opened
-from alfa.data._pictures import contents
+from alfa.data import Signature, decode, decode_opened, scale_and_shift
+from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
 
 ValueRange = tuple[float, float]
@@ -24,38 +24,62 @@ ValueRange = tuple[float, float]
 
 _BYTES: ValueRange = (0.0, 255.0)
 _BITS: ValueRange = (0.0, 1.0)
-# From here on, a range is that of bytes, and none that pictures from 0 to 1 could belong to.
-_WIDE = 50.0
+# Values that reach this far are on the scale of bytes, not from 0 to 1.
+_MIN_BYTE_RANGE = 50.0
 
 
-def check_normalised(signature: Signature, run: Any) -> None:
-    """Make sure that images of a user's can be brought to what a run was trained on.
+def check_normalized(signature: Signature, run: Any) -> None:
+    """Raise unless a run can classify a user's images.
 
     Args:
-        signature: of its tasks, on images.
-        run: what it is called.
+        signature: of the run's tasks.
+        run: the name of the run.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: its tasks are not classes of images, or their normalization is unknown.
     """
+    if signature.loss != "cross_entropy" or len(signature.input_shape) != 3:
+        raise ConfigError(
+            f"{run} was not trained on images of classes; use a run that was, such as the one that "
+            "`alfa train --preset strokes-demo` makes in minutes, or FewShotRegressor for a run of "
+            "regression."
+        )
     num_channels = signature.input_shape[0]
     if num_channels not in (1, 3):
         raise ConfigError(
-            f"{run} was trained on images of {num_channels} channels, but files have 1 or 3, grey "
-            "or coloured; use another run."
+            f"{run} was trained on images of {num_channels} channels, but image files have 1 or 3; "
+            "use another run."
         )
     if not len(signature.mean) == len(signature.std) == num_channels:
         raise ConfigError(
-            f"{run} cannot be given other images: its tasks do not say how images are normalised; "
-            f"give `mean` and `std` of {num_channels} channel(s) in their `signature`, and remove "
-            "signature.json from the run."
+            f"{run} cannot classify other images: the signature of its tasks does not say how "
+            f"images are normalized; give it `mean` and `std` of {num_channels} channel(s), and "
+            "train again."
         )
 
 
-def is_rows(X: Any) -> bool:  # noqa: N803 - scikit-learn's name
-    """Whether this is for scikit-learn: a table, a row for each example, or what is neither.
+def as_collection(X: Any) -> Any:  # noqa: N803 - scikit-learn's name
+    """Images as an array or a sequence; iterators, such as those of `Path.glob`, become lists."""
+    if isinstance(X, (str, bytes, PathLike, Image.Image)):
+        raise ConfigError(
+            f"X is {X!r}, but must be images, one for each label; give a list, also of a single "
+            "one."
+        )
+    is_array = hasattr(X, "shape") or hasattr(X, "__array__")
+    if isinstance(X, Iterable) and not isinstance(X, Sequence) and not is_array:
+        X = list(X)  # noqa: N806
+    if is_table(X) or not hasattr(X, "__array__"):
+        return X
+    try:
+        return _as_array(X)
+    except DataError as error:
+        raise ConfigError(f"X {error}.") from None
 
-    Images are a list of them, or an array with a shape for each; names of files, and images of
+
+def is_table(X: Any) -> bool:  # noqa: N803
+    """Whether scikit-learn validates X: a table with a row for each example, or no images at all.
+
+    Images are a list of them, or an array with a shape for each. File names, and images of
     different shapes, may be in an array of objects.
     """
     shape = getattr(X, "shape", None)
@@ -65,8 +89,30 @@ def is_rows(X: Any) -> bool:  # noqa: N803 - scikit-learn's name
     return len(shape) <= 2 and not (len(shape) == 1 and kind in ("O", "U", "T"))
 
 
+def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
+    """Raise if there are no images, or if X is a single image and not a batch.
+
+    Args:
+        X: the images.
+        num_axes: the number of axes of an image of the support set, if all have the same.
+    """
+    if not len(X):
+        raise ConfigError("there are no images; at least one is needed.")
+    shape: list[int] = []
+    # Nested lists may have different lengths.
+    with contextlib.suppress(ValueError):
+        if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
+            shape = list(np.shape(X))
+    # If the support set has channels, three gray images are one image with channels first.
+    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] == 3)):
+        raise ConfigError(
+            f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
+            "of images, also of a single one."
+        )
+
+
 def _is_image(first: Any) -> bool:
-    """Whether what a list begins with is an image, or at least no row of a table."""
+    """Whether the first element of a list is an image, and not the row of a table."""
     if first is None or isinstance(first, (str, bytes, PathLike, Image.Image)):
         return True
     try:
@@ -77,14 +123,14 @@ def _is_image(first: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Reads images as a model is to see them.
+class ImageReader:
+    """Converts images to the input of a model.
 
     Attributes:
         signature: of the tasks that the model was trained on.
-        values: of black and white in arrays that are not bytes; None where nobody knows.
-        is_guessed: the values are those of a support set, and nobody has said so.
-        num_axes: of an image of the support set, where all are arrays of as many; else None.
+        values: of black and white in arrays that are not bytes; None if unknown.
+        is_guessed: the values were derived from a support set, not given by the user.
+        num_axes: the number of axes of an image of the support set, if all have the same.
     """
 
     signature: Signature
@@ -93,19 +139,15 @@ class Reader:
     num_axes: int | None = None
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
-        """Normalised images, ``[example, channel, height, width]``.
-
-        Args:
-            X: images: files, PIL images, arrays ``[height, width]`` or ``[height, width,
-                channel]``; an array of all of them; or a table of pixels.
+        """Normalized images, ``[example, channel, height, width]``.
 
         Raises:
-            ConfigError: one of them is no image; says which.
+            ConfigError: names an image that cannot be used.
         """
         num_channels, height, width = self.signature.input_shape
-        self._check_narrow(X)
+        self._check_scale(X)
         levels = np.empty((len(X), num_channels, height, width), np.float32)
-        for number, image in enumerate(_single(X)):
+        for number, image in enumerate(_each_image(X)):
             try:
                 levels[number] = self._levels(image)
             except DataError as error:
@@ -120,7 +162,7 @@ class Reader:
         if isinstance(image, Image.Image):
             return decode_opened(image, size=(height, width), num_channels=num_channels)[0]
         if isinstance(image, (str, PathLike)):
-            content: bytes | np.ndarray = contents(Path(image))
+            content: bytes | np.ndarray = read_photo(Path(image))
         else:
             content = _numbers(image)
             if content.dtype != np.uint8:
@@ -174,35 +216,30 @@ class Reader:
             )
         return _BYTES
 
-    def _check_narrow(self, X: Any) -> None:  # noqa: N803
-        """Refuse pictures from 0 to 1 after a support set of, say, 0 to 255.
-
-        One picture may be nearly black; all of them are hardly.
-        """
+    def _check_scale(self, X: Any) -> None:  # noqa: N803
+        """Raise if all images are from 0 to 1, but the support set was, say, from 0 to 255."""
         if not self.is_guessed or self.values is None:
             return
         low, high = self.values
-        if low < 0 or high - low < _WIDE:
+        if low < 0 or high - low < _MIN_BYTE_RANGE:
             return
-        # Truth values have a scale of their own.
-        ends = _ends(values for values in _unscaled(X) if values.dtype.kind != "b")
+        ends = _extremes(values for values in _arrays_of_unknown_scale(X) if values.dtype != bool)
         if ends is not None and ends[0] >= 0 and 0 < ends[1] <= 1:
             raise ConfigError(f"X {_other_scale(*ends, self.values)}.")
 
 
 def num_axes(X: Any) -> int | None:  # noqa: N803
-    """Of every image, where all are arrays of as many; rows of a table are not."""
+    """The number of axes of an image, if all are arrays with the same number; None for a table."""
     if getattr(X, "ndim", None) == 2:
         return None
-    found = {getattr(image, "ndim", None) for image in _single(X)}
+    found = {getattr(image, "ndim", None) for image in _each_image(X)}
     return found.pop() if len(found) == 1 else None
 
 
 def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:
-    """One channel in another size, as Pillow has it of bytes.
+    """One channel in another size, clipped as Pillow clips bytes.
 
-    Its filter goes beyond black and white at edges, where bytes end, across and then down; values
-    that were beyond before stay.
+    The filter overshoots at edges. Values that were beyond black or white before stay.
     """
     low, high = min(0, plane.min()), max(255, plane.max())
     for size in ((width, len(plane)), (width, height)):
@@ -220,48 +257,49 @@ def _other_scale(low: float, high: float, support: ValueRange) -> str:
 
 
 def value_range(X: Any) -> ValueRange | None:  # noqa: N803
-    """Black and white of numbers whose scale nobody says.
+    """The values of black and white in arrays, derived from the values that occur.
 
-    From 0 to 1 where all lie there; from 0 to 255 where they lie there and go so far that they were
-    bytes; from the least to the greatest otherwise. None where there are none, as images that are
-    files or bytes have a scale of their own.
+    (0, 1) if all lie there; (0, 255) if they lie there and reach beyond 50; otherwise the least
+    and the greatest. None if all images are files or bytes, whose scale is known.
     """
-    ends = _ends(_unscaled(X))
+    ends = _extremes(_arrays_of_unknown_scale(X))
     if ends is None:
         return None
     low, high = ends
     if low >= 0 and high <= 1:
         return _BITS
-    if low >= 0 and _WIDE <= high <= 255:
+    if low >= 0 and _MIN_BYTE_RANGE <= high <= 255:
         return _BYTES
     return (low, high) if low < high else (low, low + 1)
 
 
-def _ends(arrays: Iterable[np.ndarray]) -> ValueRange | None:
-    """The least and the greatest of all numbers; None where there are none."""
+def _extremes(arrays: Iterable[np.ndarray]) -> ValueRange | None:
     ends = [(float(values.min()), float(values.max())) for values in arrays]
     return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-def _unscaled(X: Any) -> Iterator[np.ndarray]:  # noqa: N803
-    """Arrays of numbers that are not bytes; what is wrong with an image is told when it is read."""
-    for image in _single(X):
+def _arrays_of_unknown_scale(X: Any) -> Iterator[np.ndarray]:  # noqa: N803
+    """Arrays that are not bytes; invalid images are skipped here, and `ImageReader` raises."""
+    for image in _each_image(X):
         if isinstance(image, (str, PathLike, Image.Image)):
             continue
-        try:
+        with contextlib.suppress(DataError):
             values = _numbers(image)
-        except DataError:
-            continue
-        if values.dtype != np.uint8 and values.size and np.isfinite(values).all():
-            yield values
+            if values.dtype != np.uint8 and values.size and np.isfinite(values).all():
+                yield values
+
+
+def _as_array(value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    # Ragged rows, and tensors on another device, with a gradient, or of an unknown type.
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"cannot be converted to a NumPy array ({error})") from None
 
 
 def _numbers(image: Any) -> np.ndarray:
-    try:
-        values = np.asarray(image)
-    # Rows of different lengths, and tensors that are elsewhere or are being differentiated.
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DataError(f"cannot be made an array ({error})") from None
+    """An image as an array of numbers, channels last."""
+    values = _as_array(image)
     if values.dtype.kind not in "biuf":
         what = type(image).__name__
         what += f" of {image.dtype}" if isinstance(image, np.ndarray) else ""
@@ -269,25 +307,19 @@ def _numbers(image: Any) -> np.ndarray:
             f"is of the type {what}, but must be a file name, a PIL image or an array of numbers"
         )
     if values.ndim == 3 and values.shape[0] in (1, 3) and values.shape[2] not in (1, 3, 4):
-        # Channels first, as torch has them.
         return values.transpose(1, 2, 0)
     return values
 
 
-def _single(X: Any) -> Iterator[Any]:  # noqa: N803
-    """Every image by itself."""
-    if not isinstance(X, np.ndarray):
-        yield from X
-    elif X.ndim == 2:
-        yield from (_from_row(row) for row in X)
-    else:
-        yield from X
+def _each_image(X: Any) -> Iterator[Any]:  # noqa: N803
+    is_table = isinstance(X, np.ndarray) and X.ndim == 2
+    return map(_from_row, X) if is_table else iter(X)
 
 
 def _from_row(row: np.ndarray) -> np.ndarray:
-    """A row of a table as an image: a square one, grey or coloured, or else a single line.
+    """A row of a table as an image: a square one, gray or in color, or else a single line.
 
-    Colours are pixel by pixel, as when an image ``[height, width, channel]`` is flattened.
+    The channels of a pixel are adjacent, as in a flattened ``[height, width, channel]``.
     """
     for num_channels in (1, 3):
         side = isqrt(len(row) // num_channels)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from alfa.errors import ConfigError
-from alfa.estimator._base import FewShotEstimator, Opened
+from alfa.estimator._base import FewShotEstimator
 
 
 class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
@@ -66,34 +68,36 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         Raises:
             AlfaError: the run cannot be used, or was trained on other inputs or outputs.
         """
-        opened = self._opened()
-        if opened.signature.loss != "mse":
+        run = self._open_run()
+        signature = run.signature
+        if signature.loss != "mse":
             raise ConfigError(
                 f"{self.run} was trained on classification, but FewShotRegressor needs a run of "
                 "regression; use FewShotClassifier, or another run."
             )
         with self._all_or_nothing():
-            self._fit_to(opened, X, y)
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)  # noqa: N806
+            targets = np.asarray(y, np.float32).reshape(len(y), -1)
+            sizes = (
+                ("feature(s)", X.shape[1], math.prod(signature.input_shape)),
+                ("output(s)", targets.shape[1], signature.num_outputs),
+            )
+            faults = [
+                f"{got} {what}, but {self.run} was trained on {wanted}"
+                for what, got, wanted in sizes
+                if got != wanted
+            ]
+            if faults:
+                raise ConfigError(
+                    f"there are {'; and '.join(faults)}; bring the data to that shape."
+                )
+            self._shape, self._flat_targets = tuple(signature.input_shape), np.ndim(y) == 1
+            learners = run.learners(self.checkpoint, device=self.device)
+            self._fit(run, learners, self._inputs(X), torch.from_numpy(targets))
         return self
 
-    def _fit_to(self, opened: Opened, X: Any, y: Any) -> None:  # noqa: N803
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)  # noqa: N806
-        shape = opened.signature.input_shape
-        num_features = int(np.prod(shape))
-        targets = np.asarray(y, np.float32).reshape(len(y), -1)
-        faults = [
-            f"{got} {what}, but {self.run} was trained on {wanted}"
-            for what, got, wanted in (
-                ("feature(s)", X.shape[1], num_features),
-                ("output(s)", targets.shape[1], opened.signature.num_outputs),
-            )
-            if got != wanted
-        ]
-        if faults:
-            raise ConfigError(f"there are {'; and '.join(faults)}; bring the data to that shape.")
-        self._shape, self._flat_targets = tuple(shape), np.ndim(y) == 1
-        x = torch.from_numpy(np.asarray(X, np.float32)).reshape(len(X), *shape)
-        self._fit(opened, x, torch.from_numpy(targets))
+    def _inputs(self, X: np.ndarray) -> Tensor:  # noqa: N803
+        return torch.from_numpy(np.asarray(X, np.float32)).reshape(len(X), *self._shape)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The value at each input, in the shape of the targets that were fitted.
@@ -103,8 +107,7 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False)  # noqa: N806
-        x = torch.from_numpy(np.asarray(X, np.float32)).reshape(len(X), *self._shape)
-        found = self._outputs(x).double().numpy()
+        found = self._outputs(self._inputs(X)).double().numpy()
         return np.asarray(found[:, 0] if self._flat_targets else found)
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""An adapted classifier as an ONNX file, checked against the original on the spot."""
+"""Export of an adapted classifier as an ONNX file, compared with the original before writing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,66 +21,45 @@ from PIL import Image
 from torch import Tensor, nn
 
 import alfa
-from alfa.data import Signature, decode, scale_and_shift
-from alfa.data._pictures import contents, plain
-from alfa.data._workers import quiet_pillow
+from alfa._io import write_atomic
+from alfa.data import Signature, decode, scale_and_shift, suppress_pillow_warnings
+from alfa.data.photos import printable, read_photo
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
-from alfa.export._images import images_graph
-from alfa.train.files import write_atomic
+from alfa.export._resize import resize_graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-# The oldest version that torch's exporter writes without converting; runtimes have had it for long.
+# The oldest version that torch's exporter writes without conversion.
 OPSET = 18
-# How far probabilities may be from torch's, which rounds otherwise.
+# The largest difference between probabilities that rounding explains.
 TOLERANCE = 1e-4
 _NEEDED = ("onnx", "onnxruntime", "onnxscript")
-# What there is to be done about their faults.
-_OTHERS = "another version of torch, onnxscript or onnxruntime may do better"
+_TRY_OTHER_VERSIONS = "another version of torch, onnxscript or onnxruntime may do better"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """An exported model.
 
     Attributes:
-        path: the file.
-        opset: the version of ONNX's operations that it uses.
+        content: the bytes of the file.
         classes: the labels, in the order of the probabilities.
         input_shape: channel, height and width that images are brought to inside.
-        num_bytes: how large the file is.
         num_checked: images that were given to both models.
         max_difference: the largest between their probabilities.
+        opset: the version of ONNX's operations that it uses.
+        path: the file; None if the model was not written.
     """
 
-    path: Path
-    opset: int
-    classes: tuple[Any, ...]
-    input_shape: tuple[int, int, int]
-    num_bytes: int
-    num_checked: int
-    max_difference: float
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model as a file that is not written.
-
-    Attributes:
-        content: the bytes.
-        classes: as of `Exported`, like the others.
-        input_shape: of images.
-        num_checked: images.
-        max_difference: of probabilities.
-    """
-
-    content: bytes
+    content: bytes = field(repr=False)
     classes: tuple[Any, ...]
     input_shape: tuple[int, int, int]
     num_checked: int
     max_difference: float
+    opset: int = OPSET
+    path: Path | None = None
 
 
 def export_onnx(
@@ -120,47 +99,41 @@ def export_onnx(
         >>> exported.classes, exported.opset, exported.max_difference < 1e-4
         (('alef', 'bet'), 18, True)
     """
-    made = make_onnx(classifier, check_on=check_on)
-    write_atomic(Path(path), made.content)
-    return Exported(
-        Path(path),
-        OPSET,
-        made.classes,
-        made.input_shape,
-        len(made.content),
-        made.num_checked,
-        made.max_difference,
-    )
+    exported = make_onnx(classifier, check_on=check_on)
+    write_atomic(Path(path), exported.content)
+    return replace(exported, path=Path(path))
 
 
-def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) -> Made:
+def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) -> Exported:
     """As `export_onnx`, without writing anything."""
     check_installed()
     if not classifier.is_inductive:
         raise ConfigError(
-            "the classifier normalises images by others that are predicted with them, which an "
+            "the classifier normalizes images by others that are predicted with them, which an "
             "exported model cannot do; fit one with transductive=False, of a run whose model uses "
             "each layer of batch norm once."
         )
-    classes = _plain(classifier.classes_)
-    shape = _shape(classifier.signature_)
-    content = _model(classifier, classes, shape).SerializeToString()
-    num_checked, difference = _compare(classifier, content, check_on)
-    # A difference that is no number is none that is allowed.
+    labels = _json_labels(classifier.classes_)
+    num_channels, height, width = classifier.signature_.input_shape
+    shape = (num_channels, height, width)
+    content = _build(classifier, labels, shape).SerializeToString()
+    batches = itertools.chain(_random_batches(shape), map(_as_batch, check_on))
+    num_checked, difference = _compare(classifier, content, batches)
+    # Written so that NaN raises, too.
     if not difference <= TOLERANCE:
         raise AlfaError(
             f"the exported model gives probabilities that differ from torch's by up to "
             f"{difference:.2g}, more than the {TOLERANCE:g} that are allowed, so nothing was "
-            f"written; {_OTHERS}."
+            f"written; {_TRY_OTHER_VERSIONS}."
         )
-    return Made(content, classes, shape, num_checked, difference)
+    return Exported(content, labels, shape, num_checked, difference)
 
 
 def check_installed() -> None:
-    """Make sure that everything is there that an export needs.
+    """Raise if a package that an export needs is not installed.
 
     Raises:
-        ConfigError: something is not.
+        ConfigError: says how to install it.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -171,7 +144,7 @@ def check_installed() -> None:
 
 
 class _Classifier(nn.Module):
-    """From levels between 0 and 255 to probabilities."""
+    """Turns gray levels from 0 to 255 into probabilities."""
 
     scale: Tensor
     shift: Tensor
@@ -189,8 +162,7 @@ class _Classifier(nn.Module):
         return logits.softmax(1)
 
 
-def _plain(classes: np.ndarray) -> tuple[Any, ...]:
-    """Labels that JSON has a form for."""
+def _json_labels(classes: np.ndarray) -> tuple[Any, ...]:
     labels = tuple(classes.tolist())
     try:
         same = tuple(json.loads(json.dumps(labels))) == labels
@@ -204,49 +176,38 @@ def _plain(classes: np.ndarray) -> tuple[Any, ...]:
     return labels
 
 
-def _shape(signature: Signature) -> tuple[int, int, int]:
-    num_channels, height, width = signature.input_shape
-    return num_channels, height, width
-
-
-def _model(
-    classifier: FewShotClassifier, classes: tuple[Any, ...], shape: tuple[int, int, int]
+def _build(
+    classifier: FewShotClassifier, labels: tuple[Any, ...], shape: tuple[int, int, int]
 ) -> ModelProto:
-    """The file's content: images, model, and what is to be known of both."""
+    """The complete model: resizing, network, and metadata."""
     import onnx
 
-    # A copy, because the classifier's own stays as it is; runtimes hardly know doubles.
+    # A copy in single precision, because few runtimes support doubles.
     adapted = copy.deepcopy(classifier.model_).to("cpu", torch.float32)
-    network = _Classifier(adapted, classifier.signature_, len(classes))
-    core = _exported(network.eval(), shape)
-    text = images_graph(shape, opset=OPSET, ir_version=core.ir_version)
-    before = onnx.parser.parse_model(text)
-    fault = "torch's export of the model is not one that ONNX allows"
-    with _told(fault, advice=_OTHERS):
-        model = onnx.compose.merge_models(before, core, io_map=[("levels", "levels")])
-    # Named by both parts, and needed once.
-    del model.opset_import[1:]
-    model.producer_name, model.producer_version = "alfa", alfa.__version__
-    model.doc_string, model.graph.doc_string, model.graph.name = "", "", "alfa"
-    onnx.helper.set_model_props(
-        model,
-        {
-            "alfa_version": alfa.__version__,
-            "classes": json.dumps(classes),
-            "input_shape": json.dumps(shape),
-        },
+    network = _export_network(
+        _Classifier(adapted, classifier.signature_, len(labels)).eval(), shape
     )
-    with _told(fault, advice=_OTHERS):
+    resizing = onnx.parser.parse_model(
+        resize_graph(shape, opset=OPSET, ir_version=network.ir_version)
+    )
+    with _explained("torch's export of the model is not valid ONNX", advice=_TRY_OTHER_VERSIONS):
+        model = onnx.compose.merge_models(resizing, network, io_map=[("levels", "levels")])
+        # Both parts name it.
+        del model.opset_import[1:]
+        model.producer_name, model.producer_version = "alfa", alfa.__version__
+        model.doc_string, model.graph.doc_string, model.graph.name = "", "", "alfa"
+        metadata = {"classes": json.dumps(labels), "input_shape": json.dumps(shape)}
+        onnx.helper.set_model_props(model, {"alfa_version": alfa.__version__, **metadata})
         onnx.checker.check_model(model, full_check=True)
     return model
 
 
-def _exported(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
-    """The network by torch's own exporter, without its notes on where the code lies."""
-    # Of a single image the exporter would conclude that there is always one.
+def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
+    """Export with torch, and remove the paths and stack traces that it adds."""
+    # From a single image, the exporter would conclude that the batch size is always 1.
     example = torch.zeros(2, *shape)
     advice = "a model of this package can be"
-    with _told("torch cannot export the model to ONNX", advice=advice), _quietly():
+    with _explained("torch cannot export the model to ONNX", advice=advice), _silence():
         program = torch.onnx.export(
             network,
             (example,),
@@ -260,20 +221,17 @@ def _exported(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
     assert program is not None
     model: ModelProto = program.model_proto
     graph = model.graph
-    for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info):
-        del noted.metadata_props[:]
+    del graph.value_info[:]
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
     for node in graph.node:
         node.doc_string = ""
-    # Of weights as well, which need no second description.
-    for tensor in graph.initializer:
-        del tensor.metadata_props[:]
-    del graph.value_info[:]
     return model
 
 
 @contextlib.contextmanager
-def _told(what: str, *, advice: str) -> Iterator[None]:
-    """Whatever a module of the user's makes torch or ONNX raise, as one sentence."""
+def _explained(what: str, *, advice: str) -> Iterator[None]:
+    """Turn any error of torch or ONNX into one sentence."""
     try:
         yield
     except (AlfaError, MemoryError):
@@ -284,8 +242,8 @@ def _told(what: str, *, advice: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Remarks on what torch's exporter does inside are of no use to who calls it."""
+def _silence() -> Iterator[None]:
+    """Suppress the log messages and warnings of torch's exporter."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -296,41 +254,41 @@ def _quietly() -> Iterator[None]:
 
 
 def _compare(
-    classifier: FewShotClassifier, content: bytes, images: Iterable[Any]
+    classifier: FewShotClassifier, content: bytes, batches: Iterable[np.ndarray]
 ) -> tuple[int, float]:
-    """How many images both models were given, and the largest difference that was found."""
+    """Compare both models; return the number of images and the largest difference."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
     fault = "onnxruntime cannot run the exported model"
-    with _told(fault, advice=_OTHERS):
+    with _explained(fault, advice=_TRY_OTHER_VERSIONS):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     count, worst = 0, 0.0
-    # One after the other: photos in their own sizes would fill memory.
-    for batch in itertools.chain(_random(_shape(classifier.signature_)), map(_alone, images)):
-        with _told(fault, advice=_OTHERS):
+    # One batch at a time: photos in their original sizes would fill the memory.
+    for batch in batches:
+        with _explained(fault, advice=_TRY_OTHER_VERSIONS):
             (found,) = session.run(["probabilities"], {"images": batch})
         difference = np.abs(found - classifier.predict_proba(list(batch)))
         count += len(batch)
-        # `max` would pass over what is no number.
+        # `max` would ignore NaN.
         worst = float(np.maximum(worst, difference.max()))
     return count, worst
 
 
-def _alone(image: Any) -> np.ndarray:
-    """One image as a batch."""
+def _as_batch(image: Any) -> np.ndarray:
+    """Read one image of `check_on`."""
     if isinstance(image, (str, PathLike)):
-        image = Path(image)
+        path = Path(image)
         try:
-            with quiet_pillow():
-                pixels, _ = decode(contents(image), size=None, num_channels=3)
+            with suppress_pillow_warnings():
+                pixels, _ = decode(read_photo(path), size=None, num_channels=3)
         except DataError as error:
-            raise DataError(f"{plain(str(image))} {error}.") from None
-        image = pixels.transpose(1, 2, 0)
+            raise DataError(f"{printable(str(path))} {error}.") from None
+        return pixels.transpose(1, 2, 0)[None]
     if isinstance(image, Image.Image):
-        image = np.asarray(image.convert("RGB"))
+        return np.asarray(image.convert("RGB"))[None]
     if not isinstance(image, np.ndarray):
         raise DataError(
             f"an image of `check_on` is of the type {type(image).__name__}, but must be a file "
@@ -344,8 +302,8 @@ def _alone(image: Any) -> np.ndarray:
     return image[None]
 
 
-def _random(shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
-    """Noise of the model's own size, of larger and smaller ones, in grey and in colours."""
+def _random_batches(shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
+    """Noise of the model's own size and of larger and smaller ones, in gray and in color."""
     _, height, width = shape
     rng = np.random.default_rng(0)
     sizes = ((height, width), (2 * height + 3, width // 2 + 1), (height // 3 + 1, 3 * width + 1))

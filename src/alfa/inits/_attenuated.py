@@ -1,4 +1,4 @@
-"""L2F: every task forgets a part of the initialization, layer by layer."""
+"""L2F: every task attenuates the initialization, layer by layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.inits._base import Init, Support, register_init
-from alfa.ops import layer_means, spread, undrawn
+from alfa.ops import expand_to_parameters, layer_means, uninitialized
 from alfa.types import Layers, Params
 
 
@@ -16,12 +16,12 @@ from alfa.types import Layers, Params
 class Attenuated(Init):
     """theta_{i,0} = gamma_i * theta, with gamma per task and layer (Baik et al., 2020, L2F).
 
-    A small network reads the layer-wise means of the support gradient at theta and gives a
-    factor between 0 and 1 for every layer.
+    A small network maps the layer-wise means of the support gradient at theta to a factor between
+    0 and 1 for every layer.
 
     Args:
-        init: the initialization that is attenuated.
-        generator: source of the network's random start.
+        init: the initialization to attenuate.
+        generator: source of the network's random weights.
 
     Example:
         >>> from alfa import Attenuated, LearnedInit
@@ -35,11 +35,11 @@ class Attenuated(Init):
         super().__init__()
         self.init = init
         size = len(init.layers)
-        first = undrawn(nn.Linear, size, size)
-        second = undrawn(nn.Linear, size, size)
+        first = uninitialized(nn.Linear, size, size)
+        second = uninitialized(nn.Linear, size, size)
         for parameter in (*first.parameters(), *second.parameters()):
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5, generator=generator)
-        self.needs_classes, self.any_way = init.needs_classes, init.any_way
+        self.classification_only, self.variable_way = init.classification_only, init.variable_way
         self.attenuator = nn.Sequential(first, nn.ReLU(), second, nn.Sigmoid())
 
     @property
@@ -49,7 +49,7 @@ class Attenuated(Init):
     def start(self, support: Support) -> Params:
         theta = self.init.start(support)
         gamma = self.attenuator(layer_means(support.gradients(theta)))
-        return theta.like(spread(gamma, theta.layers) * theta.flat)
+        return theta.like(expand_to_parameters(gamma, theta.layers) * theta.flat)
 
     def shared(self) -> dict[str, Tensor]:
         return self.init.shared()

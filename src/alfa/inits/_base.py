@@ -1,4 +1,4 @@
-"""What an initialization is, and which of a model's parameters are layers."""
+"""The base classes of the initializations, and the choice of the adapted layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
+import torch
 from pydantic import BeforeValidator
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -19,14 +20,15 @@ from alfa.types import Layers, Params
 
 @dataclass(frozen=True)
 class Support:
-    """What an init that depends on the task may know of it.
+    """The support sets of a stack of tasks, for inits that depend on them.
 
     Attributes:
         x: the support sets, ``[task, support, ...]``.
         y: their targets, ``[task, support, ...]``.
-        gradients: of each task's support loss at given parameters, both ``[task, ...]``.
-        embed: what the model makes of the support sets before a layer, named second, at given
-            parameters, ``[task, support, feature]``.
+        gradients: maps parameters to the gradients of each task's support loss there, both
+            ``[task, ...]``.
+        embed: maps parameters and the name of a layer to that layer's inputs for the support sets,
+            ``[task, support, feature]``.
     """
 
     x: Tensor
@@ -46,29 +48,32 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 class Init(nn.Module, abc.ABC):
-    """Where adaptation starts: gives theta_{i,0} for every task.
+    """Gives theta_{i,0}, the weights that adaptation starts from, for every task.
 
     To add one, subclass, implement the abstract methods, and decorate the class with
     ``@register_init("my-init")``. Its constructor takes the model first or, to wrap another
     init, an argument called ``init``; then keyword-only options.
-    `alfa.testing.check_init` runs the contract that every
-    init of the package passes.
+    `alfa.testing.check_init` checks the contract of every init.
 
     Attributes:
-        needs_classes: targets must be the numbers of classes.
-        any_way: tasks may have any number of classes, and the last layer that many outputs.
+        classification_only: targets must be class labels.
+        variable_way: tasks may have any number of classes, and the last layer as many outputs.
+
+    Example:
+        >>> from alfa import Init, LearnedInit
+        >>> from torch import nn
+        >>> init: Init = LearnedInit(nn.Linear(3, 1))
+        >>> dict(init.layers)
+        {'weight': torch.Size([1, 3]), 'bias': torch.Size([1])}
     """
 
-    needs_classes: bool = False
-    any_way: bool = False
+    classification_only: bool = False
+    variable_way: bool = False
 
     @property
     @abc.abstractmethod
     def layers(self) -> Layers:
-        """Names and shapes of the parameters that the inner loop adapts, in order.
-
-        Where there may be any number of classes, these are the shapes of the model itself.
-        """
+        """Names and shapes of the adapted parameters, in order; the shapes are the model's."""
 
     @abc.abstractmethod
     def start(self, support: Support) -> Params:
@@ -80,14 +85,42 @@ class Init(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def shared(self) -> dict[str, Tensor]:
-        """The parameters that the inner loop leaves alone, without a task dimension."""
+        """The parameters that the inner loop does not adapt, without a task dimension."""
 
     @abc.abstractmethod
     def meta_parameters(self) -> Iterator[nn.Parameter]:
-        """What the outer loop trains."""
+        """The parameters that the outer loop trains."""
 
 
-INITS: Registry[Init] = Registry("init")
+class ModelInit(Init):
+    """An init at the parameters of a model.
+
+    Args:
+        model: holds theta.
+        adapt: patterns of the names of the adapted parameters, such as ``["head.*"]``; by default
+            all but those of normalization layers, and those that are frozen
+            (`requires_grad_(False)`) if others are not.
+    """
+
+    def __init__(self, model: nn.Module, *, adapt: Patterns | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self._layers = select_layers(model, adapt)
+
+    @property
+    def layers(self) -> Layers:
+        return self._layers
+
+    def start(self, support: Support) -> Params:
+        # theta_{i,0} = theta, the same for every task (Algorithm 1, line 5)
+        theta = torch.cat([self.model.get_parameter(name).flatten() for name in self._layers])
+        return Params(theta.expand(support.num_tasks, -1), self._layers)
+
+    def shared(self) -> dict[str, Tensor]:
+        return {n: p for n, p in self.model.named_parameters() if n not in self._layers}
+
+
+INITS: Registry[Init] = Registry("init", context=("generator",))
 register_init = INITS.register
 
 
@@ -97,10 +130,10 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
     Args:
         model: tied parameters count once, under their first name.
         adapt: patterns such as ``"head.*"``; None for all parameters except those of
-            normalisation layers, and those that are frozen where not all are.
+            normalization layers, and those that are frozen unless all are.
 
     Raises:
-        ConfigError: a pattern matches nothing, or there is nothing to adapt.
+        ConfigError: if a pattern matches nothing, or there is nothing to adapt.
     """
     names = [name for name, _ in model.named_parameters()]
     if adapt is None:
@@ -112,7 +145,6 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
         }
         frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
         if len(frozen) == len(names):
-            # Of a model that is not trained at all, this says nothing.
             frozen = set()
         chosen = [name for name in names if name not in of_norms and name not in frozen]
     else:
@@ -127,6 +159,6 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
     if not chosen:
         raise ConfigError(
             f"there is nothing to adapt: {type(model).__name__} has no parameters outside its "
-            "normalisation layers; name some with `adapt`."
+            "normalization layers; name some with `adapt`."
         )
     return Layers({name: model.get_parameter(name).shape for name in chosen})

@@ -1,10 +1,10 @@
 """Models, and how any module runs on a stack of tasks."""
 
 from alfa.models._base import (
-    AS_USUAL,
+    DEFAULT_MODE,
     MODELS,
     BatchNorm,
-    How,
+    ExecutionMode,
     Model,
     OverTasks,
     embed_stacked,
@@ -15,33 +15,33 @@ from alfa.models._conv4 import Conv4
 from alfa.models._convolutional import Convolutional
 from alfa.models._frozen import (
     Bound,
+    batch_statistics,
+    disable_dropout,
     frozen_module,
-    is_by_batch,
-    normalising_together,
-    switch_off_dropout,
+    uses_batch_statistics,
 )
 from alfa.models._mlp import MLP
 from alfa.models._resnet12 import ResNet12
 from alfa.models._resnet18 import ResNet18
 
 __all__ = [
-    "AS_USUAL",
+    "DEFAULT_MODE",
     "MLP",
     "MODELS",
     "BatchNorm",
     "Bound",
     "Conv4",
     "Convolutional",
-    "How",
+    "ExecutionMode",
     "Model",
     "OverTasks",
     "ResNet12",
     "ResNet18",
+    "batch_statistics",
+    "disable_dropout",
     "embed_stacked",
     "frozen_module",
-    "is_by_batch",
-    "normalising_together",
     "register_model",
     "run_stacked",
-    "switch_off_dropout",
+    "uses_batch_statistics",
 ]

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alfa.errors import ConfigError
 from alfa.models._base import register_model
 from alfa.models._convolutional import Convolutional, image_shape
-from alfa.ops import undrawn
-from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Stage
+from alfa.ops import uninitialized
+from alfa.ops.stages import Conv, Flatten, Norm, Stage
 from alfa.types import Count
 
 
@@ -23,10 +22,10 @@ class Conv4(Convolutional):
     adapted by default.
 
     Args:
-        input_shape: channels, height and width of an image.
+        input_shape: channels, height, and width of an image.
         num_outputs: classes.
         filters: of every convolution.
-        num_blocks: how many blocks; each halves height and width.
+        num_blocks: number of blocks; each halves height and width.
         generator: source of the random weights.
 
     Example:
@@ -47,23 +46,20 @@ class Conv4(Convolutional):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_channels, height, width = image_shape(input_shape)
-        if min(height, width) < 2**num_blocks:
-            raise ConfigError(
-                f"images of {height} x {width} are too small for {num_blocks} blocks, which need "
-                f"{2**num_blocks} x {2**num_blocks}; use larger images or fewer blocks."
-            )
+        num_channels, height, width = image_shape(
+            input_shape,
+            min_size=2**num_blocks,
+            name=f"a Conv4 of {num_blocks} blocks",
+            fix="use larger images or fewer blocks",
+        )
         self.num_blocks = num_blocks
         stages: list[Stage] = []
         for block in range(1, num_blocks + 1):
             fan_in = num_channels if block == 1 else filters
-            conv = undrawn(nn.Conv2d, fan_in, filters, 3, padding=1)
+            conv = uninitialized(nn.Conv2d, fan_in, filters, 3, padding=1)
             self.add_module(f"conv{block}", conv)
             self.add_module(f"norm{block}", nn.BatchNorm2d(filters, track_running_stats=False))
-            # A bias before batch norm changes nothing, so the network has none.
+            # A bias before batch norm has no effect, so the stage has none.
             stages += [Conv(f"conv{block}"), Norm(f"norm{block}")]
         features = filters * (height >> num_blocks) * (width >> num_blocks)
-        self.linear = undrawn(nn.Linear, features, num_outputs)
-        self.num_outputs = num_outputs
-        self.start(generator)
-        self.network = Chain(*stages, Flatten(), Linear("linear"))
+        self.build([*stages, Flatten()], features, num_outputs, generator)

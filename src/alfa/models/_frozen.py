@@ -1,8 +1,7 @@
 """One task's adapted model as an ordinary torch module, for predictions and for export.
 
-The stages of the engine are made for many tasks and their derivatives. What a task has learned is
-the same network with fixed weights, and with fixed statistics of batch norm: those of its support
-set. Then what it says of one example does not depend on the others.
+The module is the same network with fixed weights and with the batch-norm statistics of the task's
+support set, so it classifies each example independently.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from alfa.errors import AlfaWarning, ConfigError
-from alfa.models._call import call
-from alfa.ops import undrawn
+from alfa.models._call import call, observe_inputs
+from alfa.ops import uninitialized
 from alfa.ops.stages import (
     Chain,
     Conv,
@@ -34,12 +33,12 @@ from alfa.ops.stages import (
     Sum,
 )
 
-# Marks a layer whose statistics are those of a support set; copies and pickles keep it.
+# Marks a layer with the statistics of a support set; copies and pickles keep it.
 _MARK = "_by_support"
 
 
 def frozen_stages(stage: Stage, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
-    """A network of stages, normalised by the statistics of some examples.
+    """A network of stages, normalized by the statistics of some examples.
 
     Args:
         stage: the network.
@@ -47,23 +46,13 @@ def frozen_stages(stage: Stage, params: Mapping[str, Tensor], x: Tensor) -> nn.M
         x: the examples, ``[example, channel, height, width]``.
 
     Raises:
-        ConfigError: a part of it has no such form.
+        ConfigError: if torch has no module for a stage.
     """
-    with torch.no_grad():
-        module = _module(stage, params).eval().requires_grad_(False)
-        norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
-        handles = [norm.register_forward_pre_hook(_settle) for norm in norms]
-        try:
-            module(x)
-        finally:
-            for handle in handles:
-                handle.remove()
+    module = _module(stage, params).eval().requires_grad_(False)
+    norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d)]
+    with torch.no_grad(), observe_inputs(norms, lambda norm, z: _fix(norm, *_statistics(z))):
+        module(x)
     return module
-
-
-def _settle(norm: nn.BatchNorm2d, inputs: tuple[Tensor, ...]) -> None:
-    """Take the statistics of what a layer is given, as those that it keeps."""
-    _keep(norm, *_statistics(inputs[0]))
 
 
 def _statistics(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,49 +61,42 @@ def _statistics(z: Tensor) -> tuple[Tensor, Tensor]:
     return z.mean(dims), z.var(dims, correction=0)
 
 
-def _keep(norm: _BatchNorm, mean: Tensor, var: Tensor) -> None:
+def _fix(norm: nn.Module, mean: Tensor, var: Tensor) -> None:
+    """Fix the statistics of a layer."""
     norm.running_mean, norm.running_var = mean, var
     norm.eval()
     setattr(norm, _MARK, True)
 
 
 def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
-    """Any module with parameters of its own, normalised by the statistics of some examples.
+    """A copy of any module with other parameters, normalized by the statistics of some examples.
 
-    It is a copy, with dropout off. Layers of batch norm that have learned statistics, and use
-    them, keep them. Where one is given more than one batch in a pass, no statistics fit; then all
-    go on as they are, and a warning says that examples depend on each other.
+    Dropout is off. Batch-norm layers that use running statistics keep them. If a pass uses a
+    layer more than once, its statistics cannot be fixed; alfa then leaves all layers unchanged, and
+    warns that examples depend on each other.
 
     Args:
         module: any module.
-        params: that are used instead, by their names, without a task dimension.
+        params: the parameters by name, without a task dimension.
         x: the examples, ``[example, ...]``.
     """
     bound = Bound(copy.deepcopy(module).requires_grad_(False), params)
     for part in bound.modules():
-        # Whatever it draws in training, also by functions that nobody sees from outside.
+        # Functional dropout depends on the mode of the user's module.
         part.training = part.training and isinstance(part, _NormBase)
     found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {
-        part: [] for part in bound.modules() if is_by_batch(part)
+        part: [] for part in bound.modules() if uses_batch_statistics(part)
     }
-
-    def look(norm: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> None:
-        found[norm].append(_statistics(inputs[0] if inputs else named["input"]))
-
-    handles = [norm.register_forward_pre_hook(look, with_kwargs=True) for norm in found]
-    try:
-        with torch.no_grad():
-            if found:
-                bound(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    if found:
+        record = observe_inputs(found, lambda norm, z: found[norm].append(_statistics(z)))
+        with torch.no_grad(), record:
+            bound(x)
     often = [name for name, part in bound.module.named_modules() if len(found.get(part, ())) > 1]
     if often:
         warnings.warn(
             f"{type(module).__name__} uses its batch norm {', '.join(often)} more than once, so "
-            "that it cannot keep the statistics of the support set; what is said of an example "
-            "depends on the others that are given with it.",
+            "its statistics cannot be fixed to those of the support set; predictions for an "
+            "example depend on the other examples in the batch.",
             AlfaWarning,
             stacklevel=3,
         )
@@ -123,29 +105,29 @@ def frozen_module(module: nn.Module, params: Mapping[str, Tensor], x: Tensor) ->
         assert isinstance(norm, _BatchNorm)
         norm.eval()
         if statistics:
-            _keep(norm, *statistics[0])
+            _fix(norm, *statistics[0])
         elif norm.running_mean is None:
-            # A layer that is not used changes nothing, whatever it keeps.
-            _keep(norm, x.new_zeros(norm.num_features), x.new_ones(norm.num_features))
+            # The statistics of an unused layer have no effect.
+            _fix(norm, x.new_zeros(norm.num_features), x.new_ones(norm.num_features))
     return bound
 
 
-def switch_off_dropout(model: nn.Module) -> Callable[[], None]:
-    """Dropout off, and all else as it is, so that a model can still be adapted.
+def disable_dropout(model: nn.Module) -> Callable[[], None]:
+    """Disable dropout and change nothing else, so that a model can still be adapted.
 
-    That is the dropout of torch's own modules, also within attention and recurrent layers, and what
-    a user's module does by `torch.nn.functional.dropout` while it is in training mode.
+    This covers torch's dropout modules, attention and recurrent layers, and user-defined modules
+    that call `torch.nn.functional.dropout` in training mode.
 
     Returns:
-        Switches it on again where it was on.
+        A function that enables it again.
     """
     parts = [part for part in model.modules() if part.training]
-    drops = [part for part in parts if isinstance(part, _DropoutNd) or _is_own(part)]
-    # They drop by themselves; in evaluation mode, cuDNN could not differentiate a recurrent one.
+    drops = [part for part in parts if isinstance(part, _DropoutNd) or _is_user_defined(part)]
+    # Not by their mode: cuDNN cannot differentiate a recurrent layer in evaluation mode.
     inner = [part for part in parts if isinstance(part, (nn.MultiheadAttention, nn.RNNBase))]
     before = [part.dropout for part in inner]
     for drop in drops:
-        # Not `eval`, which would go on to the parts of a part.
+        # Not `eval`, which would change the submodules, too.
         drop.training = False
     for part in inner:
         part.dropout = 0.0
@@ -159,25 +141,25 @@ def switch_off_dropout(model: nn.Module) -> Callable[[], None]:
     return undo
 
 
-def _is_own(part: nn.Module) -> bool:
-    """Whether a part is of a user's kind, and the mode says nothing else than whether it drops."""
+def _is_user_defined(part: nn.Module) -> bool:
+    """Whether a module is user-defined, and its mode may only affect functional dropout."""
     other = (_NormBase, nn.MultiheadAttention, nn.RNNBase)
     return not isinstance(part, other) and not type(part).__module__.startswith("torch.")
 
 
-def is_by_batch(module: nn.Module) -> bool:
-    """Whether a module normalises an example by the others of its batch."""
+def uses_batch_statistics(module: nn.Module) -> bool:
+    """Whether a module normalizes an example by the statistics of its batch."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
 
 @contextlib.contextmanager
-def normalising_together(model: nn.Module) -> Iterator[None]:
-    """A frozen model's batch norm by the statistics of the examples at hand, for a while."""
+def batch_statistics(model: nn.Module) -> Iterator[None]:
+    """Within this context, a frozen model's batch norm uses the statistics of the batch."""
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and hasattr(m, _MARK)]
     before = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
-        # What was taken of the support set stays.
+        # Keep the statistics of the support set.
         norm.momentum = 0.0
     try:
         yield
@@ -210,8 +192,8 @@ def _module(stage: Stage, params: Mapping[str, Tensor]) -> nn.Module:
         case GlobalPool():
             return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     raise ConfigError(
-        f"a network with {type(stage).__name__} normalises an example by others of its batch, so "
-        "that it cannot be made one that predicts them one by one; train it without."
+        f"a network with {type(stage).__name__} normalizes an example by others of its batch, so "
+        "it cannot classify each example independently; train it without."
     )
 
 
@@ -219,15 +201,14 @@ def _conv(stage: Conv, params: Mapping[str, Tensor]) -> nn.Module:
     (weight,) = (params[name] for name in stage.names)
     num_outputs, num_inputs, side, _ = weight.shape
     options = {"stride": stage.stride, "padding": side // 2, "bias": False}
-    conv = undrawn(nn.Conv2d, num_inputs, num_outputs, side, **options)
+    conv = uninitialized(nn.Conv2d, num_inputs, num_outputs, side, **options)
     return _filled(conv, weight=weight)
 
 
 def _norm(stage: Norm, params: Mapping[str, Tensor]) -> nn.Module:
     gamma, beta = (params[name] for name in stage.names)
     parts = [_filled(nn.BatchNorm2d(len(gamma)), weight=gamma, bias=beta)]
-    # Pooling first, as in the engine: the activation, which does not change the order, has less
-    # to do then.
+    # Pooling first, as in the engine: the activation is monotonic, and then has fewer values.
     if stage.size > 1:
         parts.append(nn.MaxPool2d(stage.size))
     if stage.slope < 1:
@@ -237,13 +218,13 @@ def _norm(stage: Norm, params: Mapping[str, Tensor]) -> nn.Module:
 
 def filled_linear(weight: Tensor, bias: Tensor) -> nn.Module:
     """A linear layer with these parameters."""
-    linear = undrawn(nn.Linear, weight.shape[1], weight.shape[0])
+    linear = uninitialized(nn.Linear, weight.shape[1], weight.shape[0])
     return _filled(linear, weight=weight, bias=bias)
 
 
 @torch.no_grad()
 def _filled(module: nn.Module, **values: Tensor) -> nn.Module:
-    """A module with these parameters, of their type and where they are."""
+    """A module with these parameters, on their device and in their dtype."""
     example = next(iter(values.values()))
     module.to(example.device, example.dtype)
     for name, value in values.items():
@@ -259,19 +240,16 @@ class _Sum(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        first, *others = self.parts
-        total: Tensor = first(x)
-        for part in others:
-            total = total + part(x)
+        total: Tensor = reduce(torch.add, (part(x) for part in self.parts))
         return total
 
 
 class Bound(nn.Module):
-    """Any module with parameters of its own in place of the module's.
+    """Any module with other parameters.
 
     Args:
         module: any module.
-        params: that are used instead, by their names, without a task dimension.
+        params: the parameters by name, without a task dimension.
     """
 
     def __init__(self, module: nn.Module, params: Mapping[str, Tensor]) -> None:
@@ -282,7 +260,7 @@ class Bound(nn.Module):
             self.register_buffer(f"param{number}", value.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        own = {name: getattr(self, f"param{i}") for i, name in enumerate(self._names)}
-        # Running statistics, which a module may have, stay as they are.
+        params = {name: getattr(self, f"param{i}") for i, name in enumerate(self._names)}
+        # Copies, so that running statistics stay unchanged.
         copies = {name: b.clone() for name, b in self.module.named_buffers()}
-        return call(self.module, {**own, **copies}, x)
+        return call(self.module, {**params, **copies}, x)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import AS_USUAL, How, Model, register_model
+from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, register_model
 from alfa.models._frozen import filled_linear
-from alfa.ops import Loss, mlp, mlp_mse_gradients, mse, undrawn
+from alfa.ops import Loss, mlp, mlp_mse_gradients, mse, uninitialized
 from alfa.types import Count, Params
 
 
@@ -47,22 +47,26 @@ class MLP(Model):
         self.sizes = (torch.Size(input_shape).numel(), *hidden, num_outputs)
         pairs = pairwise(self.sizes)
         for number, (fan_in, fan_out) in enumerate(pairs, start=1):
-            linear = undrawn(nn.Linear, fan_in, fan_out)
+            linear = uninitialized(nn.Linear, fan_in, fan_out)
             nn.init.xavier_uniform_(linear.weight, generator=generator)
             nn.init.zeros_(linear.bias)
             self.add_module(f"linear{number}", linear)
         self._names = [name for name, _ in self.named_parameters()]
         self.head_name = f"linear{len(self.sizes) - 1}"
 
-    def stacked(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
-        # A task may have a last layer of its own size.
+    def stacked(
+        self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
+    ) -> Tensor:
+        # Tasks may have a last layer of another size.
         sizes = (*self.sizes[:-1], params[f"{self.head_name}.bias"].shape[1])
-        return self._run(params, self._names, sizes, x, how)
+        return self._run(params, self._names, sizes, x, mode)
 
-    def embedded(self, params: Mapping[str, Tensor], x: Tensor, how: How = AS_USUAL) -> Tensor:
+    def embedded(
+        self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
+    ) -> Tensor:
         if len(self.sizes) == 2:
             return x.flatten(2)
-        return self._run(params, self._names[:-2], self.sizes[:-1], x, how).relu()
+        return self._run(params, self._names[:-2], self.sizes[:-1], x, mode).relu()
 
     def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
         parts: list[nn.Module] = [nn.Flatten()]
@@ -77,12 +81,12 @@ class MLP(Model):
         names: Sequence[str],
         sizes: Sequence[int],
         x: Tensor,
-        how: How,
+        mode: ExecutionMode,
     ) -> Tensor:
         if not isinstance(params, Params) or list(params) != list(names):
             params = Params.of({name: params[name] for name in names})
         theta = params.flat
-        if how.over_tasks == "loop":
+        if mode.over_tasks == "loop":
             tasks = zip(x.flatten(2).split(1), theta.split(1), strict=True)
             return torch.cat([mlp(inputs, row, sizes) for inputs, row in tasks])
         return mlp(x.flatten(2), theta, sizes)
@@ -94,12 +98,11 @@ class MLP(Model):
         x: Tensor,
         targets: Tensor,
         loss: Loss,
-        how: How = AS_USUAL,
+        mode: ExecutionMode = DEFAULT_MODE,
     ) -> tuple[Tensor, Params] | None:
-        is_another = type(self).stacked is not MLP.stacked
-        if is_another or loss is not mse or list(params) != self._names:
-            return None
-        if how.over_tasks == "loop":
+        is_overridden = type(self).stacked is not MLP.stacked
+        is_supported = loss is mse and list(params) == self._names and mode.over_tasks != "loop"
+        if is_overridden or not is_supported:
             return None
         result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
         return None if result is None else (result[0], params.like(result[1]))

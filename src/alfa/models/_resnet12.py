@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError, check_choice
-from alfa.models._base import How, register_model
-from alfa.models._convolutional import Convolutional, image_shape
-from alfa.ops import Plan, undrawn
-from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, Norm, Pool, Split, Stage, Sum
+from alfa.models._base import ExecutionMode, register_model
+from alfa.models._convolutional import (
+    Convolutional,
+    add_conv_norm,
+    check_filters,
+    image_shape,
+)
+from alfa.ops import Plan
+from alfa.ops.stages import Chain, GlobalPool, Pool, Split, Stage, Sum
 from alfa.types import Count
 
 Pooling = Literal["four", "three"]
@@ -28,13 +33,13 @@ class ResNet12(Convolutional):
     are meta-learned, not adapted by default.
 
     Args:
-        input_shape: channels, height and width of an image.
+        input_shape: channels, height, and width of an image.
         num_outputs: classes.
         filters: of the four blocks.
-        pooling: after all ``"four"`` blocks, as the paper says, or, as in the published code,
-            after the first ``"three"``, in the third with a padding of 1.
-        device_parts: into how many parts of consecutive images a set is split for batch norm, as
-            the published code does on several devices; for the supplement's Table A alone.
+        pooling: after all ``"four"`` blocks, as in the paper, or, as in the published code, after
+            the first ``"three"``, in the third with a padding of 1.
+        device_parts: number of parts of consecutive images that are normalized separately, as the
+            published code does on several devices; only for the supplement's Table A.
         generator: source of the random weights.
 
     Example:
@@ -44,6 +49,12 @@ class ResNet12(Convolutional):
         >>> model(torch.zeros(10, 3, 32, 32)).shape
         torch.Size([10, 5])
     """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"pooling": "four"},
+        "paper": {"pooling": "four"},
+        "published-code": {"pooling": "three"},
+    }
 
     def __init__(
         self,
@@ -56,46 +67,27 @@ class ResNet12(Convolutional):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_channels, height, width = image_shape(input_shape)
         check_choice("pooling", pooling, ("four", "three"))
-        if len(filters) != 4 or min(filters) < 1:
-            raise ConfigError(f"`filters` is {list(filters)}, but must be four numbers, 1 or more.")
-        least = 16 if pooling == "four" else 4
-        if min(height, width) < least:
-            raise ConfigError(
-                f"images of {height} x {width} are too small for this ResNet12, which needs "
-                f"{least} x {least}; use larger images."
-            )
+        min_size = 16 if pooling == "four" else 4
+        num_channels, _, _ = image_shape(input_shape, min_size=min_size, name="this ResNet12")
+        check_filters(filters)
         self.device_parts = device_parts
         stages: list[Stage] = []
         for number, outputs in enumerate(filters, start=1):
-            stages += [self._block(f"block{number}", num_channels, outputs)]
-            if number < 4 or pooling == "four":
-                padding = 1 if number == 3 and pooling == "three" else 0
-                stages.append(Pool(padding=padding))
-            else:
-                stages.append(Pool(size=1))
+            stages.append(self._block(f"block{number}", num_channels, outputs))
+            padding = 1 if number == 3 and pooling == "three" else 0
+            size = 1 if number == 4 and pooling == "three" else 2
+            stages.append(Pool(size=size, padding=padding))
             num_channels = outputs
-        self.linear = undrawn(nn.Linear, num_channels, num_outputs)
-        self.num_outputs = num_outputs
-        self.start(generator)
-        self.network = Chain(*stages, GlobalPool(), Linear("linear"))
+        self.build([*stages, GlobalPool()], num_channels, num_outputs, generator)
 
     def _block(self, name: str, num_inputs: int, num_outputs: int) -> Stage:
-        """Three convolutions beside the shortcut; what follows their sum is not part of it."""
+        """Three convolutions plus the shortcut, without the ReLU after their sum."""
         block = nn.Module()
 
         def conv(part: str, fan_in: int, side: int, slope: float) -> Chain:
-            block.add_module(
-                f"conv{part}",
-                undrawn(nn.Conv2d, fan_in, num_outputs, side, padding=side // 2, bias=False),
-            )
-            norm = nn.BatchNorm2d(num_outputs, track_running_stats=False)
-            block.add_module(f"norm{part}", norm)
-            normed: Stage = Norm(f"{name}.norm{part}", size=1, slope=slope)
-            if self.device_parts > 1:
-                normed = Split(normed, self.device_parts)
-            return Chain(Conv(f"{name}.conv{part}"), normed)
+            conv, norm = add_conv_norm(block, name, part, fan_in, num_outputs, side, slope=slope)
+            return Chain(conv, Split(norm, self.device_parts) if self.device_parts > 1 else norm)
 
         main = Chain(
             conv("1", num_inputs, 3, 0.0),
@@ -106,10 +98,10 @@ class ResNet12(Convolutional):
         self.add_module(name, block)
         return Sum(main, shortcut)
 
-    def plan(self, x: Tensor, how: How) -> Plan:
-        if self.device_parts > 1 and how.own is not None:
+    def plan(self, x: Tensor, mode: ExecutionMode) -> Plan:
+        if self.device_parts > 1 and mode.num_norm_examples is not None:
             raise ConfigError(
-                "`device_parts` splits the images that are normalised together, but with batch "
+                "`device_parts` splits the images that are normalized together, but with batch "
                 "norm 'inductive' those of the support set must stay together; leave one out."
             )
-        return super().plan(x, how)
+        return super().plan(x, mode)

@@ -1,4 +1,4 @@
-"""The ResNet18 backbone, as Meta-Dataset has it."""
+"""The ResNet18 backbone of Meta-Dataset."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from alfa.errors import ConfigError
 from alfa.models._base import register_model
-from alfa.models._convolutional import Convolutional, image_shape
-from alfa.ops import undrawn
-from alfa.ops.stages import Chain, Conv, GlobalPool, Linear, MaxPool, Norm, Pool, Stage, Sum
+from alfa.models._convolutional import (
+    Convolutional,
+    add_conv_norm,
+    check_filters,
+    image_shape,
+)
+from alfa.ops.stages import Chain, GlobalPool, MaxPool, Pool, Stage, Sum
 from alfa.types import Count
-
-_LEAST = 16
 
 
 @register_model("resnet18")
@@ -29,9 +30,9 @@ class ResNet18(Convolutional):
     statistics of the batch at hand; its gamma and beta are meta-learned, not adapted by default.
 
     Args:
-        input_shape: channels, height and width of an image.
+        input_shape: channels, height, and width of an image.
         num_outputs: classes.
-        filters: of the four groups; the first convolution has those of the first.
+        filters: of the four groups; the first convolution has as many as the first group.
         generator: source of the random weights.
 
     Example:
@@ -51,62 +52,28 @@ class ResNet18(Convolutional):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        num_channels, height, width = image_shape(input_shape)
-        if len(filters) != 4 or min(filters) < 1:
-            raise ConfigError(f"`filters` is {list(filters)}, but must be four numbers, 1 or more.")
-        if min(height, width) < _LEAST:
-            raise ConfigError(
-                f"images of {height} x {width} are too small for ResNet18, which needs "
-                f"{_LEAST} x {_LEAST}; use larger images."
-            )
-        stem = self._conv(self, "", "1", num_channels, filters[0], side=7, stride=2, slope=0.0)
-        stages: list[Stage] = [stem, MaxPool()]
+        num_channels, _, _ = image_shape(input_shape, min_size=16, name="ResNet18")
+        check_filters(filters)
+        stem = add_conv_norm(self, "", "1", num_channels, filters[0], 7, stride=2, slope=0.0)
+        stages: list[Stage] = [Chain(*stem), MaxPool()]
         for group, (num_inputs, num_filters) in enumerate(pairwise((filters[0], *filters)), 1):
             stride = 1 if group == 1 else 2
             stages += self._block(f"block{group}a", num_inputs, num_filters, stride)
             stages += self._block(f"block{group}b", num_filters, num_filters, None)
-        self.linear = undrawn(nn.Linear, filters[-1], num_outputs)
-        self.num_outputs = num_outputs
-        self.start(generator)
-        self.network = Chain(*stages, GlobalPool(), Linear("linear"))
+        self.build([*stages, GlobalPool()], filters[-1], num_outputs, generator)
 
     def _block(
         self, name: str, num_inputs: int, num_outputs: int, stride: int | None
     ) -> list[Stage]:
-        """Two convolutions beside a shortcut, which is a convolution where there is a stride."""
+        """Two convolutions plus a shortcut, which is a convolution if there is a stride."""
         block = nn.Module()
         self.add_module(name, block)
-        shape = {"side": 3, "stride": stride or 1}
-        main = Chain(
-            self._conv(block, f"{name}.", "1", num_inputs, num_outputs, slope=0.0, **shape),
-            self._conv(block, f"{name}.", "2", num_outputs, num_outputs, side=3, slope=1.0),
-        )
-        shortcut = Chain()  # passes its input on
-        if stride is not None:
-            shape = {"side": 1, "stride": stride}
-            shortcut = self._conv(
-                block, f"{name}.", "_shortcut", num_inputs, num_outputs, slope=1.0, **shape
-            )
-        return [Sum(main, shortcut), Pool(size=1)]
 
-    @staticmethod
-    def _conv(
-        module: nn.Module,
-        prefix: str,
-        part: str,
-        num_inputs: int,
-        num_outputs: int,
-        *,
-        side: int,
-        slope: float,
-        stride: int = 1,
-    ) -> Chain:
-        """A convolution and its batch norm, added to a module."""
-        options = {"stride": stride, "padding": side // 2, "bias": False}
-        conv = undrawn(nn.Conv2d, num_inputs, num_outputs, side, **options)
-        module.add_module(f"conv{part}", conv)
-        module.add_module(f"norm{part}", nn.BatchNorm2d(num_outputs, track_running_stats=False))
-        return Chain(
-            Conv(f"{prefix}conv{part}", stride=stride),
-            Norm(f"{prefix}norm{part}", size=1, slope=slope),
-        )
+        def conv(part: str, fan_in: int, side: int, slope: float, stride: int = 1) -> Chain:
+            sizes = fan_in, num_outputs, side
+            return Chain(*add_conv_norm(block, name, part, *sizes, slope=slope, stride=stride))
+
+        main = Chain(conv("1", num_inputs, 3, 0.0, stride or 1), conv("2", num_outputs, 3, 1.0))
+        # An empty chain returns its input.
+        shortcut = Chain() if stride is None else conv("_shortcut", num_inputs, 1, 1.0, stride)
+        return [Sum(main, shortcut), Pool(size=1)]

@@ -1,36 +1,41 @@
 """Operations with fast first and second derivatives, and the losses."""
 
-from alfa.ops._allocator import keep_memory
-from alfa.ops._denormals import flush_denormals
-from alfa.ops._device import check_device
+from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward
 from alfa.ops._losses import (
     LOSSES,
     Loss,
+    NamedLoss,
+    accuracy,
     check_loss,
     check_losses,
     cross_entropy,
     get_loss,
     mse,
     per_task,
+    register_loss,
 )
 from alfa.ops._mlp import mlp, mlp_mse_gradients
 from alfa.ops._network import Plan, network, network_gradients, norm_pool_act
-from alfa.ops._threads import set_threads, usable_cpus
-from alfa.ops._undrawn import undrawn
-from alfa.ops._update import apply_rates, layer_means, spread
+from alfa.ops._uninitialized import uninitialized
+from alfa.ops._update import apply_rates, expand_to_parameters, layer_means
 
 __all__ = [
     "LOSSES",
+    "Kernel",
     "Loss",
+    "NamedLoss",
+    "Patches",
     "Plan",
+    "Term",
+    "accuracy",
     "apply_rates",
-    "check_device",
     "check_loss",
     "check_losses",
+    "conv",
+    "conv_backward",
     "cross_entropy",
-    "flush_denormals",
+    "expand_to_parameters",
     "get_loss",
-    "keep_memory",
     "layer_means",
     "mlp",
     "mlp_mse_gradients",
@@ -39,12 +44,6 @@ __all__ = [
     "network_gradients",
     "norm_pool_act",
     "per_task",
-    "set_threads",
-    "spread",
-    "undrawn",
-    "usable_cpus",
+    "register_loss",
+    "uninitialized",
 ]
-
-# Before the first large tensor and the first thread, so that users get both without knowing.
-keep_memory()
-flush_denormals()

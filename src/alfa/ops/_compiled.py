@@ -1,4 +1,4 @@
-"""When compiled kernels serve instead of torch operations, and how tensors get there."""
+"""When compiled kernels replace torch operations, and how tensors are passed to them."""
 
 from __future__ import annotations
 
@@ -12,39 +12,54 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Beyond this many multiplications torch's own threads and blocked products win.
+# Beyond this many multiplications torch's own threads and blocked products are faster.
 _MOST_WORK = 2_000_000
 
-DTYPES = (torch.float32, torch.float64)
+_DTYPES = (torch.float32, torch.float64)
+
+# Sums may be reordered for speed, but NaN must propagate, or divergence would go unnoticed.
+FASTMATH = ("reassoc", "contract", "nsz", "arcp")
+JIT_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {*FASTMATH}}
 
 _of_thread = threading.local()
 
 
 @functools.cache
-def _have_numba() -> bool:
-    """Whether numba can be used; it takes longer to import than all of alfa."""
+def numba_available() -> bool:
+    """Whether numba works; it takes longer to import than all of alfa."""
     try:
         importlib.import_module("numba")
-        kernels()
+        mlp_kernels()
     except ModuleNotFoundError:
         return False
-    except Exception as error:  # whatever is wrong with an installation, torch serves
-        _say_that_torch_serves(error)
+    except Exception as error:  # torch replaces a broken installation, whatever is wrong with it
+        _warn_unusable(error)
         return False
     return True
 
 
-def _say_that_torch_serves(error: Exception) -> None:
+@functools.cache
+def winograd_available(dtype: torch.dtype) -> bool:
+    """Whether the Winograd kernels can be compiled, if numba is available."""
+    try:
+        winograd_kernels(dtype)
+    except Exception as error:
+        _warn_unusable(error)
+        return False
+    return True
+
+
+def _warn_unusable(error: Exception) -> None:
     warnings.warn(
-        f"numba is installed but cannot be used, so plain torch serves, which is slower: "
+        f"numba is installed but cannot be used, so alfa uses plain torch, which is slower: "
         f"{type(error).__name__}: {error}",
         stacklevel=3,
     )
 
 
-def kernels() -> ModuleType:
+def mlp_kernels() -> ModuleType:
     """The kernels of small perceptrons, imported on first use."""
-    return _module("_kernels")
+    return _module("_mlp_kernels")
 
 
 def update_kernels() -> ModuleType:
@@ -53,26 +68,15 @@ def update_kernels() -> ModuleType:
 
 
 def norm_kernels() -> ModuleType:
-    """The kernels of batch normalisation."""
-    _use_threads()
+    """The kernels of batch normalization."""
+    _sync_threads()
     return _module("_norm_kernels")
 
 
-def winograd_maps(dtype: torch.dtype) -> Any:
-    """The maps of convolutions after Winograd, for numbers of a type."""
-    _use_threads()
-    return _module("_winograd_kernels").maps(str(dtype).removeprefix("torch."))
-
-
-@functools.cache
-def can_winograd(dtype: torch.dtype) -> bool:
-    """Whether the maps can be compiled, where there is numba."""
-    try:
-        winograd_maps(dtype)
-    except Exception as error:
-        _say_that_torch_serves(error)
-        return False
-    return True
+def winograd_kernels(dtype: torch.dtype) -> Any:
+    """The kernels of Winograd convolutions for a dtype."""
+    _sync_threads()
+    return _module("_winograd_kernels").kernels(str(dtype).removeprefix("torch."))
 
 
 @functools.cache
@@ -80,8 +84,8 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"alfa.ops.{name}")
 
 
-def _use_threads() -> None:
-    """As many threads as torch uses, or as numba has."""
+def _sync_threads() -> None:
+    """Give numba as many threads as torch uses, or as many as numba has."""
     number = torch.get_num_threads()
     # numba keeps a number for each thread, and looking it up costs more than a small kernel.
     if getattr(_of_thread, "number", None) == number:
@@ -94,23 +98,23 @@ def _use_threads() -> None:
         torch.set_num_threads(number)
 
 
-def worth_it(*tensors: Tensor, work: int) -> bool:
-    """Whether the compiled kernels can take these tensors, and would be faster."""
+def use_kernels(*tensors: Tensor, work: int = 0) -> bool:
+    """Whether the compiled kernels accept these tensors and are faster than torch."""
     dtype = tensors[0].dtype
     return (
         work <= _MOST_WORK
-        and dtype in DTYPES
+        and dtype in _DTYPES
         and all(t.is_cpu and t.dtype == dtype for t in tensors)
-        and _have_numba()
+        and numba_available()
     )
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
-    """Contiguous arrays; those to be written to must come from contiguous tensors."""
+    """Contiguous arrays; an output tensor must be contiguous already."""
     return [None if tensor is None else array(tensor) for tensor in tensors]
 
 
 def array(tensor: Tensor) -> Any:
     if tensor.requires_grad:
         tensor = tensor.detach()
-    return (tensor if tensor.is_contiguous() else tensor.contiguous()).numpy()
+    return tensor.contiguous().numpy()

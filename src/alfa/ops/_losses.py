@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -110,9 +111,48 @@ def check_losses(losses: Tensor, num_tasks: int) -> Tensor:
     return losses
 
 
-LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse}
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The fraction of correctly classified examples of every task."""
+    # Not every device has float64.
+    correct = (outputs.argmax(-1) == targets).cpu().double()
+    # An example may have several classified places, such as pixels.
+    return correct.flatten(1).mean(1)
 
 
-def get_loss(name: str) -> Loss:
+@dataclass(frozen=True)
+class NamedLoss:
+    """A loss that tasks refer to by name.
+
+    Attributes:
+        function: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
+        metric: the same for the figure that results report; larger is better. None if results
+            report the loss itself.
+        has_classes: targets are class labels.
+    """
+
+    function: Loss
+    metric: Loss | None = None
+    has_classes: bool = False
+
+
+LOSSES: dict[str, NamedLoss] = {
+    "cross_entropy": NamedLoss(cross_entropy, metric=accuracy, has_classes=True),
+    "mse": NamedLoss(mse),
+}
+
+
+def register_loss(name: str, loss: NamedLoss) -> None:
+    """Register a loss under the name that `Tasks.loss` refers to.
+
+    Example:
+        >>> import torch
+        >>> from alfa.ops import NamedLoss, per_task, register_loss
+        >>> register_loss("huber", NamedLoss(per_task(torch.nn.functional.huber_loss)))
+    """
+    LOSSES[name] = loss
+
+
+def get_loss(name: str) -> NamedLoss:
+    """The loss registered under `name`."""
     check_choice("loss", name, LOSSES)
     return LOSSES[name]

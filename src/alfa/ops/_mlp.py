@@ -1,6 +1,6 @@
 """A stack of ReLU multilayer perceptrons with hand-written first and second derivatives.
 
-For one task (the task dimension only rides along), layers l = 1 ... L:
+For one task and layers l = 1 ... L:
 
     forward     a_0 = x,  z_l = a_{l-1} W_l' + b_l,  a_l = m_l z_l  with  m_l = [z_l > 0]
                 and  y = z_L.
@@ -12,7 +12,7 @@ For one task (the task dimension only rides along), layers l = 1 ... L:
                     e_l = a_{l-1} U_l' + u_l + c_{l-1} W_l',
                 and its gradient f_l in z_l backwards:
                     f_{l-1} = m_{l-1} (d_l U_l + f_l W_l),
-                where f_L is what dy makes of e_L: for the mean squared error over n values,
+                where f_L depends on the loss: for the mean squared error over n values,
                 dy = 2 (y - t) / n, it is 2 e_L / n.
                 Together: d_l' c_{l-1} + f_l' a_{l-1} in W_l, the sum of f_l in b_l.
 
@@ -60,8 +60,7 @@ def mlp_mse_gradients(
 ) -> tuple[Tensor, Tensor] | None:
     """Each task's mean squared error, and its gradient in the parameters.
 
-    One operation for what autograd needs dozens for, which is where an inner step on a small
-    network spends its time.
+    One operation instead of dozens, which dominate the time of an inner step on a small network.
 
     Args:
         x: ``[task, example, in]``.
@@ -71,15 +70,14 @@ def mlp_mse_gradients(
 
     Returns:
         Losses ``[task]``, as constants, and the gradient, which can be differentiated once in
-        `theta`; None where autograd serves better.
+        `theta`; None if autograd is faster.
     """
     size = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
     fits = x.shape[2] == sizes[0] and targets.shape == (*x.shape[:2], sizes[-1])
+    # The kernels do not check bounds; autograd raises a clear error for wrong shapes.
     if not fits or theta.shape != (x.shape[0], size):
-        # The kernels do not look where they read; autograd says what is wrong.
         return None
-    work = theta.numel() * x.shape[1]
-    if not compiled.worth_it(theta, x, targets, work=work):
+    if not compiled.use_kernels(theta, x, targets, work=theta.numel() * x.shape[1]):
         return None
     return _MSEGradients.apply(theta, x, targets, tuple(sizes))  # type: ignore[no-any-return, no-untyped-call]
 
@@ -90,15 +88,15 @@ class _MSEGradients(torch.autograd.Function):
         ctx: Any, theta: Tensor, x: Tensor, targets: Tensor, sizes: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
         theta = theta.contiguous()
-        kept = x.new_empty(x.shape[0], 2 * x.shape[1] * sum(sizes[1:-1]))
+        saved = x.new_empty(x.shape[0], 2 * x.shape[1] * sum(sizes[1:-1]))
         losses, dy = x.new_empty(x.shape[0]), targets.new_empty(targets.shape)
         gradient = torch.empty_like(theta)
-        compiled.kernels().mlp_mse_gradients(
+        compiled.mlp_kernels().mlp_mse_gradients(
             *compiled.arrays(x, targets, theta),
             np.array(sizes),
-            *compiled.arrays(kept, dy, losses, gradient),
+            *compiled.arrays(saved, dy, losses, gradient),
         )
-        ctx.save_for_backward(x, theta, kept, dy)
+        ctx.save_for_backward(x, theta, saved, dy)
         ctx.sizes = sizes
         ctx.mark_non_differentiable(losses)
         return losses, gradient
@@ -106,11 +104,11 @@ class _MSEGradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, u: Tensor) -> tuple[Tensor | None, ...]:
-        x, theta, kept, dy = ctx.saved_tensors
+        x, theta, saved, dy = ctx.saved_tensors
         product = torch.empty_like(theta)
-        compiled.kernels().mlp_mse_hessian_product(
+        compiled.mlp_kernels().mlp_mse_hessian_product(
             *compiled.arrays(x, theta),
             np.array(ctx.sizes),
-            *compiled.arrays(kept, dy, u, product),
+            *compiled.arrays(saved, dy, u, product),
         )
         return product, None, None, None

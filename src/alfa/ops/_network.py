@@ -2,12 +2,12 @@
 
 `network` can be differentiated twice: its backward pass is an operation too, whose own backward
 is the tangent. With v the gradient in (dx, dw), the gradient in dy is the tangent of y in the
-direction v, and that in (x, w) the tangent of (dx, dw) there, at a constant dy, as the Hessian of
-dy' f in (x, w) is symmetric.
+direction v, and the gradient in (x, w) is the tangent of (dx, dw) there, at a constant dy, as the
+Hessian of dy' f in (x, w) is symmetric.
 
-`network_gradients` goes through the loss as well. The Hessian H of the loss in w is symmetric, so
-the outer gradient v' H is the tangent of the gradient in the direction v, in one pass forwards
-and one back; the derivative of the loss at the outputs, small as they are, is left to autograd.
+`network_gradients` includes the loss. The Hessian H of the loss in w is symmetric, so the outer
+gradient v' H is the tangent of the gradient in the direction v, in one forward and one backward
+pass; autograd computes the derivative of the loss at the outputs, which are small.
 """
 
 from __future__ import annotations
@@ -21,21 +21,29 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from alfa.ops._losses import Loss, check_losses
-from alfa.ops.stages import Maybe, Norm, Stage, Tape, enter, leave
+from alfa.ops.stages import (
+    Gradients,
+    Maybe,
+    Norm,
+    Stage,
+    Tape,
+    from_stage_layout,
+    to_stage_layout,
+)
 
 
 class Plan(NamedTuple):
-    """How a network meets its tasks.
+    """How a network processes its tasks.
 
     Attributes:
         stage: the network.
-        at_once: how many tasks lie side by side; 1 for one after the other.
-        own: how many examples batch norm takes its statistics of, from the first; None for all.
+        at_once: number of tasks side by side; 1 for one after the other.
+        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
     """
 
     stage: Stage
     at_once: int = 1
-    own: int | None = None
+    num_norm_examples: int | None = None
 
     def groups(self, num_tasks: int) -> Iterator[slice]:
         for first in range(0, num_tasks, self.at_once):
@@ -47,27 +55,27 @@ class Plan(NamedTuple):
         w: Sequence[Tensor],
         *,
         wanted: Sequence[bool] | None = None,
-        keeps: bool = True,
-        tangents: bool = True,
+        needs_backward: bool = True,
+        needs_tangents: bool = True,
     ) -> tuple[Tensor, Tape]:
         """The outputs of a group of tasks."""
-        tape = Tape(w, x.shape[0], self.own, wanted=wanted, keeps=keeps, tangents=tangents)
-        return _left(self.stage.forward(_entered(x), tape), tape), tape
+        tape = Tape(w, x.shape[0], self.num_norm_examples, wanted, needs_backward, needs_tangents)
+        return _from_stages(self.stage.forward(_to_stages(x), tape), tape), tape
 
 
 def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
     """The outputs of a network on every task; can be differentiated twice.
 
     Args:
-        plan: the network, and how it meets the tasks.
+        plan: the network, and how it processes the tasks.
         x: ``[task, example, channel, height, width]``, or ``[task, example, feature]``.
-        w: the parameters that the network names, ``[task, ...]`` each.
+        w: the parameters in the order of the network's names, ``[task, ...]`` each.
 
     Returns:
         ``[task, example, ...]``
     """
     if not torch.is_grad_enabled():
-        # Inside the operation nothing tells that no gradient will be asked for.
+        # An autograd function cannot see inside whether gradients are enabled.
         x, w = x.detach(), [p.detach() for p in w]
     return _Network.apply(plan, x, *w)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -83,11 +91,11 @@ def network_gradients(
     """Each task's loss, and its gradients in the wanted parameters.
 
     Args:
-        plan: the network, and how it meets the tasks.
+        plan: the network, and how it processes the tasks.
         x: the inputs of every task, which need no gradient.
         targets: ``[task, example, ...]``.
-        w: the parameters that the network names, ``[task, ...]`` each.
-        loss: outputs and targets to ``[task]``; trains nothing itself.
+        w: the parameters in the order of the network's names, ``[task, ...]`` each.
+        loss: outputs and targets to ``[task]``; has no trained parameters.
         wanted: which parameters are adapted.
 
     Returns:
@@ -110,13 +118,13 @@ def norm_pool_act(
         gamma: ``[channel]``.
         beta: ``[channel]``.
         size: the side of a pooling window, 2, or 1 for none.
-        slope: of the leaky ReLU from 0 to 1, which is none.
+        slope: of the leaky ReLU, from 0 to 1, which means no activation.
 
     Returns:
         ``[example, channel, height // size, width // size]``.
 
     Raises:
-        ConfigError: there is only one value per channel, or no window to pool.
+        ConfigError: if there is only one value per channel, or no window to pool.
     """
     plan = Plan(Norm("norm", size=size, slope=slope))
     return network(plan, z.unsqueeze(0), [gamma.unsqueeze(0), beta.unsqueeze(0)]).squeeze(0)
@@ -128,18 +136,18 @@ class _Network(torch.autograd.Function):
         keep = any(ctx.needs_input_grad)
         outputs, tapes = [], []
         for tasks in plan.groups(x.shape[0]):
-            output, tape = plan.forward(x[tasks], [p[tasks] for p in w], keeps=keep)
+            output, tape = plan.forward(x[tasks], [p[tasks] for p in w], needs_backward=keep)
             outputs.append(output)
             if keep:
                 tapes.append(tape)
-            del tape  # or it would live on while the next tasks run
+            del tape  # free it before the next tasks run
         _save(ctx, tapes, x, *w)
         ctx.plan = plan
         return torch.cat(outputs)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-        # Where a graph is made of this pass, what the tangents need must be kept.
+        # If this pass is recorded, it must save the values that the tangents need.
         packed = ctx.skeleton, ctx.num_inputs, torch.is_grad_enabled(), ctx.needs_input_grad[1]
         gradients = _NetworkBackward.apply(ctx.plan, packed, dy, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
         return (None, *gradients)
@@ -150,16 +158,16 @@ class _NetworkBackward(torch.autograd.Function):
     def forward(ctx: Any, plan: Plan, packed: Any, dy: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
         skeleton, num_inputs, keep, need_dx = packed
         x, *w = tensors[:num_inputs]
-        tapes = [_unpacked(tape, tensors[num_inputs:]) for tape in skeleton]
+        tapes = [_unpack(tape, tensors[num_inputs:]) for tape in skeleton]
         dx = torch.empty_like(x) if need_dx else None
         dw = [torch.empty_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
-            tape.set_tangents(keep)
-            own = plan.stage.backward(_entered(dy[tasks]), tape, need_dx=need_dx)
-            _put(dx, dw, tasks, own, tape)
+            tape.set_needs_tangents(keep)
+            gradients = plan.stage.backward(_to_stages(dy[tasks]), tape, need_dx=need_dx)
+            _write_gradients(dx, dw, tasks, gradients, tape)
         if keep:
             _save(ctx, tapes, x, *w)
-        # A direction that nothing depends on is None then, and costs nothing.
+        # Directions that nothing depends on are then None, and cost nothing.
         ctx.set_materialize_grads(False)
         ctx.plan, ctx.need_dx, ctx.num_given = plan, need_dx, 3 + len(tensors)
         return (dx, *dw)
@@ -167,18 +175,18 @@ class _NetworkBackward(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, vx: Maybe, *v: Maybe) -> tuple[Any, ...]:
-        (x, *w), tapes = _restored(ctx)
+        (x, *w), tapes = _restore(ctx)
         plan: Plan = ctx.plan
         ddys = []
         dx = torch.zeros_like(x) if ctx.need_dx else None
         dw = [torch.zeros_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
-            xdot = None if vx is None else _entered(vx[tasks])
+            xdot = None if vx is None else _to_stages(vx[tasks])
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
             ydot = plan.stage.tangent(xdot, wdot, tape)
-            ddys.append(None if ydot is None else _left(ydot, tape))
-            own = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
-            _put(dx, dw, tasks, own, tape)
+            ddys.append(None if ydot is None else _from_stages(ydot, tape))
+            gradients = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
+            _write_gradients(dx, dw, tasks, gradients, tape)
         saved = (None,) * (ctx.num_given - 4 - len(w))
         # Either every task has a tangent or none has.
         ddy = None if ddys[0] is None else torch.cat([d for d in ddys if d is not None])
@@ -200,21 +208,20 @@ class _Gradients(torch.autograd.Function):
         losses, tapes, ends = [], [], []
         gradients = [torch.empty_like(p) for p, want in zip(w, wanted, strict=True) if want]
         for tasks in plan.groups(x.shape[0]):
-            outputs, tape = plan.forward(
-                x[tasks], [p[tasks] for p in w], wanted=wanted, tangents=keep
-            )
+            parameters = [p[tasks] for p in w]
+            outputs, tape = plan.forward(x[tasks], parameters, wanted=wanted, needs_tangents=keep)
             outputs.requires_grad_()
             with torch.enable_grad():
-                own_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
-                (dy,) = torch.autograd.grad(own_losses.sum(), outputs, create_graph=keep)
-            losses.append(own_losses.detach())
-            _, dw = plan.stage.backward(_entered(dy.detach()), tape, need_dx=False)
-            own = [p for p, want in zip(dw, wanted, strict=True) if want]
-            _put(None, gradients, tasks, (None, own), tape)
+                group_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
+                (dy,) = torch.autograd.grad(group_losses.sum(), outputs, create_graph=keep)
+            losses.append(group_losses.detach())
+            _, dw = plan.stage.backward(_to_stages(dy.detach()), tape, need_dx=False)
+            dw = [p for p, want in zip(dw, wanted, strict=True) if want]
+            _write_gradients(None, gradients, tasks, (None, dw), tape)
             if keep:
                 tapes.append(tape)
                 ends.append((outputs, dy))
-            del tape, dw  # or they would live on while the next tasks run
+            del tape, dw  # free them before the next tasks run
         _save(ctx, tapes, *w)
         ctx.plan, ctx.wanted, ctx.ends = plan, wanted, ends
         joined = torch.cat(losses)
@@ -225,7 +232,7 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Maybe, *v: Maybe) -> tuple[Any, ...]:
-        w, tapes = _restored(ctx)
+        w, tapes = _restore(ctx)
         plan: Plan = ctx.plan
         products = [torch.zeros_like(p) for p in w]
         groups = zip(tapes, plan.groups(len(w[0])), ctx.ends, strict=True)
@@ -237,75 +244,72 @@ class _Gradients(torch.autograd.Function):
             dydot: Maybe = None
             if ydot is not None and dy.requires_grad:
                 (dydot,) = torch.autograd.grad(
-                    dy, outputs, _left(ydot, tape), allow_unused=True, retain_graph=True
+                    dy, outputs, _from_stages(ydot, tape), allow_unused=True, retain_graph=True
                 )
-            entered = None if dydot is None else _entered(dydot)
-            dw = plan.stage.backward_tangent(entered, wdot, tape, need_dx=False)[1]
-            _put(None, products, tasks, (None, dw), tape)
+                dydot = None if dydot is None else _to_stages(dydot)
+            gradients = plan.stage.backward_tangent(dydot, wdot, tape, need_dx=False)
+            _write_gradients(None, products, tasks, gradients, tape)
         return (None, None, None, None, None, *products)
 
 
-def _put(
-    dx: Maybe, dw: list[Tensor], tasks: slice, own: tuple[Maybe, list[Maybe]], tape: Tape
+def _write_gradients(
+    dx: Maybe, dw: list[Tensor], tasks: slice, gradients: Gradients, tape: Tape
 ) -> None:
-    """Write the gradients of a group of tasks to their place among all."""
-    own_dx, own_dw = own
-    if dx is not None and own_dx is not None:
-        dx[tasks] = _left(own_dx, tape)
-    for all_tasks, gradient in zip(dw, own_dw, strict=True):
+    """Write the gradients of a group of tasks to those of all tasks."""
+    group_dx, group_dw = gradients
+    if dx is not None and group_dx is not None:
+        dx[tasks] = _from_stages(group_dx, tape)
+    for all_tasks, gradient in zip(dw, group_dw, strict=True):
         if gradient is not None:
             all_tasks[tasks] = gradient
 
 
-def _entered(x: Tensor) -> Tensor:
-    """The stages' layout of images; vectors stay as they are."""
-    return enter(x) if x.ndim == 5 else x.contiguous()
+def _to_stages(x: Tensor) -> Tensor:
+    """Images in the layout of the stages; vectors unchanged."""
+    return to_stage_layout(x) if x.ndim == 5 else x.contiguous()
 
 
-def _left(y: Tensor, tape: Tape) -> Tensor:
-    return leave(y, tape.num_tasks) if y.ndim == 4 else y
+def _from_stages(y: Tensor, tape: Tape) -> Tensor:
+    return from_stage_layout(y, tape.num_tasks) if y.ndim == 4 else y
 
 
 class _Slot(int):
-    """Stands for a tensor that autograd keeps."""
+    """The number of a tensor that autograd saves."""
 
 
 def _save(ctx: Any, tapes: list[Tape], *inputs: Tensor) -> None:
-    """Give all tensors to autograd, which frees them as soon as they have been used."""
+    """Pass all tensors to autograd, which frees them as soon as they have been used."""
     tensors: list[Tensor] = []
-    ctx.skeleton, ctx.num_inputs = [_packed(tape, tensors) for tape in tapes], len(inputs)
+    ctx.skeleton, ctx.num_inputs = [_pack(tape, tensors) for tape in tapes], len(inputs)
     ctx.save_for_backward(*inputs, *tensors)
 
 
-def _restored(ctx: Any) -> tuple[Sequence[Tensor], list[Tape]]:
+def _restore(ctx: Any) -> tuple[Sequence[Tensor], list[Tape]]:
     """The inputs and the tapes."""
-    # Every look at them calls the hooks that a user may have set.
+    # Every access calls the saved-tensor hooks of the user.
     tensors = ctx.saved_tensors
     inputs, rest = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
-    return inputs, [_unpacked(tape, rest) for tape in ctx.skeleton]
+    return inputs, [_unpack(tape, rest) for tape in ctx.skeleton]
 
 
-def _packed(tape: Tape, tensors: list[Tensor]) -> Tape:
-    """The same with slots for the tensors, which go to the list."""
+def _pack(tape: Tape, tensors: list[Tensor]) -> Tape:
+    """Replace the tensors of a tape by slots, and append them to the list."""
 
-    def slots(items: Sequence[Any]) -> Sequence[Any]:
-        packed = []
-        for item in items:
-            is_tensor = isinstance(item, Tensor)
-            packed.append(_Slot(len(tensors)) if is_tensor else item)
-            if is_tensor:
-                tensors.append(item)
-        return packed
+    def slot(item: Any) -> Any:
+        if not isinstance(item, Tensor):
+            return item
+        tensors.append(item)
+        return _Slot(len(tensors) - 1)
 
-    return _with(tape, slots, [_packed(part, tensors) for part in tape.parts])
+    return _map_items(slot, tape)
 
 
-def _unpacked(tape: Tape, tensors: Sequence[Tensor]) -> Tape:
-    def filled(items: Sequence[Any]) -> Sequence[Any]:
-        return [tensors[item] if type(item) is _Slot else item for item in items]
-
-    return _with(tape, filled, [_unpacked(part, tensors) for part in tape.parts])
+def _unpack(tape: Tape, tensors: Sequence[Tensor]) -> Tape:
+    """The inverse of `_pack`."""
+    return _map_items(lambda item: tensors[item] if type(item) is _Slot else item, tape)
 
 
-def _with(tape: Tape, new: Callable[[Sequence[Any]], Sequence[Any]], parts: list[Tape]) -> Tape:
-    return replace(tape, w=new(tape.w), saved=new(tape.saved), dy=new(tape.dy), parts=parts)
+def _map_items(change: Callable[[Any], Any], tape: Tape) -> Tape:
+    parts = [_map_items(change, part) for part in tape.parts]
+    w, saved, dy = ([change(item) for item in items] for items in (tape.w, tape.saved, tape.dy))
+    return replace(tape, w=w, saved=saved, dy=dy, parts=parts)

@@ -1,12 +1,12 @@
 """The four passes of `alfa.ops._norm`, compiled; see there for the equations and their names.
 
 Large arrays are ``[example, height, width, channel]``, and each loop makes one pass over them.
-What lives at the size of the pooled map comes as ``[row, channel]``, rows in the order example,
-height, width.
-Work is dealt to the threads in a fixed number of parts, and so are the sums, which therefore do
-not depend on how many threads there are. `size` is the side of a pooling window, 1 for none; a
-last row or column without a whole window belongs to no window, but to the statistics. Those are
-of the first `own` examples. All numbers are of the type of the arrays, `slope` too.
+Arrays of the size of the pooled map are ``[row, channel]``, rows in the order example, height,
+width. The work and the sums are divided into a fixed number of parts, so the result does not
+depend on the number of threads. `size` is the side of a pooling window, 1 for none; a last row or
+column without a whole window belongs to no window, but to the statistics. The first `num_norm`
+examples give the statistics. All numbers have the dtype of the arrays, including `slope`. `saved`
+is (a, zs, index, mean, scale).
 """
 
 from __future__ import annotations
@@ -14,22 +14,17 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from alfa.ops._compiled import JIT_OPTIONS
+
 PARTS = 16
 
-# Sums may be reordered for speed; not-a-number must stay what it is.
-_options = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
-}
-_jit = numba.njit(parallel=True, **_options)
-_inline = numba.njit(**_options)
+_jit = numba.njit(parallel=True, **JIT_OPTIONS)
+_inline = numba.njit(**JIT_OPTIONS)
 
 
 @_inline
 def _place(row, shape, size):
-    """Of a row of windows: its example, and its first and last line there."""
+    """The example of a row of windows, and its first and last line there."""
     _, height, _, _ = shape
     num_rows = height // size
     example, i = row // num_rows, row % num_rows
@@ -38,11 +33,11 @@ def _place(row, shape, size):
 
 
 @_jit
-def select(z, size, own, sign, shift, sums, selected, index):
+def select(z, size, num_norm, sign, shift, sums, selected, index):
     """Sums of z - shift and of its square, and the largest sign * z of every window.
 
-    `index` is the place in the window, counted along its rows; of equals the first counts, and
-    what is not a number counts as the largest. Without windows nothing is selected: z itself is.
+    `index` is the place in the window, counted along its rows. The first of equal values and any
+    NaN are selected. Without windows, the caller uses z itself.
     """
     num_examples, height, width, num_channels = z.shape
     num_rows, across = num_examples * (height // size), width // size
@@ -51,7 +46,7 @@ def select(z, size, own, sign, shift, sums, selected, index):
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
             example, top, end = _place(row, z.shape, size)
-            if example < own:
+            if example < num_norm:
                 first[:] = 0
                 second[:] = 0
                 for h in range(top, end):
@@ -79,9 +74,7 @@ def select(z, size, own, sign, shift, sums, selected, index):
                             best, place = other, 3
                         selected[at, c] = best
                         index[at, c] = place
-        for c in range(num_channels):
-            sums[part, 0, c] = total[0, c]
-            sums[part, 1, c] = total[1, c]
+        sums[part] = total
 
 
 @_jit
@@ -106,14 +99,12 @@ def _sums_of_gradient(da, a, zs, mean, scale, slope, sums):
                 u = da[row, c] if a[row, c] > 0 else da[row, c] * slope
                 total[0, c] += u
                 total[1, c] += u * ((zs[row, c] - mean[c]) * scale[c])
-        for c in range(num_channels):
-            sums[part, 0, c] = total[0, c]
-            sums[part, 1, c] = total[1, c]
+        sums[part] = total
 
 
 @_jit
-def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
-    """Sums of the tangent and of its product with xhat, and the tangent where z was selected."""
+def _sums_of_tangent(z, zdot, size, num_norm, mean, scale, index, sums, selected):
+    """Sums of the tangent and of its product with xhat, and the tangent at the selected places."""
     num_examples, height, width, num_channels = z.shape
     num_rows, across = num_examples * (height // size), width // size
     for part in numba.prange(PARTS):
@@ -121,7 +112,7 @@ def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
         total = np.zeros((2, num_channels))
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
             example, top, end = _place(row, z.shape, size)
-            if example < own:
+            if example < num_norm:
                 first[:] = 0
                 second[:] = 0
                 for h in range(top, end):
@@ -145,9 +136,7 @@ def _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected):
                         tangent = other if place == 2 else tangent
                         other = zdot[example, top + 1, 2 * j + 1, c]
                         selected[at, c] = other if place == 3 else tangent
-        for c in range(num_channels):
-            sums[part, 0, c] = total[0, c]
-            sums[part, 1, c] = total[1, c]
+        sums[part] = total
 
 
 @_jit
@@ -163,16 +152,16 @@ def _finish_tangent(selected, zs, mean, scale, a, da, k0, k1, k2, slope, sums, o
                 xs = (zs[row, c] - mean[c]) * scale[c]
                 out[row, c] = s * (k0[c] + k1[c] * xs + k2[c] * selected[row, c])
                 total[c] += s * da[row, c] * selected[row, c]
-        for c in range(num_channels):
-            sums[part, 0, c] = total[c]
+        sums[part, 0] = total
 
 
 @_jit
-def _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, slope, index, out):
-    """k0 + k1 xhat + k2 zdot everywhere, and k3 s dadot + k4 s da added at the selected places.
+def _input_gradient(z, zdot, size, num_norm, saved, k0, k1, k2, da, dadot, k3, k4, slope, out):
+    """k0 + k1 xhat + k2 zdot everywhere, plus k3 s dadot + k4 s da at the selected places.
 
-    `zdot` and `dadot` may be None; the compiler then leaves their terms out.
+    `zdot` and `dadot` may be None; the compiler then omits their terms.
     """
+    a, _, index, mean, scale = saved
     num_examples, height, width, num_channels = z.shape
     num_rows, across = num_examples * (height // size), width // size
     for part in numba.prange(PARTS):
@@ -180,7 +169,7 @@ def _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, s
         nothing = z.dtype.type(0)
         for row in range(part * num_rows // PARTS, (part + 1) * num_rows // PARTS):
             example, top, end = _place(row, z.shape, size)
-            if example < own:
+            if example < num_norm:
                 for h in range(top, end):
                     for w in range(width):
                         for c in range(num_channels):
@@ -218,16 +207,17 @@ def _total(sums, which, c):
 
 
 @_inline
-def forward(z, size, own, gamma, beta, slope, eps, mean, scale, zs, index, a):
-    """The output a, and mean, scale, zs and index."""
+def forward(z, size, num_norm, gamma, beta, slope, eps, saved):
+    """Writes `saved`."""
+    a, zs, index, mean, scale = saved
     _, height, width, num_channels = z.shape
-    num = own * height * width
+    num = num_norm * height * width
     sums = np.empty((PARTS, 2, num_channels))
-    # Where gamma is 0 all values of a window are equal, and the first counts.
+    # If gamma is 0, all values of a window are equal, and the first is selected.
     sign = np.sign(gamma)
     # Sums of squares are taken around a value of the channel, or they would cancel.
     shift = z[0, 0, 0].copy()
-    select(z, size, own, sign, shift, sums, zs, index)
+    select(z, size, num_norm, sign, shift, sums, zs, index)
     for c in range(num_channels):
         first, second = _total(sums, 0, c) / num, _total(sums, 1, c) / num
         mean[c] = first + shift[c]
@@ -236,10 +226,11 @@ def forward(z, size, own, gamma, beta, slope, eps, mean, scale, zs, index, a):
 
 
 @_inline
-def backward(z, size, own, gamma, da, a, zs, index, mean, scale, slope, dz, s1, s2):
-    """dz, S1 and S2."""
+def backward(z, size, num_norm, gamma, da, saved, slope, dz, s1, s2):
+    """Writes dz, S1, and S2."""
+    a, zs, _, mean, scale = saved
     _, height, width, num_channels = z.shape
-    num = own * height * width
+    num = num_norm * height * width
     sums = np.empty((PARTS, 2, num_channels))
     _sums_of_gradient(da, a, zs, mean, scale, slope, sums)
     k0, k1, k4 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
@@ -247,34 +238,18 @@ def backward(z, size, own, gamma, da, a, zs, index, mean, scale, slope, dz, s1, 
         s1[c], s2[c] = _total(sums, 0, c), _total(sums, 1, c)
         k4[c] = gamma[c] * scale[c]
         k0[c], k1[c] = -k4[c] * s1[c] / num, -k4[c] * s2[c] / num
-    _spread(z, None, size, own, mean, scale, k0, k1, k1, da, None, a, k4, k4, slope, index, dz)
+    _input_gradient(z, None, size, num_norm, saved, k0, k1, k1, da, None, k4, k4, slope, dz)
 
 
 @_inline
-def tangent(
-    z,
-    zdot,
-    size,
-    own,
-    gamma,
-    gammadot,
-    betadot,
-    da,
-    a,
-    zs,
-    index,
-    mean,
-    scale,
-    slope,
-    moments,
-    adot,
-):
-    """adot, and as moments m1, m2 and the sum of u P zdot."""
+def tangent(z, size, num_norm, gamma, zdot, gammadot, betadot, da, saved, slope, moments, adot):
+    """Writes adot and the moments m1, m2, and the sum of u P zdot."""
+    a, zs, index, mean, scale = saved
     _, height, width, num_channels = z.shape
-    num = own * height * width
+    num = num_norm * height * width
     sums = np.empty((PARTS, 2, num_channels))
     selected = zdot.reshape(zs.shape) if size == 1 else np.empty_like(zs)
-    _sums_of_tangent(z, zdot, size, own, mean, scale, index, sums, selected)
+    _sums_of_tangent(z, zdot, size, num_norm, mean, scale, index, sums, selected)
     k0, k1, k2 = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     for c in range(num_channels):
         m1, m2 = _total(sums, 0, c) / num, _total(sums, 1, c) / num
@@ -288,30 +263,13 @@ def tangent(
 
 @_inline
 def backward_tangent(
-    z,
-    zdot,
-    size,
-    own,
-    gamma,
-    gammadot,
-    da,
-    dadot,
-    a,
-    zs,
-    index,
-    mean,
-    scale,
-    slope,
-    moments,
-    s1,
-    s2,
-    dzdot,
-    s1dot,
-    s2dot,
+    z, size, num_norm, gamma, zdot, gammadot, da, dadot, saved, slope, moments, s1, s2, found
 ):
-    """dzdot, S1dot and S2dot."""
+    """Writes `found`: dzdot, S1dot, and S2dot."""
+    a, zs, _, mean, scale = saved
+    dzdot, s1dot, s2dot = found
     _, height, width, num_channels = z.shape
-    num = own * height * width
+    num = num_norm * height * width
     sums = np.zeros((PARTS, 2, num_channels))
     if dadot is not None:
         _sums_of_gradient(dadot, a, zs, mean, scale, slope, sums)
@@ -327,4 +285,4 @@ def backward_tangent(
         k1[c] = -(factor * s2dot[c] + moved * s2[c] - factor * r * m2 * s2[c]) / num
         k2[c] = -factor * r * s2[c] / num
         k3[c], k4[c] = factor, moved
-    _spread(z, zdot, size, own, mean, scale, k0, k1, k2, da, dadot, a, k3, k4, slope, index, dzdot)
+    _input_gradient(z, zdot, size, num_norm, saved, k0, k1, k2, da, dadot, k3, k4, slope, dzdot)

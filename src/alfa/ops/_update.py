@@ -1,8 +1,8 @@
 """The inner update (Eq. 4) and the learning state, over all layers at once.
 
-The number of operations, not the arithmetic, is what these cost beside an inner step. With small
-networks, one product with a matrix of zeros and ones gathers or spreads the values of all layers;
-with larger ones a compiled loop does, or, where there is none, torch layer by layer.
+The cost is the number of operations, not the arithmetic. With small networks, one product with a
+matrix of zeros and ones reduces or expands the values of all layers; with larger ones a compiled
+loop does, or torch layer by layer.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
 from alfa.types import Layers, Params, Rates
 
-# Entries of that matrix beyond which the other ways are faster.
+# With more entries in that matrix, the alternatives are faster.
 _LARGEST_MATRIX = 200_000
 
 
 def layer_means(params: Params) -> Tensor:
     """The mean of every layer, task by task, ``[task, layer]``.
 
-    A value that is not finite in one layer can make the means of others so too.
+    A non-finite value in one layer can make the means of other layers non-finite, too.
     """
     flat, layers = params.flat, params.layers
     if _small(layers):
         return flat @ layers.averages(flat.device, flat.dtype)
-    if compiled.worth_it(flat, work=0):
+    if compiled.use_kernels(flat):
         return _Means.apply(flat, layers)  # type: ignore[no-any-return, no-untyped-call]
     parts = flat.split(layers.sizes, dim=1)
     return torch.stack([part.sum(1) / max(part.shape[1], 1) for part in parts], dim=1)
 
 
-def spread(values: Tensor, layers: Layers) -> Tensor:
+def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
     """Repeat layer-wise values to the dimensions of the layers (section 3.3).
 
     Args:
@@ -44,7 +44,7 @@ def spread(values: Tensor, layers: Layers) -> Tensor:
         layers: the layers.
 
     Returns:
-        What broadcasts to ``[..., size]``, one value for each parameter.
+        One value for each parameter; broadcasts to ``[..., size]``.
     """
     if values.ndim == 0 or values.shape[-1] == 1:
         return values
@@ -62,49 +62,48 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
         rates: alpha and beta, layer-wise or element-wise.
 
     Raises:
-        ConfigError: a rate is not one for these tasks and layers.
+        ConfigError: if a rate does not fit these tasks and layers.
     """
     alpha, beta = rates.alpha, rates.beta
     _check_rate("alpha", alpha, params)
     _check_rate("beta", beta, params)
     if isinstance(alpha, Tensor) and isinstance(beta, Tensor) and not _small(params.layers):
-        return params.like(_by_layers(params, grads, alpha, beta))
+        return params.like(_update_by_layer(params, grads, alpha, beta))
     alpha, beta = _element_wise(alpha, params), _element_wise(beta, params)
     return params.like(beta * params.flat - alpha * grads.flat)
 
 
 def _check_rate(name: str, rate: object, params: Params) -> None:
-    """Refuse what is not a rate, before it is taken for one of other layers."""
     all_layers = params.num_tasks, len(params.layers)
     given: dict[str, tuple[Tensor, Sequence[int]]]
     if isinstance(rate, Tensor):
         given = {"": (rate, all_layers)}
-    elif _is_alike(rate, params):
+    elif _has_same_layers(rate, params):
         given = {"": (rate.flat, params.flat.shape)}
     elif isinstance(rate, Mapping):
         if missing := [layer for layer in params if layer not in rate]:
             raise ConfigError(
-                f"{name} is given by layers, but not for {', '.join(missing)}; a rule must give a "
-                "rate for every layer that is adapted."
+                f"{name} has no rate for {', '.join(missing)}; a rule must return a rate for every "
+                "adapted layer."
             )
         given = {f" of {layer}": (rate[layer], params[layer].shape) for layer in params}
     else:
         raise ConfigError(
-            f"{name} is {rate!r}, but a rule must give tensors: one that broadcasts to [task, "
+            f"{name} is {rate!r}, but a rule must return tensors: one that broadcasts to [task, "
             f"layer], here {list(all_layers)}, or a mapping with one for each layer."
         )
     for whose, (tensor, shape) in given.items():
         if not isinstance(tensor, Tensor):
-            raise ConfigError(f"{name}{whose} is {tensor!r}, but a rule must give tensors.")
+            raise ConfigError(f"{name}{whose} is {tensor!r}, but a rule must return tensors.")
         if not _broadcasts(tensor.shape, shape):
             raise ConfigError(
                 f"{name}{whose} has the shape {list(tensor.shape)}, which does not broadcast to "
-                f"{list(shape)}: rates are [task, layer], or by layers of the shape of each."
+                f"{list(shape)}: rates are [task, layer], or a mapping with each layer's shape."
             )
 
 
-def _is_alike(rate: object, params: Params) -> TypeGuard[Params]:
-    """Whether it has a number for each parameter, in the same order."""
+def _has_same_layers(rate: object, params: Params) -> TypeGuard[Params]:
+    """Whether it has one value for each parameter, in the same order."""
     return isinstance(rate, Params) and rate.layers == params.layers
 
 
@@ -112,14 +111,14 @@ def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     if tuple(shape) == tuple(to):
         return True
     pairs = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(own in (1, wanted) for own, wanted in pairs)
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in pairs)
 
 
-def _by_layers(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
-    """The same without a rate for each of many parameters, which autograd would have to keep."""
+def _update_by_layer(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
+    """Eq. 4 without expanding the rates to all parameters, which autograd would have to save."""
     layers = params.layers
     alpha, beta = (torch.atleast_2d(rate).expand(-1, len(layers)) for rate in (alpha, beta))
-    if compiled.worth_it(params.flat, grads.flat, alpha, beta, work=0):
+    if compiled.use_kernels(params.flat, grads.flat, alpha, beta):
         alpha, beta = (rate.expand(params.num_tasks, -1) for rate in (alpha, beta))
         return _Update.apply(params.flat, grads.flat, alpha, beta, layers)  # type: ignore[no-any-return, no-untyped-call]
     thetas, gs = (rows.flat.split(layers.sizes, dim=1) for rows in (params, grads))
@@ -128,7 +127,7 @@ def _by_layers(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Te
 
 
 class _Means(torch.autograd.Function):
-    """A linear map, so its derivative is its transpose, and that one's derivative the map again."""
+    """A linear map: its derivative is its transpose, whose derivative is the map again."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, layers: Layers) -> Tensor:
@@ -189,8 +188,8 @@ def _small(layers: Layers) -> bool:
 def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor:
     """A rate for each parameter, which broadcasts to ``[task, size]``."""
     if isinstance(rate, Tensor):
-        return spread(rate, params.layers)
-    if _is_alike(rate, params):
+        return expand_to_parameters(rate, params.layers)
+    if _has_same_layers(rate, params):
         return rate.flat
     rates = [rate[name].expand_as(params[name]) for name in params]
     return torch.cat([tensor.reshape(params.num_tasks, -1) for tensor in rates], dim=1)

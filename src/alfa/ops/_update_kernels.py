@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import numba
 
-# Sums may be reordered for speed; not-a-number must stay what it is.
-_jit = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"}
-)
+from alfa.ops._compiled import JIT_OPTIONS
 
+_jit = numba.njit(**JIT_OPTIONS)
 
-# Loops run over slices: numba compiles faster code where an index cannot be negative.
+# Loops run over slices: numba compiles faster code if an index cannot be negative.
 
 
 @_jit
@@ -45,11 +43,8 @@ def update(theta, grads, alpha, beta, bounds, out):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]
             first, last = bounds[layer], bounds[layer + 1]
-            thetas, gs, new = (
-                theta[task, first:last],
-                grads[task, first:last],
-                out[task, first:last],
-            )
+            thetas, gs = theta[task, first:last], grads[task, first:last]
+            new = out[task, first:last]
             for i in range(len(new)):
                 new[i] = b * thetas[i] - a * gs[i]
 

@@ -1,9 +1,9 @@
 """The four maps between images and tiles of `alfa.ops._winograd`, compiled; see there.
 
 Images are ``[example, height, width * task * channel]`` and tiles ``[36, task, tile, channel]``,
-tiles in the order example, row, column. A map multiplies a small matrix with the lines of a window
-and then with its columns. The rows of tiles are dealt to the threads in a fixed number of parts,
-and every place is written once.
+tiles in the order example, row, column. A map multiplies the lines of a window by a small matrix
+and then its columns. The threads share the rows of tiles, in a fixed number of parts, and every
+place is written once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from alfa.ops._compiled import FASTMATH
+
 PARTS = 16
 
-# So many neighbouring values are loaded, computed and stored at once.
+# Number of neighboring values that are loaded, computed, and stored at once.
 LANES = 8
 
-# The points of the interpolation are 0, P, -P, Q, -Q and infinity: with these, which are exact in
+# The points of the interpolation are 0, P, -P, Q, -Q, and infinity: with these, which are exact in
 # binary, single precision loses half as much as with the usual 1 and 2.
 P, Q = 0.625, 1.5
 
-# A point has a row of A, a column of B and a row of G.
+# Each point has a row of A, a column of B, and a row of G.
 A = np.array([[1, 0, 0, 0], *([1, p, p**2, p**3] for p in (P, -P, Q, -Q)), [0, 0, 0, 1]])
 B = np.array(
     [
@@ -48,20 +50,17 @@ G = np.array(
     ]
 )
 
-# Sums may be reordered for speed; not-a-number must stay what it is.
-_FAST = "reassoc", "contract", "nsz", "arcp"
-_options = {"cache": True, "error_model": "numpy", "fastmath": {*_FAST}}
+_options = {"cache": True, "error_model": "numpy", "fastmath": {*FASTMATH}}
 Map = Callable[[np.ndarray, np.ndarray], None]
 
 
 def _times(matrix, lanes, *, adds=False):
-    """A function that multiplies a matrix with a vector, for several neighbours at once.
+    """A function that multiplies a vector by a matrix, for several neighbors at once.
 
-    It takes an array, the place of the first value there, counted from its beginning, the steps
-    from one to the next, and the same of where the results go, or where they are added. All are
-    loaded before any is stored, so that both may be the same array. Left to itself, the compiler
-    would treat one neighbour after the other: it cannot know that none is loaded from where another
-    is stored.
+    It takes the source array, the flat index of the first value, and the distance between values,
+    then the same for the target, which is overwritten or, with `adds`, added to. All values are
+    loaded before any is stored, so both may be the same array. The compiler would not vectorize
+    this by itself: it cannot know that no value is loaded from where another is stored.
     """
 
     @intrinsic
@@ -94,8 +93,8 @@ def _times(matrix, lanes, *, adds=False):
                         continue
                     term = value
                     if factor != 1:
-                        term = builder.fmul(value, constant(factor), flags=_FAST)
-                    total = term if total is None else builder.fadd(total, term, flags=_FAST)
+                        term = builder.fmul(value, constant(factor), flags=FASTMATH)
+                    total = term if total is None else builder.fadd(total, term, flags=FASTMATH)
                 results.append(total)
             for result, place in zip(results, stored, strict=True):
                 builder.store(result, place, align=size)
@@ -107,7 +106,7 @@ def _times(matrix, lanes, *, adds=False):
 
 
 def _all_lanes(matrix, **options):
-    """The same for any number of neighbours, which comes last."""
+    """The same for any number of neighbors, which is the last argument."""
     wide, single = _times(matrix, LANES, **options), _times(matrix, 1, **options)
 
     @numba.njit(inline="always")
@@ -130,19 +129,19 @@ _add_by_b, _add_by_b_first, _add_by_b_last = (
 
 @numba.njit(**_options)
 def _measure(images, tiles):
-    """Rows and columns of tiles; the values of a line, a pixel and of one of the 36 places."""
+    """Rows and columns of tiles; number of values in a line, a pixel, and one of the 36 places."""
     _, height, line = images.shape
     _, num_tasks, num_tiles, num_channels = tiles.shape
     pixel = num_tasks * num_channels
     return (height + 3) // 4, (line // pixel + 3) // 4, line, pixel, num_tiles * pixel
 
 
-def _take(x, tiles, begin, end):
+def _input_to_tiles(x, tiles, begin, end):
     """B' d B of the 6 x 6 window d around every block of x; 0 beyond the edge."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
     down, across, line, pixel, plane = _measure(x, tiles)
     width = (4 * across + 2) * pixel
-    # What lies beyond the edge stays 0, whatever it is multiplied with.
+    # Values beyond the edge stay 0.
     lines = np.zeros((6, width), x.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
@@ -162,7 +161,7 @@ def _take(x, tiles, begin, end):
                     _by_b_back(lines, here, pixel, tiles, there, plane, num_channels)
 
 
-def _give(z, tiles, begin, end):
+def _tiles_to_output(z, tiles, begin, end):
     """A' m A of every tile m, which are the blocks of z."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
     down, across, line, pixel, plane = _measure(z, tiles)
@@ -184,12 +183,12 @@ def _give(z, tiles, begin, end):
             z[example, 4 * i + a] = lines[a, :line]
 
 
-def _take_back(dz, tiles, begin, end):
-    """The transpose of `_give`: A b A' of every block b of dz."""
+def _output_grad_to_tiles(dz, tiles, begin, end):
+    """The transpose of `_tiles_to_output`: A b A' of every block b of dz."""
     _, num_tasks, num_tiles, num_channels = tiles.shape
     down, across, line, pixel, plane = _measure(dz, tiles)
     width = 4 * across * pixel
-    # What lies beyond the edge stays 0, whatever it is multiplied with.
+    # Values beyond the edge stay 0.
     lines = np.zeros((6, width), dz.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
@@ -209,8 +208,8 @@ def _take_back(dz, tiles, begin, end):
                     _by_a(lines, here, pixel, tiles, there, plane, num_channels)
 
 
-def _give_back(dx, tiles, begin, end):
-    """The transpose of `_take`: B m B' of every tile m, summed where windows overlap.
+def _tiles_to_input_grad(dx, tiles, begin, end):
+    """The transpose of `_input_to_tiles`: B m B' of every tile m, summed where windows overlap.
 
     The first line of a window is the last of the block above, and its last line the first of the
     block below.
@@ -244,47 +243,49 @@ def _give_back(dx, tiles, begin, end):
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
-def _deal(to_rows, images, tiles):
+def _parallel(kernel, images, tiles):
     num_examples, height, _ = images.shape
     num_rows = num_examples * ((height + 3) // 4)
     for part in numba.prange(PARTS):
         begin, end = part * num_rows // PARTS, (part + 1) * num_rows // PARTS
         if begin < end:
-            to_rows(images, tiles, begin, end)
+            kernel(images, tiles, begin, end)
 
 
-class Maps(NamedTuple):
-    """Between images and tiles, which both must be contiguous: nobody looks.
+class Kernels(NamedTuple):
+    """The maps between images and tiles; all arrays must be contiguous, which is not checked.
 
     Attributes:
-        take: x to X.
-        give: Z to z.
-        take_back: dz to dZ.
-        give_back: dX to dx.
+        input_to_tiles: x to X.
+        tiles_to_output: Z to z.
+        output_grad_to_tiles: dz to dZ.
+        tiles_to_input_grad: dX to dx.
         g: G on both sides of a matrix that is written as a vector, ``[36, 9]``.
     """
 
-    take: Map
-    give: Map
-    take_back: Map
-    give_back: Map
+    input_to_tiles: Map
+    tiles_to_output: Map
+    output_grad_to_tiles: Map
+    tiles_to_input_grad: Map
     g: np.ndarray
 
 
 @functools.cache
-def maps(dtype):
-    """Compiled for numbers of this type.
+def kernels(dtype):
+    """The kernels, compiled for a dtype.
 
-    What numba calls by its address it compiles once; what it calls by name, again with all that
-    calls it, which would take four times as long here.
+    numba compiles a function once if it is called by its address; if it is called by name, it is
+    compiled again with each caller, which would take four times as long here.
     """
     number = numba.from_dtype(np.dtype(dtype))
     arrays = types.Array(number, 3, "C"), types.Array(number, 4, "C")
     signature = types.void(*arrays, types.intp, types.intp)
-    to_rows = [
-        numba.cfunc(signature, **_options)(f) for f in (_take, _give, _take_back, _give_back)
-    ]
-    dealt = (types.FunctionType(signature), *arrays)
-    _deal.compile(dealt)
-    deal = _deal.get_overload(dealt)
-    return Maps(*(functools.partial(deal, one) for one in to_rows), np.kron(G, G).astype(dtype))
+    functions = _input_to_tiles, _tiles_to_output, _output_grad_to_tiles, _tiles_to_input_grad
+    addresses = [numba.cfunc(signature, **_options)(function) for function in functions]
+    arguments = (types.FunctionType(signature), *arrays)
+    _parallel.compile(arguments)
+    parallel = _parallel.get_overload(arguments)
+    return Kernels(
+        *(functools.partial(parallel, address) for address in addresses),
+        np.kron(G, G).astype(dtype),
+    )

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from alfa.paper._base import Cell, Figure, Line, Quoted, Table
+from alfa.paper._ablation_tables import TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_A
+from alfa.paper._cell_status import Measurement, State, cell_status, measurement
 from alfa.paper._collect import Collection, FoundRun, collect
-from alfa.paper._compare import curves_of, lay_out, link
+from alfa.paper._compare import comparison_grid, relative_link, runs_with_curves
 from alfa.paper._estimate import Cost, estimate
+from alfa.paper._experiments import SIZES, classification
 from alfa.paper._job import Job, plan_jobs
-from alfa.paper._reproduce import Outcome, reproduce
+from alfa.paper._method_tables import TABLE_1, TABLE_2, TABLE_3, TABLE_B, TABLE_C, TABLE_D, TABLE_E
+from alfa.paper._parallel import LocalWorkers, Workers, run_parallel
+from alfa.paper._ray import RayWorkers
+from alfa.paper._reproduce import JobResult, reproduce
 from alfa.paper._select import select
-from alfa.paper._spread import LocalWorkers, Workers, spread
-from alfa.paper._state import Measured, State, look, measured
-from alfa.paper._table1 import TABLE_1, TABLE_C
-from alfa.paper._table2 import TABLE_2, TABLE_E
-from alfa.paper._table3 import TABLE_3, TABLE_D
-from alfa.paper._table4 import TABLE_4
-from alfa.paper._table5 import TABLE_5
-from alfa.paper._table6 import TABLE_6
-from alfa.paper._table7 import TABLE_7
-from alfa.paper._table8 import TABLE_8
-from alfa.paper._table_a import TABLE_A
-from alfa.paper._table_b import TABLE_B
+from alfa.paper._table import Cell, Figure, Line, Quoted, Table
 
 _ALL = (
     *(TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8),
@@ -34,6 +28,7 @@ _ALL = (
 TABLES: Mapping[str, Table] = {table.name: table for table in _ALL}
 
 __all__ = [
+    "SIZES",
     "TABLES",
     "Cell",
     "Collection",
@@ -41,23 +36,25 @@ __all__ = [
     "Figure",
     "FoundRun",
     "Job",
+    "JobResult",
     "Line",
     "LocalWorkers",
-    "Measured",
-    "Outcome",
+    "Measurement",
     "Quoted",
+    "RayWorkers",
     "State",
     "Table",
     "Workers",
+    "cell_status",
+    "classification",
     "collect",
-    "curves_of",
+    "comparison_grid",
     "estimate",
-    "lay_out",
-    "link",
-    "look",
-    "measured",
+    "measurement",
     "plan_jobs",
+    "relative_link",
     "reproduce",
+    "run_parallel",
+    "runs_with_curves",
     "select",
-    "spread",
 ]

@@ -1,4 +1,4 @@
-"""Run folders, and the cells of the paper that they measure."""
+"""Run folders on disk, and the models of the paper that they hold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 from alfa.config import Experiment
 from alfa.errors import AlfaError
-from alfa.paper._base import Cell, Table
-from alfa.paper._job import MARK, MARK_IN_RESULT, on_strokes
-from alfa.train import Run
-from alfa.train.files import read_json
+from alfa.paper._job import RESULT_KEY, on_strokes
+from alfa.paper._table import Cell, Table
+from alfa.runs import Run
 
 
 @dataclass(frozen=True)
@@ -23,57 +22,56 @@ class FoundRun:
 
     Attributes:
         path: the folder.
-        experiment: that was run.
+        experiment: the experiment of the run.
         metrics: one record per validation.
-        result: the test; None while it is being trained.
-        serves: the model of the paper that it is, by name; None if it is none.
-        is_quick: it shows that everything runs, and measures nothing.
+        result: the content of ``result.json``; None while the run is trained.
+        model: the name of the paper's model that it trained; None if it is not one of them.
+        is_quick: the run only checks that everything works.
     """
 
     path: Path
     experiment: Experiment
     metrics: Sequence[dict[str, Any]]
     result: dict[str, Any] | None
-    serves: str | None
+    model: str | None
     is_quick: bool
 
 
 @dataclass
 class Collection:
-    """Runs, and what was wrong with others.
+    """All runs below some folders.
 
     Attributes:
-        runs: that could be read.
-        problems: a sentence for each folder that could not.
+        runs: the runs that could be read.
+        problems: a sentence for each file or folder that could not.
     """
 
     runs: list[FoundRun] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def note(self, problem: str) -> None:
-        """Keep what was found to be wrong later, once."""
+    def add_problem(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def serving(self, run: str) -> list[FoundRun]:
-        """The runs of a model of the paper that are complete, quick ones only if all are."""
+    def runs_of(self, model: str) -> list[FoundRun]:
+        """The complete runs of a model of the paper; quick runs only if there are no others."""
         complete = [x for x in self.runs if x.result is not None]
-        real = [x for x in complete if x.serves == run and not x.is_quick]
-        return real or [x for x in complete if x.serves in (run, on_strokes(run)) and x.is_quick]
+        real = [x for x in complete if x.model == model and not x.is_quick]
+        return real or [x for x in complete if x.model in (model, on_strokes(model)) and x.is_quick]
 
 
 def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
-    """Read all runs in some folders.
+    """Read all runs below some folders.
 
     Args:
-        folders: run folders, or folders that hold some, at any depth.
-        tables: whose cells the runs may measure.
+        folders: run folders, or folders that contain some at any depth.
+        tables: the tables whose cells the runs may measure.
     """
-    names = _Names([cell for table in tables for cell in table.cells])
+    models = _Models([cell for table in tables for cell in table.cells])
     collection = Collection()
     for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
         try:
-            collection.runs.append(_read(path, names, collection))
+            collection.runs.append(_read(path, models, collection))
         except (AlfaError, OSError) as error:
             collection.problems.append(f"{path}: {' '.join(str(error).split())}")
     return collection
@@ -82,69 +80,41 @@ def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
 def _run_folders(folder: Path) -> Iterator[Path]:
     for path, folders, files in os.walk(folder):
         folders.sort()
-        # A folder that holds runs may have a file of this name that is another program's.
+        # Other programs also call a file config.toml.
         if "config.toml" in files and ("metrics.jsonl" in files or "checkpoints" in folders):
             folders.clear()
             yield Path(path)
 
 
-def _read(path: Path, names: _Names, collection: Collection) -> FoundRun:
+def _read(path: Path, models: _Models, collection: Collection) -> FoundRun:
     run = Run(path)
-    experiment, result = run.experiment(), run.read_result()
-    serves, marks = names.of(experiment), _marks(run, result, collection)
-    quick = [mark for mark in marks if mark and mark["is_quick"]]
-    if quick:
-        serves = quick[0]["run"]
-    # Where all are damaged it cannot be told, and what may be quick is not shown as a result; an
-    # experiment of the paper is no quick one.
-    is_lost = bool(marks) and not any(marks) and serves is None
-    return FoundRun(
-        path=path,
-        experiment=experiment,
-        metrics=run.read_metrics(),
-        result=result,
-        serves=serves,
-        is_quick=bool(quick) or is_lost,
-    )
+    model, is_quick = models.name_of(run.experiment), False
+    mark = (run.result or {}).get(RESULT_KEY)
+    if isinstance(mark, dict) and _is_valid(mark):
+        if mark["is_quick"]:
+            model, is_quick = mark["run"], True
+    elif mark is not None:
+        collection.add_problem(
+            f"{run.files.result} is damaged: it does not say whether the run is quick; copy the "
+            "folder again, or run the cell again."
+        )
+        # A run that may be quick is not shown as a result; an experiment of the paper is not quick.
+        is_quick = model is None
+    return FoundRun(path, run.experiment, run.metrics, run.result, model, is_quick)
 
 
-def _marks(
-    run: Run, result: dict[str, Any] | None, collection: Collection
-) -> list[dict[str, Any] | None]:
-    """What `alfa reproduce` has said of a run, in two places; None for what is damaged."""
-    found = {
-        run.path / MARK: read_json(run.path / MARK),
-        # Older ones do not have it.
-        run.result: (result or {}).get(MARK_IN_RESULT),
-    }
-    marks: list[dict[str, Any] | None] = []
-    for file, mark in found.items():
-        if mark is None:
-            continue
-        is_whole = _is_mark(mark)
-        marks.append(mark if is_whole else None)
-        if not is_whole:
-            collection.note(
-                f"{file} is damaged: it does not say whether the run is quick; copy the folder "
-                "anew, or run the cell again."
-            )
-    return marks
+def _is_valid(mark: dict[str, Any]) -> bool:
+    return isinstance(mark.get("run"), str) and isinstance(mark.get("is_quick"), bool)
 
 
-def _is_mark(content: Any) -> bool:
-    if not isinstance(content, dict):
-        return False
-    return isinstance(content.get("run"), str) and isinstance(content.get("is_quick"), bool)
-
-
-class _Names:
-    """Which model of the paper an experiment trains, whatever its seed."""
+class _Models:
+    """The names of the paper's models by fingerprint, whatever the seed."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._experiments = {cell.run: cell.experiment for cell in cells}
         self._by_seed = lru_cache(self._fingerprints)
 
-    def of(self, experiment: Experiment) -> str | None:
+    def name_of(self, experiment: Experiment) -> str | None:
         return self._by_seed(experiment.seed).get(experiment.fingerprint())
 
     def _fingerprints(self, seed: int) -> dict[str, str]:

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alfa.errors import CheckpointError
-from alfa.paper._base import Cell, Entry, Quoted, Table
+from alfa.paper._cell_status import Measurement, measure
 from alfa.paper._collect import Collection, FoundRun
-from alfa.paper._state import Measured, measure, test_of
+from alfa.paper._table import Cell, Entry, Quoted, Table
 from alfa.report.tables import Box, Grid, Row, Verdict
 
-# Whose plus-minus is, or may be, an interval of the mean: Table 8 says so, and in Tables 2 and 3
-# it is not what it is elsewhere, the spread of a single answer.
+# Tables whose plus-minus is, or may be, an interval of the mean. Table 8 says so; elsewhere it is
+# the standard deviation of a single answer.
 _WITH_INTERVALS = ("table2", "table3", "table8")
 _SAYS_SO = ("table8",)
 
 
-def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
-    """A table as in the paper, with what was measured.
+def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -> Grid:
+    """A table of the paper with the measured figures.
 
     Args:
-        table: of the paper.
+        table: the table.
         collection: the runs.
         links_from: the folder that links to run folders start from.
     """
@@ -32,6 +32,8 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
         entry = table.entries.get((row, column))
         return Box() if entry is None else _box(entry, collection, links_from)
 
+    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
+    note = "All begin with one backbone, pretrained as a classifier of the training classes."
     return Grid(
         name=table.name,
         label=table.label,
@@ -42,22 +44,14 @@ def lay_out(table: Table, collection: Collection, *, links_from: Path) -> Grid:
             Row(row.group, row.title, tuple(box(row.key, column.key) for column in table.columns))
             for row in table.rows
         ),
-        notes=_notes(table),
-        plus_minus=_plus_minus(table),
+        notes=(note,) if any(cell.pretrained for cell in cells) else (),
+        plus_minus=_plus_minus(cells),
     )
 
 
-def _notes(table: Table) -> tuple[str, ...]:
-    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
-    if any(cell.pretrained for cell in cells):
-        return ("All begin with one backbone, pretrained as a classifier of the training classes.",)
-    return ()
-
-
-def _plus_minus(table: Table) -> str:
-    """What the plus-minus of the authors' own figures is, as far as they have one."""
-    cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
-    # A table that repeats another one's cells repeats what their plus-minus is.
+def _plus_minus(cells: Sequence[Cell]) -> str:
+    """The meaning of the plus-minus of the authors' own figures, if they have one."""
+    # Cells that a table repeats keep the meaning of their own table.
     tables = {c.table for c in cells if c.published.spread is not None and not c.quoted}
     if not tables:
         return ""
@@ -80,72 +74,69 @@ def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     published = "" if entry.published is None else entry.published.text
     if isinstance(entry, Quoted):
         return Box(published, is_quoted=True)
-    found = of_cell(entry, collection)
+    found = measurements(entry, collection)
     if not found:
         return Box(published, is_quoted=entry.quoted)
-    first = link(found[0].path, links_from)
+    link = relative_link(found[0].path, links_from)
     if found[0].is_quick:
-        return Box(published, "quick", "quick", is_quoted=entry.quoted, link=first)
+        return Box(published, "quick", "quick", is_quoted=entry.quoted, link=link)
     longest = max(x.num_iterations for x in found)
-    # Seeds that were trained for less would only blur the others.
+    # The mean is over the seeds that were trained for longest.
     counted = [x for x in found if x.num_iterations == longest]
-    value, interval = mean_over_seeds(counted)
+    value, interval = _mean_over_seeds(counted)
     digits = 2 if entry.metric == "accuracy" else 3
     notes = []
     if len(counted) > 1:
         notes.append(f"seeds {', '.join(f'{seed.value:.{digits}f}' for seed in counted)}")
     if len(counted) < len(found):
         notes.append(f"{len(found) - len(counted)} shorter seeds left out")
-    notes += _shortcomings(entry, counted)
-    verdict = compare(entry, value, interval)
+    notes += _missing_tests(entry, counted)
+    verdict = verdict_of(entry, value, interval)
     wanted = entry.experiment.outer.num_iterations
-    if counted[0].trains and longest < wanted:
-        notes.append(f"{longest:,} of {wanted:,} iterations")
-        verdict = "shorter"
-    if counted[0].trains and longest > wanted:
-        notes.append(f"{longest:,} instead of {wanted:,} iterations")
-    spread = "" if interval is None else f" +- {interval:.{digits}f}"
-    text = f"{value:.{digits}f}{spread}"
-    return Box(published, text, verdict, tuple(notes), entry.quoted, first)
+    if counted[0].trains and longest != wanted:
+        notes.append(
+            f"{longest:,} {'of' if longest < wanted else 'instead of'} {wanted:,} iterations"
+        )
+        verdict = "shorter" if longest < wanted else verdict
+    text = f"{value:.{digits}f}" + ("" if interval is None else f" +- {interval:.{digits}f}")
+    return Box(published, text, verdict, tuple(notes), entry.quoted, link)
 
 
-def _shortcomings(cell: Cell, found: Sequence[Measured]) -> list[str]:
-    """What of the test was less than the cell's own."""
+def _missing_tests(cell: Cell, found: Sequence[Measurement]) -> list[str]:
+    """Notes on tests with fewer tasks or models than the cell's."""
     test = cell.experiment.test
     num_tasks = min(x.num_tasks for x in found)
     notes = [f"{num_tasks} of {test.num_tasks} test tasks"] if num_tasks < test.num_tasks else []
     num_models = min(x.num_models for x in found)
-    # Where there is nothing to train, all models would be the same one.
+    # Without training, all models of an ensemble would be the same.
     if found[0].trains and num_models < test.ensemble:
         notes.append(f"{num_models} of {test.ensemble} models")
     return notes
 
 
-def link(path: Path, start: Path) -> str:
-    """The address of a folder, seen from another one."""
+def relative_link(path: Path, start: Path) -> str:
+    """The address of a folder relative to another one."""
     try:
         return Path(os.path.relpath(path, start)).as_posix()
     except ValueError:
-        # On Windows there is no way from one drive to another.
+        # On Windows there is no relative path between drives.
         return path.as_uri()
 
 
-def of_cell(cell: Cell, collection: Collection) -> list[Measured]:
-    """What was measured for a cell, one for each seed.
+def measurements(cell: Cell, collection: Collection) -> list[Measurement]:
+    """The measurements of a cell, one for each seed.
 
-    Of several runs of a seed that counts which was trained for longest, then which was tested
-    most, then the newest.
+    Of several runs with the same seed, the one with the most iterations counts, then the most test
+    tasks, the most models, and the newest.
     """
-    by_seed: dict[int, tuple[tuple[int, int, int, float], Measured]] = {}
-    for run in collection.serving(cell.run):
-        assert run.result is not None
+    by_seed: dict[int, tuple[tuple[int, int, int, float], Measurement]] = {}
+    for run in collection.runs_of(cell.run):
         try:
-            test = test_of(run.path, cell, run.result)
-            if test is None:
-                continue
-            found = measure(cell, run.result, test, path=run.path, is_quick=run.is_quick)
+            found = measure(cell, run.result, path=run.path, is_quick=run.is_quick)
         except CheckpointError as error:
-            collection.note(str(error))
+            collection.add_problem(str(error))
+            continue
+        if found is None:
             continue
         age = (run.path / "result.json").stat().st_mtime
         rank = (found.num_iterations, found.num_tasks, found.num_models, age)
@@ -154,7 +145,7 @@ def of_cell(cell: Cell, collection: Collection) -> list[Measured]:
     return [by_seed[seed][1] for seed in sorted(by_seed)]
 
 
-def mean_over_seeds(found: Sequence[Measured]) -> tuple[float, float | None]:
+def _mean_over_seeds(found: Sequence[Measurement]) -> tuple[float, float | None]:
     """The mean, and half of its 95 % interval over the tasks of all seeds."""
     value = sum(x.value for x in found) / len(found)
     intervals = [x.interval for x in found if x.interval is not None]
@@ -163,12 +154,12 @@ def mean_over_seeds(found: Sequence[Measured]) -> tuple[float, float | None]:
     return value, math.hypot(*intervals) / len(found)
 
 
-def compare(cell: Cell, value: float, interval: float | None) -> Verdict:
-    """Whether a figure is within, above or below what the paper has, for better or worse.
+def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
+    """Whether a figure is within, above, or below the paper's.
 
     Both are means over tasks, whose choice explains a difference up to the root of the sum of the
-    squares of both intervals; where the paper gives no interval of the mean, it is taken to be as
-    wide as ours. How much other seeds would differ is not counted.
+    squares of both intervals. If the paper gives no interval of the mean, its interval is taken to
+    be as wide as ours. The variation between seeds is not considered.
     """
     if interval is None or not math.isfinite(value):
         return ""
@@ -181,8 +172,8 @@ def compare(cell: Cell, value: float, interval: float | None) -> Verdict:
     return "above" if difference > 0 else "below"
 
 
-def curves_of(table: Table, collection: Collection) -> list[FoundRun]:
-    """The runs whose learning curves belong to a table, each of them once."""
-    names = dict.fromkeys(cell.run for cell in table.cells)
-    runs = [run for name in names for run in collection.serving(name)]
+def runs_with_curves(table: Table, collection: Collection) -> list[FoundRun]:
+    """The runs whose learning curves belong to a table."""
+    models = dict.fromkeys(cell.run for cell in table.cells)
+    runs = [run for model in models for run in collection.runs_of(model)]
     return [run for run in runs if len(run.metrics) > 1 and not run.is_quick]

@@ -1,38 +1,47 @@
-"""What jobs will cost on this machine, before they are run."""
+"""The cost of jobs on this machine, before they are run."""
 
 from __future__ import annotations
 
 import json
 import platform
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import alfa
-from alfa.bench.speed import Speed, measure_speed, pretraining_seconds
+from alfa._io import write_json
+from alfa.bench.speed import Speed, TaskSizes, measure_speed, pretraining_seconds, random_images
+from alfa.build import build_learner, build_model, build_tasks
 from alfa.config import Experiment
+from alfa.data import Limits, Sampler, class_names, related_classes
 from alfa.errors import AlfaError
+from alfa.paper._cell_status import State, cell_status, has_trained, is_done
 from alfa.paper._job import PRETRAINING, QUICK_PRETRAINING, Job
-from alfa.paper._state import State, has_trained, look
-from alfa.train import Run
-from alfa.train.files import write_json
+from alfa.runs import Run
+from alfa.training import Pretraining
 
 FILE = "speeds.json"
+# For tasks that vary in size: how many are averaged, and the images per class of ImageNet, which
+# stands for all of their sources.
+_NUM_DRAWN, _IMAGES_PER_CLASS = 500, 1_300
+_IMAGENET = "md-ilsvrc"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What is left to do of a job.
+    """The remaining cost of a job.
 
     Attributes:
-        seconds: of training, validation and tests.
+        seconds: of training, validation, and tests.
         memory: bytes that its process needs.
-        trains: there is something to train.
-        mode: what of an iteration it keeps in memory, as `alfa.bench.speed.Speed` has it.
-        pretraining: of the seconds, those of a backbone that other jobs begin with as well; it
-            counts for the first of them.
+        trains: the method has meta-parameters to train.
+        mode: how an iteration uses memory, see `alfa.bench.Speed`.
+        pretraining: the part of `seconds` for a backbone that other jobs use as well; only the
+            first of them has it.
     """
 
     seconds: float
@@ -50,45 +59,98 @@ def estimate(
     before: Callable[[Job], None] = lambda job: None,
     on_measured: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Cost]:
-    """Costs by the names of jobs; what is done costs nothing.
+    """The costs of the jobs that are not done, by name.
 
-    Jobs that differ only in their data are measured once, and what was measured is kept.
+    Jobs that differ in their data only are measured once. Measurements are saved in `out`.
 
     Args:
-        jobs: to estimate.
-        out: where measurements are kept.
+        jobs: the jobs.
+        out: the folder for measurements.
         device: where to compute.
         before: called before each job.
-        on_measured: is told how many of the jobs are estimated, and all of them.
+        on_measured: called with the number of estimated jobs, and of all jobs.
     """
-    left = [job for job in jobs if any(look(job, c)[0] != State.DONE for c in job.cells)]
+    left = [job for job in jobs if not is_done(job)]
     speeds, costs = _read(out / FILE), {}
-    begun: set[Path] = set()
+    backbones: set[Path] = set()
+
+    def measured(key: str, measure: Callable[..., Speed], job: Job) -> Speed:
+        if key not in speeds:
+            speeds[key] = measure(job, device=device)
+            write_json(out / FILE, {name: asdict(speed) for name, speed in speeds.items()})
+        return speeds[key]
+
     for number, job in enumerate(left):
         on_measured(number, len(left))
         before(job)
-        kind = _kind(job.experiment, device)
-        if kind not in speeds:
-            speeds[kind] = measure_speed(job.experiment, device=device)
-            write_json(out / FILE, {key: asdict(speed) for key, speed in speeds.items()})
-        costs[job.name] = cost_of(job, speeds[kind])
-        # Jobs may begin with the same backbone, which the first of them makes.
-        if job.pretraining is not None and job.pretraining not in begun:
-            begun.add(job.pretraining)
-            key = f"pretraining {_kind(job.experiment, device)}"
-            if key not in speeds:
-                options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
-                seconds = pretraining_seconds(job.experiment, options, device=device)
-                speeds[key] = Speed(seconds, 0.0, 0)
-                write_json(out / FILE, {k: asdict(speed) for k, speed in speeds.items()})
-            cost, seconds = costs[job.name], speeds[key].iteration
+        key = _speed_key(job.experiment, device)
+        costs[job.name] = cost = cost_of(job, measured(key, measure_job, job))
+        # The first of the jobs that share a backbone pretrains it.
+        if job.pretraining is not None and job.pretraining not in backbones:
+            backbones.add(job.pretraining)
+            seconds = measured(f"pretraining {key}", measure_pretraining, job).iteration
             costs[job.name] = replace(cost, seconds=cost.seconds + seconds, pretraining=seconds)
     on_measured(len(left), len(left))
     return costs
 
 
+def measure_job(job: Job, *, device: torch.device | str = "cpu") -> Speed:
+    """Measure the speed of a job on random images, without its data."""
+    experiment = job.experiment
+    options, engine = experiment.tasks.options, experiment.engine
+    if "dataset" not in options:
+        tasks = build_tasks(experiment)
+    else:
+        counts = {key: options[key] for key in ("way", "shot", "num_query") if key in options}
+        tasks = random_images(options.get("seen_size") or options["size"], **counts)
+    return measure_speed(
+        build_learner(experiment, tasks),
+        tasks,
+        num_tasks=experiment.outer.num_tasks,
+        num_test_steps=experiment.inner.num_test_steps,
+        max_gradient_norm=experiment.outer.max_gradient_norm,
+        memory=engine.memory,
+        tasks_at_once=engine.tasks_at_once,
+        memory_budget=engine.memory_budget,
+        sizes=_varied_sizes(experiment) if "max_way" in options else None,
+        device=device,
+    )
+
+
+def _varied_sizes(experiment: Experiment) -> TaskSizes:
+    """The sizes of tasks that vary, if they were drawn from classes like ImageNet's."""
+    options = experiment.tasks.options
+    keys = ("min_way", "max_way", "max_query", "max_support")
+    names = class_names(_IMAGENET, "train")
+    sampler = Sampler(
+        np.full(len(names), _IMAGES_PER_CLASS),
+        related=related_classes(_IMAGENET, "train", names),
+        limits=Limits(**{key: options[key] for key in keys}),
+    )
+    rng = np.random.default_rng(0)
+    drawn = [sampler.draw(rng) for _ in range(_NUM_DRAWN)]
+    return TaskSizes(
+        statistics.fmean(float(task.num_support.sum()) for task in drawn),
+        statistics.fmean(task.num_query * len(task.classes) for task in drawn),
+        options["max_support"] + options["max_way"] * options["max_query"],
+    )
+
+
+def measure_pretraining(job: Job, *, device: torch.device | str = "cpu") -> Speed:
+    """Measure the pretraining of a job's backbone as one iteration, on classes like ImageNet's."""
+    options: Pretraining = QUICK_PRETRAINING if job.is_quick else PRETRAINING
+    size = job.experiment.tasks.options["size"]
+    num_classes = len(class_names(_IMAGENET, "train"))
+    model = build_model(job.experiment, (3, size, size), num_classes)
+    num_images = num_classes * _IMAGES_PER_CLASS
+    if options.max_batches is not None:
+        num_images = min(num_images, options.max_batches * options.batch_size)
+    num_images *= options.num_epochs
+    return Speed(pretraining_seconds(model, size, num_images=num_images, device=device), 0.0, 0)
+
+
 def cost_of(job: Job, speed: Speed) -> Cost:
-    """What is left to do of a job, given how fast it is."""
+    """The remaining cost of a job, given its speed."""
     outer, test = job.experiment.outer, job.experiment.test
     num_iterations = outer.num_iterations if speed.iteration else 0
     num_epochs = max(1, -(-num_iterations // outer.validate_every))
@@ -96,11 +158,12 @@ def cost_of(job: Job, speed: Speed) -> Cost:
     seconds = max(num_iterations - done, 0) * speed.iteration
     members = min(test.ensemble, num_epochs)
     num_tests = members * sum(
-        cell.judged_on is not None and look(job, cell)[0] != State.DONE for cell in job.cells
+        cell.test_dataset is not None and cell_status(job, cell)[0] != State.DONE
+        for cell in job.cells
     )
     if not is_tested:
         num_tests += 1 + (members if members > 1 else 0)
-        # The last validation is at the end, whether or not an epoch ends there.
+        # The last validation is at the end, even in the middle of an epoch.
         num_left = num_epochs - done // outer.validate_every
         seconds += max(num_left, 0) * outer.num_val_tasks * speed.task
     seconds += num_tests * test.num_tasks * speed.task
@@ -108,30 +171,27 @@ def cost_of(job: Job, speed: Speed) -> Cost:
 
 
 def _progress(job: Job) -> tuple[int, bool]:
-    """Iterations that are done, and whether a training of that length is complete."""
+    """Iterations that are done, and whether the training is complete."""
     run = Run(job.path)
     try:
-        metrics = run.read_metrics() if run.exists else []
-        result = run.read_result() if run.exists else None
+        if not run.files.exists:
+            return 0, False
+        if run.result is None:
+            return (int(run.metrics[-1]["iteration"]) if run.metrics else 0), False
     except AlfaError:
         return 0, False
-    if result is not None:
-        wanted = job.experiment.outer.num_iterations
-        return int(result["num_iterations"]), has_trained(result, wanted)
-    return (int(metrics[-1]["iteration"]) if metrics else 0), False
+    is_complete = has_trained(run.result, job.experiment.outer.num_iterations)
+    return int(run.result["num_iterations"]), is_complete
 
 
-def _kind(experiment: Experiment, device: torch.device | str) -> str:
-    """What decides the speed of an experiment: all but its data, on this machine."""
+def _speed_key(experiment: Experiment, device: torch.device | str) -> str:
+    """Everything that determines the speed of an experiment: all but its data, and the machine."""
     tasks = {k: v for k, v in experiment.tasks.options.items() if k != "dataset"}
+    sections = ("model", "init", "rule", "inner", "engine")
     content = {
         "tasks": tasks,
-        "model": experiment.model.model_dump(),
-        "init": experiment.init.model_dump(),
-        "rule": experiment.rule.model_dump(),
-        "inner": experiment.inner.model_dump(),
+        **experiment.model_dump(include=set(sections)),
         "num_tasks": experiment.outer.num_tasks,
-        "engine": experiment.engine.model_dump(),
         "device": str(device),
         "threads": torch.get_num_threads(),
         "machine": platform.node(),
@@ -144,5 +204,5 @@ def _read(path: Path) -> dict[str, Speed]:
     try:
         return {key: Speed(**value) for key, value in json.loads(path.read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        # What was measured before can be measured again.
+        # Missing or damaged measurements are repeated.
         return {}

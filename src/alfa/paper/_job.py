@@ -1,4 +1,4 @@
-"""What must be trained and tested for cells of the paper, and where it is kept."""
+"""The models that cells of the paper need, and their run folders."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from typing import Any
 
 from alfa.config import Experiment, parse_experiment
 from alfa.data import prepared
-from alfa.paper._base import Cell
-from alfa.paper._methods import SIZES
-from alfa.train import Run
-from alfa.train.pretrain import WEIGHTS, Pretraining
+from alfa.paper._experiments import SIZES
+from alfa.paper._table import Cell
+from alfa.runs import RunFiles
+from alfa.training import WEIGHTS, Pretraining
 
-# In a run folder, the model of the paper that it is; hidden, as is what went wrong, so that a
-# folder with nothing else counts as empty. What is hidden is easily left behind, so the result
-# says the same under a name of its own.
-MARK, MARK_IN_RESULT = ".paper.json", "paper"
-# The published backbone is a classifier of all training classes; how it was trained is not said.
+# The entry of a result that names the model of the paper, and says whether the run is quick.
+RESULT_KEY = "paper"
+# The published backbone is a classifier of all training classes; its training is not described.
 PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
 QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
-# The smallest side that four times 2 x 2 pooling leaves something of.
+# The smallest images that four 2 x 2 poolings leave a pixel of.
 _QUICK_SIZE = 16
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train, from one seed, and the cells that are measured with it.
+    """One model to train from one seed, and the cells that it measures.
 
     Attributes:
-        run: the model's name.
-        path: its run folder.
-        experiment: that trains it.
-        cells: that it serves.
-        is_quick: it shows that everything runs, and measures nothing.
+        run: the name of the model.
+        path: the run folder.
+        experiment: the experiment that trains the model.
+        cells: the cells that the model measures.
+        is_quick: the run only checks that everything works; its figures are not results.
     """
 
     run: str
@@ -47,38 +45,30 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the run, with its seed."""
+        """The name of the model and its seed."""
         return f"{self.run}/{self.path.name}"
 
     @property
     def pretraining(self) -> Path | None:
-        """Where the backbone must be made that training begins with; None if there is none to."""
+        """The folder of the backbone that must be pretrained first; None if there is none."""
         weights = self.experiment.model.options.get("weights")
-        # A run that has begun has read it.
-        if (
-            weights is None
-            or Path(weights).is_file()
-            or Run(self.path).checkpoint("last").is_file()
-        ):
+        # A run that has started has read the weights.
+        has_started = RunFiles(self.path).checkpoint("last").is_file()
+        if weights is None or has_started or Path(weights).is_file():
             return None
         return Path(weights).parent
 
-    @property
-    def mark(self) -> dict[str, Any]:
-        """What a run folder says of the model that it is."""
-        return {"run": self.run, "is_quick": self.is_quick}
-
-    def judged_on(self, cell: Cell) -> tuple[str, int | None]:
-        """The other dataset whose tasks test the model for a cell, and its size."""
-        assert cell.judged_on is not None
-        size = SIZES[cell.judged_on]
-        if self.is_quick and not _is_at_hand(cell.judged_on, size):
+    def test_dataset(self, cell: Cell) -> tuple[str, int | None]:
+        """The dataset on which a cell tests the model, and its prepared size."""
+        assert cell.test_dataset is not None
+        size = SIZES[cell.test_dataset]
+        if self.is_quick and not _is_prepared(cell.test_dataset, size):
             return "strokes", None
-        return cell.judged_on, size
+        return cell.test_dataset, size
 
     def error_file(self, cell: Cell | None = None) -> Path:
-        """Where is kept why training failed, or the test for a cell."""
-        name = "training" if cell is None else str(cell.judged_on)
+        """The file that describes why training, or the test for a cell, failed."""
+        name = "training" if cell is None else str(cell.test_dataset)
         return self.path / f".{name}.error.txt"
 
 
@@ -90,53 +80,61 @@ def plan_jobs(
     num_iterations: int | None = None,
     quick: bool = False,
 ) -> list[Job]:
-    """The models that cells need, each of them once.
+    """The jobs that measure cells; cells with the same model share a job.
 
     Args:
-        cells: of any tables.
-        out: where run folders go.
-        num_seeds: how many times each is trained, from the seeds 0, 1, ...
-        num_iterations: to train for, where not as long as the paper.
-        quick: seconds each, to see that everything runs.
+        cells: cells of any tables.
+        out: the folder of all run folders.
+        num_seeds: trainings of each model, from the seeds 0, 1, ...
+        num_iterations: outer iterations, if not the paper's.
+        quick: make jobs of a few seconds that only check that everything works.
     """
-    served: dict[str, list[Cell]] = {}
+    by_run: dict[str, list[Cell]] = {}
     for cell in cells:
         run = _quick_name(cell.run, cell) if quick else cell.run
-        served.setdefault(run, []).append(cell)
-    jobs = []
-    for seed in range(num_seeds):
-        for run, its_cells in served.items():
-            experiment = _variant(its_cells[0], out, seed, num_iterations, quick)
-            path = out / ("quick" if quick else "runs") / run / f"seed-{seed}"
-            jobs.append(Job(run, path, experiment, tuple(its_cells), quick))
-    return jobs
+        by_run.setdefault(run, []).append(cell)
+    folder = out / ("quick" if quick else "runs")
+    return [
+        Job(
+            run,
+            folder / run / f"seed-{seed}",
+            _experiment(served[0], folder, seed, num_iterations, quick=quick),
+            tuple(served),
+            quick,
+        )
+        for seed in range(num_seeds)
+        for run, served in by_run.items()
+    ]
 
 
 def on_strokes(run: str) -> str:
-    """What the quick form of a model is called that is trained on generated characters."""
+    """The name of a quick model that is trained on generated characters."""
     return re.sub(r"^[a-z0-9-]+(?=-\d+w\d+s/|-varied/)", "strokes", run)
 
 
 def _quick_name(name: str, cell: Cell) -> str:
-    """Models that differ in their images alone are one where there are none of these."""
-    return name if _is_here(cell.content["tasks"]) else on_strokes(name)
+    """Models that differ in their dataset alone are one model if it is not prepared."""
+    return name if _has_images(cell.content["tasks"]) else on_strokes(name)
 
 
-def _is_here(tasks: Mapping[str, Any]) -> bool:
-    """Whether the images of tasks are prepared, or they need none."""
+def _has_images(tasks: Mapping[str, Any]) -> bool:
+    """Whether the images of tasks are prepared, or the tasks need none."""
     if "dataset" not in tasks:
         return True
-    return _is_at_hand(tasks["dataset"], tasks.get("stored_size", tasks["size"]))
+    return _is_prepared(tasks["dataset"], tasks.get("stored_size", tasks["size"]))
 
 
-def _variant(
-    cell: Cell, out: Path, seed: int, num_iterations: int | None, quick: bool
+def _is_prepared(dataset: str, size: int) -> bool:
+    return size in prepared().get(dataset, ())
+
+
+def _experiment(
+    cell: Cell, folder: Path, seed: int, num_iterations: int | None, *, quick: bool
 ) -> Experiment:
     content: dict[str, Any] = {**copy.deepcopy(dict(cell.content)), "seed": seed}
     if cell.pretrained is not None:
         name = _quick_name(cell.pretrained, cell) if quick else cell.pretrained
-        folder = out / ("quick" if quick else "runs") / "pretrained" / name
-        content["model"]["weights"] = str(folder / WEIGHTS)
+        content["model"]["weights"] = str(folder / "pretrained" / name / WEIGHTS)
     if quick:
         _make_quick(content)
     if num_iterations is not None:
@@ -145,19 +143,21 @@ def _variant(
 
 
 def _make_quick(content: dict[str, Any]) -> None:
-    """Fewer and smaller images, fewer tasks and iterations; all else stays as it is."""
+    """Use fewer and smaller images, fewer tasks, and fewer iterations; change nothing else."""
     tasks = content["tasks"]
-    if tasks["name"] == "images":
-        if _is_at_hand(tasks["dataset"], tasks["size"]):
-            tasks["seen_size"] = _QUICK_SIZE
-        else:
-            tasks |= {"dataset": "strokes", "size": _QUICK_SIZE}
-        tasks["num_query"] = 1
-    elif tasks["name"] == "meta-dataset":
-        if not _is_here(tasks):
+    is_prepared = _has_images(tasks)
+    if "stored_size" in tasks:
+        if not is_prepared:
             tasks |= {"dataset": "strokes", "stored_size": _QUICK_SIZE}
-        # As few images as there can be: one of every class to learn from, and one to judge on.
+        # One image of every class for support and one for query.
         tasks |= {"size": _QUICK_SIZE, "max_query": 1, "max_support": tasks.get("max_way", 50)}
+    elif "dataset" in tasks:
+        tasks |= (
+            {"seen_size": _QUICK_SIZE}
+            if is_prepared
+            else {"dataset": "strokes", "size": _QUICK_SIZE}
+        )
+        tasks["num_query"] = 1
     else:
         tasks["num_query"] = 5
     # A ResNet takes seconds for its weights alone, however small the images are.
@@ -170,7 +170,3 @@ def _make_quick(content: dict[str, Any]) -> None:
     }
     ensemble = min(2, content.get("test", {}).get("ensemble", 2))
     content["test"] = {"num_tasks": count, "ensemble": ensemble}
-
-
-def _is_at_hand(dataset: str, size: int) -> bool:
-    return size in prepared().get(dataset, ())

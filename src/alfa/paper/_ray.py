@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster, which is the extra `cluster`."""
+"""Runs jobs on a Ray cluster (the extra `cluster`)."""
 
 from __future__ import annotations
 
@@ -13,40 +13,35 @@ from typing import Any
 
 from alfa.errors import AlfaWarning, ConfigError, Stopped
 from alfa.paper._job import Job
-from alfa.paper._reproduce import Outcome
-from alfa.paper._spread import Before, News, Workers, run_job
-from alfa.train import Progress
+from alfa.paper._parallel import Before, Message, Workers, run_job
+from alfa.paper._reproduce import JobResult
+from alfa.training import Progress
 
-# Seconds between two questions of a job whether it should stop, and for which news are waited for.
-_ASK, _PATIENCE = 2.0, 0.5
-# Seconds that jobs have to keep what they have done.
-_TO_STOP = 600.0
+# Seconds between two checks of a job whether it should stop, and to wait for a message.
+_CHECK_EVERY, _POLL_SECONDS = 2.0, 0.5
+# Seconds that jobs have to save their progress.
+_STOP_SECONDS = 600.0
 
 
 class RayWorkers(Workers):
     """The machines of a Ray cluster.
 
-    The run folders and the prepared datasets must lie where all of them find them.
+    The run folders and prepared datasets must be on storage that all machines share. If no cluster
+    is running, one is started on this machine.
 
     Args:
-        device: where jobs compute; with ``"cuda"`` each has a graphics card of its own.
-        threads: processors that each job has.
+        device: where jobs compute; with ``"cuda"`` each has its own graphics card.
+        threads: CPU cores of each job.
         before: called before each job.
         out: the folder of all runs.
-        address: of the cluster; by default the one at hand.
+        address: the address of the cluster; by default the one that is running on this machine.
 
     Raises:
-        ConfigError: Ray is not installed, or there is no cluster.
+        ConfigError: Ray is not installed, or there is no cluster at `address`.
     """
 
     def __init__(
-        self,
-        *,
-        device: str,
-        threads: int,
-        before: Before,
-        out: Path,
-        address: str = "auto",
+        self, *, device: str, threads: int, before: Before, out: Path, address: str | None = None
     ) -> None:
         try:
             import ray
@@ -56,102 +51,113 @@ class RayWorkers(Workers):
             ) from None
         self.device, self.before = device, before
         self._ray: Any = ray
-        # What decides where data is must be the same for all.
-        told = {key: value for key, value in os.environ.items() if key.startswith("ALFA_")}
-        try:
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level=logging.WARNING,
-                runtime_env={"env_vars": told},
-            )
-        except ConnectionError:
-            raise ConfigError(
-                "--on ray found no cluster; start one with `ray start --head`, or name its "
-                "address in the environment variable RAY_ADDRESS."
-            ) from None
+        _connect(ray, address)
         here = ray.get_runtime_context().get_node_id()
-        # Beside the one who listens, so that no other machine takes it along when it goes.
+        # The mailbox stays on this machine, so that it does not go down with another one.
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self._board: Any = (
-            ray.remote(_Board).options(num_cpus=0, scheduling_strategy=strategy).remote()
+        self._mailbox: Any = (
+            ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=strategy).remote()
         )
         resources = {"num_cpus": threads, "num_gpus": 1 if device.startswith("cuda") else 0}
-        self._num_sharing = _most_at_once(ray.nodes(), resources)
-        # A job that dies is started anew by whoever started it.
+        self._num_sharing = _jobs_per_machine(ray.nodes(), resources)
+        # `run_parallel` restarts a job whose process died.
         self._run = ray.remote(_run_on_ray).options(**resources, max_retries=0)
         self._names: dict[Any, str] = {}
         self._token = out / f".ray-{os.getpid()}-{time.time_ns()}"
         out.mkdir(parents=True, exist_ok=True)
         self._token.touch()
-        # Ray prints the last words of a machine that dies, among what others may want to read.
-        self._aside = contextlib.ExitStack()
-        self._aside.enter_context(contextlib.redirect_stdout(sys.stderr))
+        # Ray prints messages of dead machines to the standard output.
+        self._redirected = contextlib.ExitStack()
+        self._redirected.enter_context(contextlib.redirect_stdout(sys.stderr))
 
     def has_room(self) -> bool:
-        # Ray keeps those that wait.
+        # Ray queues the jobs.
         return True
 
     def start(self, job: Job) -> None:
-        made = self._run.remote(
-            job, self.device, self._num_sharing, self.before, self._board, str(self._token)
+        task = self._run.remote(
+            job, self.device, self._num_sharing, self.before, self._mailbox, str(self._token)
         )
-        self._names[made] = job.name
+        self._names[task] = job.name
 
-    def hear(self) -> list[News]:
-        news = [News(*told) for told in self._ray.get(self._board.news.remote())]
-        # One that has ended since may have told its last.
-        news = [told for told in news if told.name in self._names.values()]
-        ended, _ = self._ray.wait(list(self._names), timeout=_PATIENCE)
-        for made in ended:
+    def poll(self) -> list[Message]:
+        messages = [Message(*sent) for sent in self._ray.get(self._mailbox.take.remote())]
+        # A job that has ended since may have left a message.
+        messages = [message for message in messages if message.job in self._names.values()]
+        ended, _ = self._ray.wait(list(self._names), timeout=_POLL_SECONDS)
+        for task in ended:
             try:
-                what = self._ray.get(made)
+                result = self._ray.get(task)
             except self._ray.exceptions.RayTaskError as error:
-                # Where it ran, something of ours is missing or broken.
-                told = " ".join(repr(error.cause or error).split())
-                what = Outcome(failed={self._names[made]: f"{told}, on a machine of the cluster."})
+                # A package is missing or broken on that machine.
+                cause = " ".join(repr(error.cause or error).split())
+                message = f"{cause}, on a machine of the cluster."
+                result = JobResult(failed={self._names[task]: message})
             except self._ray.exceptions.RayError:
-                # Its process or its machine is gone.
-                what = None
-            news.append(News(self._names.pop(made), what))
-        return news
+                # Its process or its machine died.
+                result = None
+            messages.append(Message(self._names.pop(task), result))
+        return messages
 
     def stop(self) -> None:
-        with self._aside:
+        with self._redirected:
             try:
                 if self._names:
-                    self._ray.get(self._board.ask_to_stop.remote())
-                    names = list(self._names)
-                    self._ray.wait(names, num_returns=len(names), timeout=_TO_STOP)
+                    self._ray.get(self._mailbox.request_stop.remote())
+                    tasks = list(self._names)
+                    self._ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_SECONDS)
             finally:
                 self._names.clear()
                 self._token.unlink(missing_ok=True)
                 self._ray.shutdown()
 
 
-class _Board:
-    """Where jobs write how far they are, and read whether they should stop."""
+def _connect(ray: Any, address: str | None) -> None:
+    """Connect to a cluster; if there is none on this machine, start one."""
+    # All machines must look for data in the same folders.
+    variables = {key: value for key, value in os.environ.items() if key.startswith("ALFA_")}
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.WARNING,
+        "runtime_env": {"env_vars": variables},
+    }
+    try:
+        ray.init(address=address or "auto", **options)
+    except ConnectionError:
+        if address is not None:
+            raise ConfigError(
+                f"--on ray found no cluster at {address}, the address in RAY_ADDRESS; start one "
+                "there with `ray start --head`, or unset RAY_ADDRESS to use this machine."
+            ) from None
+        warnings.warn(
+            "no Ray cluster is running; starting one on this machine.", AlfaWarning, stacklevel=3
+        )
+        ray.init(address="local", **options)
+
+
+class _Mailbox:
+    """Jobs leave their progress here, and read whether they should stop."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[str, Progress]] = []
-        self._stop = False
+        self._messages: list[tuple[str, Progress]] = []
+        self._should_stop = False
 
-    def tell(self, name: str, progress: Progress) -> None:
-        self._told.append((name, progress))
+    def put(self, name: str, progress: Progress) -> None:
+        self._messages.append((name, progress))
 
-    def news(self) -> list[tuple[str, Progress]]:
-        told, self._told = self._told, []
-        return told
+    def take(self) -> list[tuple[str, Progress]]:
+        messages, self._messages = self._messages, []
+        return messages
 
-    def ask_to_stop(self) -> None:
-        self._stop = True
+    def request_stop(self) -> None:
+        self._should_stop = True
 
     def should_stop(self) -> bool:
-        return self._stop
+        return self._should_stop
 
 
-def _most_at_once(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> int:
-    """How many jobs one machine may have to share its memory; warns if there is room for none."""
+def _jobs_per_machine(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> int:
+    """Jobs that may share the memory of one machine; warns if no machine has room for one."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     enough = [has for has in alive if has.get("GPU", 0) >= wanted["num_gpus"]]
     most = max((int(has.get("CPU", 0)) // wanted["num_cpus"] for has in enough), default=0)
@@ -162,36 +168,33 @@ def _most_at_once(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> int:
             AlfaWarning,
             stacklevel=3,
         )
-    # Each has a graphics card, and so its memory, of its own.
+    # Every job has its own graphics card, and so its own memory.
     return 1 if wanted["num_gpus"] else max(1, most)
 
 
 def _run_on_ray(
-    job: Job, device: str, num_sharing: int, before: Before, board: Any, token: str
-) -> Outcome:
+    job: Job, device: str, num_sharing: int, before: Before, mailbox: Any, token: str
+) -> JobResult:
     import ray
 
     if not Path(token).exists():
-        sentence = (
+        message = (
             f"{Path(token).parent} is not the same folder on all machines of the cluster; choose "
             "one that they share with --out."
         )
-        return Outcome(failed={job.name: sentence})
-    asked = [time.monotonic(), False]
+        return JobResult(failed={job.name: message})
+    checked, stopping = time.monotonic(), False
 
     def should_stop() -> bool:
-        if not asked[1] and time.monotonic() - asked[0] > _ASK:
-            asked[:] = [time.monotonic(), ray.get(board.should_stop.remote())]
-        return bool(asked[1])
+        nonlocal checked, stopping
+        if not stopping and time.monotonic() - checked > _CHECK_EVERY:
+            stopping, checked = ray.get(mailbox.should_stop.remote()), time.monotonic()
+        return stopping
+
+    def send(progress: Progress) -> None:
+        mailbox.put.remote(job.name, progress)
 
     try:
-        return run_job(
-            job,
-            device,
-            num_sharing,
-            before,
-            should_stop,
-            lambda told: board.tell.remote(job.name, told),
-        )
+        return run_job(job, device, num_sharing, before, should_stop, send)
     except Stopped:
-        return Outcome()
+        return JobResult()

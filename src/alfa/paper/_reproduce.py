@@ -1,4 +1,4 @@
-"""Running cells of the paper, one model after the other."""
+"""Runs cells of the paper, one model after the other."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 
 import torch
 
+from alfa._io import write_atomic, write_json
 from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError, Stopped
-from alfa.paper._job import MARK, MARK_IN_RESULT, PRETRAINING, QUICK_PRETRAINING, Job
-from alfa.paper._state import State, has_trained, look, look_at_training, read_test
-from alfa.train import (
-    Epoch,
-    Progress,
-    Run,
-    Work,
-    judge,
-    on_dataset,
-    pretrain,
-    train,
+from alfa.evaluation import evaluate_run
+from alfa.paper._cell_status import (
+    State,
+    has_trained,
+    is_done,
+    read_test,
+    test_file,
+    training_status,
 )
-from alfa.train.files import write_atomic, write_json
+from alfa.paper._job import PRETRAINING, QUICK_PRETRAINING, RESULT_KEY, Job
+from alfa.runs import Run
+from alfa.training import Epoch, Progress, Work, pretrain_run, train_run
 
 
 @dataclass
-class Outcome:
-    """What became of jobs.
+class JobResult:
+    """The outcome of jobs.
 
     Attributes:
-        done: names of the jobs that are done now.
-        skipped: names of those that were done before.
-        busy: names of those that another process is running.
-        failed: names of jobs, or of single cells, that failed, each with a sentence.
+        done: names of the jobs that were run.
+        skipped: names of the jobs that were done before.
+        busy: names of the jobs that another process is running.
+        failed: an error message for each job, or single cell, that failed.
     """
 
     done: list[str] = field(default_factory=list)
@@ -45,8 +45,7 @@ class Outcome:
     busy: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def add(self, other: Outcome) -> None:
-        """Take in what became of further jobs."""
+    def add(self, other: JobResult) -> None:
         self.done += other.done
         self.skipped += other.skipped
         self.busy += other.busy
@@ -62,53 +61,52 @@ def reproduce(
     after: Callable[[Job], None] = lambda job: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
-) -> Outcome:
-    """Train and test what is not done yet, and go on past what fails.
+) -> JobResult:
+    """Train and test the jobs that are not done yet; a failure does not stop the others.
 
-    A job that was stopped goes on where it was, and one that was trained for less than is asked
-    for now is trained further.
+    A stopped job is resumed, and a job that was trained for fewer iterations is trained further.
 
     Args:
-        jobs: what to run, in this order.
+        jobs: the jobs, in this order.
         device: where to compute.
         num_sharing: jobs that share the memory of this machine.
-        before: called before each job that has something to do.
-        after: called after each job, whatever became of it.
-        should_stop: asked every now and then.
-        on_progress: is told how far a job is.
+        before: called before each job that is not done.
+        after: called after each job.
+        should_stop: called frequently.
+        on_progress: called with the progress of a job.
 
     Raises:
-        Stopped: `should_stop` said so; what was done is kept.
+        Stopped: `should_stop` returned True; progress is kept.
     """
-    outcome = Outcome()
+    results = JobResult()
     for job in jobs:
         if should_stop():
             raise Stopped
-        if all(look(job, cell)[0] == State.DONE for cell in job.cells):
-            outcome.skipped.append(job.name)
+        if is_done(job):
+            results.skipped.append(job.name)
             after(job)
             continue
         try:
             before(job)
-            how = _How(job, device, num_sharing, should_stop, partial(on_progress, job))
-            is_new, failed = _run(how)
+            runner = _Runner(job, device, num_sharing, should_stop, partial(on_progress, job))
+            is_new, failed = runner.run()
         except BusyError:
-            outcome.busy.append(job.name)
-        # A night's work does not end because one model cannot be trained.
+            results.busy.append(job.name)
+        # One model that fails must not stop the others.
         except Exception as error:
-            outcome.failed[job.name] = _sentence(error, job.error_file())
+            results.failed[job.name] = _message(error, job.error_file())
         else:
-            outcome.failed |= failed
+            results.failed |= failed
             if not failed:
-                # Another process may have done it since it was looked at.
-                (outcome.done if is_new else outcome.skipped).append(job.name)
+                # Another process may have finished the job after it was checked.
+                (results.done if is_new else results.skipped).append(job.name)
         after(job)
-    return outcome
+    return results
 
 
 @dataclass(frozen=True)
-class _How:
-    """A job, and how it is to be run."""
+class _Runner:
+    """Runs one job."""
 
     job: Job
     device: torch.device | str
@@ -116,140 +114,134 @@ class _How:
     should_stop: Callable[[], bool]
     on_progress: Callable[[Progress], None]
 
-    def tell(self, progress: Progress) -> None:
-        self.on_progress(progress)
-        if self.should_stop():
-            raise Stopped
+    def run(self) -> tuple[bool, dict[str, str]]:
+        """Train the model and test it for every cell.
 
+        Returns:
+            Whether there was anything to do, and the cells whose tests failed with a message.
+        """
+        job, run = self.job, Run(self.job.path)
+        # One lock for all steps, so that no other process does one of them.
+        with run.files.lock():
+            result, is_new = self._train(run)
+            failed = {}
+            # Datasets that are not prepared are replaced by the same generated one.
+            tested: dict[tuple[str, int | None], dict[str, Any]] = {}
+            for cell in job.cells:
+                if cell.test_dataset is None:
+                    continue
+                try:
+                    if read_test(job.path, cell, result) is None:
+                        is_new = True
+                        dataset = job.test_dataset(cell)
+                        if dataset not in tested:
+                            tested[dataset] = self._test(*dataset, result)
+                        write_json(test_file(job.path, cell), tested[dataset])
+                    job.error_file(cell).unlink(missing_ok=True)
+                # A missing dataset must not prevent tests on the others.
+                except Exception as error:
+                    failed[cell.id] = _save_error(error, job.error_file(cell))
+        return is_new, failed
 
-def _run(how: _How) -> tuple[bool, dict[str, str]]:
-    """Train the model and test it for every cell.
+    def _train(self, run: Run) -> tuple[dict[str, Any], bool]:
+        """The result of the training, and whether the model had to be trained."""
+        job = self.job
+        if run.files.exists:
+            state, note = training_status(job, run)
+            if state == State.DIFFERS:
+                raise CheckpointError(f"{note}.")
+            if run.result is not None and has_trained(
+                run.result, job.experiment.outer.num_iterations
+            ):
+                return run.result, False
+        job.error_file().unlink(missing_ok=True)
+        try:
+            self._pretrain()
+            result = train_run(
+                Run.new(job.path, _at_least(job.experiment, _num_done(run))),
+                resume=run.files.exists,
+                device=self.device,
+                lock=False,
+                num_sharing=self.num_sharing,
+                extra={RESULT_KEY: {"run": job.run, "is_quick": job.is_quick}},
+                should_stop=self.should_stop,
+                on_progress=self.on_progress,
+            )
+        except BusyError:
+            # Another job is pretraining the backbone.
+            raise
+        except Exception as error:
+            _save_error(error, job.error_file())
+            raise
+        return result, True
 
-    Returns:
-        Whether there was something to do, and the cells whose tests failed, with a sentence.
-    """
-    job, run = how.job, Run(how.job.path)
-    # One lock for all, so that nobody else does a part of it.
-    with run.lock():
-        result, is_new = _trained(how, run)
-        failed = {}
-        # Datasets that are not at hand have the same generated one in their place.
-        known: dict[tuple[str, int | None], dict[str, Any]] = {}
-        for cell in job.cells:
-            if cell.judged_on is None:
-                continue
-            try:
-                if read_test(job.path, cell, result) is None:
-                    is_new = True
-                    where = job.judged_on(cell)
-                    if where not in known:
-                        known[where] = _tested(how, where, result)
-                    write_json(job.path / "tests" / f"{cell.judged_on}.json", known[where])
-                job.error_file(cell).unlink(missing_ok=True)
-            # A dataset that is not there does not keep from testing on the others.
-            except Exception as error:
-                failed[cell.id] = _noted(error, job.error_file(cell))
-    return is_new, failed
+    def _pretrain(self) -> None:
+        """Pretrain the backbone, unless another job has done so."""
+        job = self.job
+        if job.pretraining is None:
+            return
 
+        def report(done: int, total: int, epoch: Epoch | None) -> None:
+            work = Work("pretraining", done, total, "batches")
+            self.on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
 
-def _trained(how: _How, run: Run) -> tuple[dict[str, Any], bool]:
-    """The result of the training, and whether it had to be made."""
-    job, result = how.job, None
-    if run.exists:
-        state, told = look_at_training(job)
-        if state == State.DIFFERS:
-            raise CheckpointError(f"{told}.")
-        result = run.read_result()
-    if result is not None and has_trained(result, job.experiment.outer.num_iterations):
-        return result, False
-    job.error_file().unlink(missing_ok=True)
-    write_json(job.path / MARK, job.mark)
-    try:
-        _pretrained(how)
-        result = train(
-            _no_shorter(job, run),
-            job.path,
-            resume=run.exists,
-            device=how.device,
-            lock=False,
-            num_sharing=how.num_sharing,
-            extra={MARK_IN_RESULT: job.mark},
-            should_stop=how.should_stop,
-            on_progress=how.on_progress,
+        # All seeds share one backbone.
+        experiment = job.experiment.model_copy(update={"seed": 0})
+        pretrain_run(
+            Run.new(job.pretraining, experiment),
+            options=QUICK_PRETRAINING if job.is_quick else PRETRAINING,
+            device=self.device,
+            should_stop=self.should_stop,
+            on_progress=report,
         )
-    except BusyError:
-        # Another job is making the backbone: nothing is wrong with this one.
-        raise
-    except Exception as error:
-        _noted(error, job.error_file())
-        raise
-    return result, True
+
+    def _test(self, dataset: str, size: int | None, result: dict[str, Any]) -> dict[str, Any]:
+        """Test the model on another dataset."""
+        count, run = result["num_iterations"], Run.open(self.job.path)
+
+        def on_tasks(done: int, total: int) -> None:
+            work = Work(f"testing on {dataset}", done, total)
+            self.on_progress(Progress(count, count, work=work))
+            if self.should_stop():
+                raise Stopped
+
+        found = evaluate_run(
+            run,
+            overrides=run.dataset_overrides(dataset, size=size),
+            checkpoint="ensemble",
+            device=self.device,
+            on_tasks=on_tasks,
+        )
+        return {**found.as_dict(), "dataset": dataset, "num_iterations": count}
 
 
-def _pretrained(how: _How) -> None:
-    """Train the backbone that the model begins with, unless another job has done so."""
-    job, folder = how.job, how.job.pretraining
-    if folder is None:
-        return
-
-    def tell(done: int, total: int, epoch: Epoch | None) -> None:
-        work = Work("pretraining", done, total, "batches")
-        how.on_progress(Progress(0, job.experiment.outer.num_iterations, work=work))
-
-    options = QUICK_PRETRAINING if job.is_quick else PRETRAINING
-    # One backbone serves all seeds.
-    experiment = job.experiment.model_copy(update={"seed": 0})
-    pretrain(
-        experiment,
-        folder,
-        options=options,
-        device=how.device,
-        should_stop=how.should_stop,
-        on_progress=tell,
-    )
+def _num_done(run: Run) -> int:
+    """The iterations that a run has done; the last validation may have been earlier."""
+    last = run.load_last() if run.files.exists else None
+    return 0 if last is None else int(last.progress["iteration"])
 
 
-def _no_shorter(job: Job, run: Run) -> Experiment:
-    """The experiment; where a run that was stopped is further than is asked for, as far as that."""
-    # Not the last validation: a run may have been stopped in the middle of an epoch.
-    last = run.load_last(job.experiment) if run.exists else None
-    outer, done = job.experiment.outer, 0 if last is None else last.progress["iteration"]
-    if done <= outer.num_iterations:
-        return job.experiment
-    # To the end of that epoch, as one that never stopped would.
-    whole = -(-done // outer.validate_every) * outer.validate_every
+def _at_least(experiment: Experiment, num_iterations: int) -> Experiment:
+    """The experiment with at least so many iterations, up to the end of their epoch."""
+    outer = experiment.outer
+    if num_iterations <= outer.num_iterations:
+        return experiment
+    whole = -(-num_iterations // outer.validate_every) * outer.validate_every
     outer = outer.model_copy(update={"num_iterations": whole})
-    return job.experiment.model_copy(update={"outer": outer})
+    return experiment.model_copy(update={"outer": outer})
 
 
-def _tested(how: _How, where: tuple[str, int | None], result: dict[str, Any]) -> dict[str, Any]:
-    """What a test of the model on another dataset finds."""
-    job, (dataset, size), count = how.job, where, result["num_iterations"]
-
-    def on_tasks(done: int, total: int) -> None:
-        how.tell(Progress(count, count, work=Work(f"testing on {dataset}", done, total)))
-
-    found, _ = judge(
-        Run(job.path),
-        changes=on_dataset(dataset, size=size, tasks=job.experiment.tasks.name),
-        checkpoint="ensemble",
-        device=how.device,
-        on_tasks=on_tasks,
-    )
-    return {**found.as_dict(), "dataset": dataset, "num_iterations": count}
-
-
-def _noted(error: Exception, file: Path) -> str:
-    """Keep what went wrong in the run folder, and say it in a sentence."""
-    sentence = _sentence(error, file)
+def _save_error(error: Exception, file: Path) -> str:
+    """Write an error to a file of the run folder; returns its message."""
+    message = _message(error, file)
     details = "" if _is_known(error) else "".join(traceback.format_exception(error))
-    # The sentence is told in any case.
+    # The message is shown in any case.
     with contextlib.suppress(OSError):
-        write_atomic(file, f"{sentence}\n{details}".encode())
-    return sentence
+        write_atomic(file, f"{message}\n{details}".encode())
+    return message
 
 
-def _sentence(error: Exception, file: Path) -> str:
+def _message(error: Exception, file: Path) -> str:
     if _is_known(error):
         return " ".join(str(error).split())
     return f"{' '.join(repr(error).split())}; what happened is in {file}."

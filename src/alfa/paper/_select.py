@@ -1,23 +1,23 @@
-"""Which cells of the paper are meant."""
+"""Selects cells of the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from alfa.errors import ConfigError, did_you_mean
-from alfa.paper._base import Cell, Table
+from alfa.paper._table import Cell, Table
 
 
 def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> list[Cell]:
-    """The cells of tables that have everything that is wanted.
+    """The cells of tables that match all filters.
 
     Args:
-        tables: to choose from.
-        wanted: by ``"dataset"``, ``"shots"``, ``"rows"`` and ``"backbone"`` the values of which a
-            cell must have one; what is left out or empty leaves all.
+        tables: the tables.
+        wanted: the allowed values of ``"dataset"``, ``"shots"``, ``"rows"``, and ``"backbone"``; a
+            missing or empty filter matches all cells.
 
     Raises:
-        ConfigError: no cell has one of the values, or none has all of what is wanted.
+        ConfigError: no cell has one of the values, or no cell matches all filters.
     """
     found = {cell.id: (cell, _traits(table, cell)) for table in tables for cell in table.cells}
     names = ", ".join(table.name for table in tables)
@@ -45,15 +45,15 @@ def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> li
 
 
 def _traits(table: Table, cell: Cell) -> dict[str, tuple[str, ...]]:
-    """What a cell can be chosen by."""
+    """The values that filters compare."""
     ((row, column),) = (place for place, entry in table.entries.items() if entry is cell)
     _, _, name, backbone = cell.id.split("/")
-    tasks = cell.content.get("tasks", {})
+    tasks = cell.content["tasks"]
     shots = tasks.get("shot", tasks.get("num_support"))
     return {
         "dataset": cell.datasets,
         "shots": () if shots is None else (str(shots),),
-        # As the table has it, and as the name of the cell does.
+        # Both the table's rows and columns, and the name in the cell's id.
         "rows": tuple(dict.fromkeys((name, row.partition("/")[0], row, column))),
         "backbone": (backbone,),
     }

@@ -1,27 +1,30 @@
-"""Learning curves as SVG that takes its colours from the page, in light and in dark."""
+"""Learning curves as SVG whose colors come from the page, light or dark."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
+
+from alfa.report.output import render_template
 
 _WIDTH, _HEIGHT = 640, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 26, 10, 34
-# The page defines so many colours; with more curves they come again, in other dashes.
-NUM_COLORS, NUM_DASHES = 6, 4
-# How many times further from the lowest than three quarters of all a loss may be, to be shown.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 614, 10, 226
+# The page defines so many colors; more curves repeat them with other dashes.
+_NUM_COLORS, _NUM_DASHES = 6, 4
+# How far above the lowest loss others are shown, as a multiple of the distance of the third
+# quartile.
 _FAR = 10
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a figure.
+    """A curve of a figure.
 
     Attributes:
-        title: in the legend.
+        title: its name in the legend.
         points: x and y, in the order of x.
     """
 
@@ -29,76 +32,54 @@ class Curve:
     points: tuple[tuple[float, float], ...]
 
 
-def draw(curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool = False) -> Markup:
-    """A figure with axes and a legend, or nothing where there are no points.
+def draw_curves(
+    curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool = False
+) -> Markup:
+    """A figure with axes and a legend; empty if there are no finite points.
 
     Args:
-        curves: the lines.
+        curves: the curves.
         x_title: below the figure.
-        y_title: above it.
-        explodes: single values may be far too high, as losses may; those are cut off.
+        y_title: above the figure.
+        explodes: single values may be far too high, as losses may; they are cut off.
     """
-    # A validation that was not finite has no place in a figure.
-    finite = [
-        replace(curve, points=tuple(p for p in curve.points if all(map(math.isfinite, p))))
-        for curve in curves
-    ]
-    curves = [curve for curve in finite if curve.points]
-    if not curves:
+    finite = [(c.title, [p for p in c.points if all(map(math.isfinite, p))]) for c in curves]
+    drawn = [(title, points) for title, points in finite if points]
+    if not drawn:
         return Markup()
-    points = [point for curve in curves for point in curve.points]
-    last = max(x for x, _ in points)
-    highest = max(y for _, y in points)
-    high = usual_high([y for _, y in points]) if explodes else highest
-    ticks = nice_ticks(min(y for _, y in points), high)
+    xs, ys = zip(*(point for _, points in drawn for point in points), strict=True)
+    last, highest = max(xs), max(ys)
+    ticks = nice_ticks(min(ys), usual_high(ys) if explodes else highest)
     bottom, top = ticks[0], ticks[-1]
 
-    def place(x: float, y: float) -> str:
-        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / max(last, 1e-9)
-        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (top - min(y, top)) / (top - bottom)
-        return f"{across:.1f},{down:.1f}"
+    def place(x: float, y: float) -> tuple[str, str]:
+        across = _LEFT + (_RIGHT - _LEFT) * x / max(last, 1e-9)
+        down = _TOP + (_BOTTOM - _TOP) * (top - min(y, top)) / (top - bottom)
+        return f"{across:.1f}", f"{down:.1f}"
 
-    parts = []
-    for tick in ticks:
-        left, level = place(0, tick).split(",")
-        right = place(last, tick).split(",")[0]
-        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{level}" y2="{level}"/>')
-        place_of_text = f'x="{_LEFT - 6}" y="{level}" dy="4" text-anchor="end"'
-        parts.append(f'<text class="tick" {place_of_text}>{tick:,g}</text>')
     # Iterations are whole numbers.
-    for tick in nice_ticks(0, last, whole=True):
-        if tick <= last:
-            across = place(tick, bottom).split(",")[0]
-            parts.append(
-                f'<text class="tick" x="{across}" y="{_HEIGHT - 16}" text-anchor="middle">'
-                f"{tick:,.0f}</text>"
-            )
-    parts.append(
-        f'<text class="tick" x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 2}" text-anchor="end">'
-        f"{escape(x_title)}</text>"
+    x_ticks = [tick for tick in nice_ticks(0, last, whole=True) if tick <= last]
+    html = render_template(
+        "curves.html",
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        right=_RIGHT,
+        x_title=x_title,
+        y_title=y_title,
+        x_ticks=[(place(tick, bottom)[0], f"{tick:,.0f}") for tick in x_ticks],
+        y_ticks=[(place(0, tick)[1], f"{tick:,g}") for tick in ticks],
+        curves=[
+            (_class(number), title, [place(x, y) for x, y in points])
+            for number, (title, points) in enumerate(drawn)
+        ],
+        cut=f" (cut off at {top:,g}; the highest is {highest:,.4g})" if highest > top else "",
     )
-    for number, curve in enumerate(curves):
-        line = " ".join(place(x, y) for x, y in curve.points)
-        parts.append(f'<polyline class="{_class(number)}" points="{line}"/>')
-        for x, y in curve.points if len(curve.points) == 1 else ():
-            across, down = place(x, y).split(",")
-            parts.append(f'<circle class="{_class(number)}" cx="{across}" cy="{down}" r="3"/>')
-    legend = "".join(
-        f'<span><svg width="22" height="8" aria-hidden="true"><line class="{_class(number)}" '
-        f'x1="1" x2="21" y1="4" y2="4"/></svg> {escape(curve.title)}</span>'
-        for number, curve in enumerate(curves)
-    )
-    cut = f" (cut off at {top:,g}; the highest is {highest:,.4g})" if highest > top else ""
-    return Markup(
-        f'<figure class="curves"><figcaption>{escape(y_title)}{cut}</figcaption>'
-        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(y_title)}">{"".join(parts)}</svg></div>'
-        f'<div class="legend">{legend}</div></figure>'
-    )
+    return Markup(html)
 
 
 def usual_high(values: Sequence[float]) -> float:
-    """Up to where losses are shown: a few that explode must not flatten all others."""
+    """The highest loss to show, so that a few that explode do not flatten all others."""
     ordered = sorted(values)
     low, usual = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]
     limit = low + _FAR * max(usual - low, 0.1 * abs(usual))
@@ -106,21 +87,14 @@ def usual_high(values: Sequence[float]) -> float:
 
 
 def _class(number: int) -> str:
-    dash = number // NUM_COLORS % NUM_DASHES
-    return f"curve c{number % NUM_COLORS}{f' d{dash}' if dash else ''}"
+    dash = number // _NUM_COLORS % _NUM_DASHES
+    return f"curve c{number % _NUM_COLORS}{f' d{dash}' if dash else ''}"
 
 
 def nice_ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers that enclose a range.
-
-    Args:
-        low: its lower end.
-        high: its upper end.
-        count: about how many steps there are.
-        whole: they are whole numbers.
-    """
+    """Round numbers that enclose a range, about `count` steps apart; whole numbers if asked."""
     width = high - low
-    # What differs by rounding only is the same.
+    # Values that differ by rounding only are equal.
     step = width / count if width > 1e-9 * abs(high) else abs(high) or 1.0
     step = max(step, 1.0) if whole else step
     unit = 10.0 ** math.floor(math.log10(step))

@@ -1,4 +1,4 @@
-"""What runs have reached, validation by validation."""
+"""Learning curves, read from run folders."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from alfa.errors import CheckpointError
-from alfa.train import Run
+from alfa.runs import Run
 
 Points = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of every validation.
+    """A value that every validation records.
 
     Attributes:
-        title: with its unit.
-        scale: of that unit.
+        title: its name and unit.
+        scale: the factor from the recorded value to that unit.
         explodes: whether single values may be far too high.
     """
 
@@ -30,7 +30,7 @@ class Metric:
     explodes: bool = True
 
 
-# What runs are compared by, the best of them first.
+# In the order of preference.
 METRICS: Mapping[str, Metric] = {
     "val_accuracy": Metric("validation accuracy, %", 100.0, explodes=False),
     "val_loss": Metric("validation loss"),
@@ -41,38 +41,37 @@ METRICS: Mapping[str, Metric] = {
 def read_curves(
     paths: Sequence[Path], *, metric: str | None = None
 ) -> tuple[dict[str, Points], str]:
-    """A metric of runs, by names that tell them apart, and which metric it is.
+    """A metric of runs by their shortest unique names, and the name of that metric.
 
     Args:
-        paths: of run folders, at least one.
-        metric: one of `METRICS`; by default the first that all of them have.
+        paths: at least one run folder.
+        metric: one of `METRICS`; by default the first that all runs have.
 
     Raises:
-        CheckpointError: a folder is no run, or has none of that yet.
+        CheckpointError: a folder is not a run, or has no such metric yet.
     """
-    names = _names(paths)
-    found = {name: _curves(path) for name, path in names.items()}
+    names = _unique_names(paths)
+    found = {name: by_metric(_read_metrics(path)) for name, path in names.items()}
     shared = [name for name in METRICS if all(name in curves for curves in found.values())]
-    # Without any in common, the sentence is about one that every validation has.
+    # Every validation has this one, so that the error is about the run that has none.
     chosen = metric or next(iter(shared), "val_loss")
     for name, curves in found.items():
         if chosen not in curves:
-            told = f"only {', '.join(curves)}" if curves else "as no validation was finite so far"
+            has = f"only {', '.join(curves)}" if curves else "as no validation was finite so far"
             hint = ", or choose another --metric" if shared else ""
-            raise CheckpointError(f"{names[name]} has no {chosen}, {told}; leave it out{hint}.")
+            raise CheckpointError(f"{names[name]} has no {chosen}, {has}; leave it out{hint}.")
     return {name: curves[chosen] for name, curves in found.items()}, chosen
 
 
-def _curves(path: Path) -> dict[str, Points]:
-    """Every metric that a run has."""
-    run = Run(path)
-    # Says what is wrong with a folder that is none.
-    run.experiment()
-    return by_metric(run.read_metrics())
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    run = Run.open(path)
+    # Raises if the configuration is damaged.
+    _ = run.experiment
+    return run.metrics
 
 
 def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Every metric that some records have, in the order of `METRICS`."""
+    """The finite values of each metric in some records, in the order of `METRICS`."""
     curves = {
         name: tuple(
             (int(record["iteration"]), metric.scale * record[name])
@@ -84,9 +83,9 @@ def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     return {name: points for name, points in curves.items() if points}
 
 
-def _names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Folders by their last names, with as many of those above as it takes to differ."""
-    # One that is named twice is one, however it is written.
+def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Folders by as many of the last parts of their paths as it takes to tell them apart."""
+    # The same folder may be given twice, by different paths.
     folders: dict[str, Path] = {}
     for path in paths:
         folders.setdefault(os.path.realpath(path), path)

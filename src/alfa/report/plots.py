@@ -1,7 +1,8 @@
-"""The figures of a report; each function returns a matplotlib figure."""
+"""Figures of a report, drawn with matplotlib."""
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +12,10 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from alfa.data import Sinusoids
-from alfa.inner import Adapted
+from alfa.data import Sinusoids, Split
 from alfa.report.curves import usual_high
 from alfa.report.load import TrainedRun
 
@@ -29,28 +30,42 @@ STYLE: Any = {
     "svg.hashsalt": "alfa",
 }
 COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
-# With more curves than colours these come again, in other dashes, and then with other markers.
+# More curves than colors repeat the colors with other dashes, and then with other markers.
 _DASHES = ("-", "--", ":")
 _MARKERS = (None, "o", "s", "^")
 # Characters of a name in a legend.
 _LONGEST = 40
 
+Points = Sequence[tuple[int, float]]
+
+
+def figure_bytes(figure: Figure, kind: str) -> bytes:
+    """A figure as a ``"svg"``, ``"png"`` or ``"pdf"`` file."""
+    buffer = io.BytesIO()
+    # Without the date, equal figures give equal files.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {"Software": None})
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
 
 def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
-    """Validation loss against outer iterations."""
+    """Validation loss against outer iterations, with a dot for the tested model."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axes = figure.subplots()
+        first_losses = []
         for run, color in zip(runs, itertools.cycle(COLORS), strict=False):
             records = [record for record in run.metrics if record["val_loss"] is not None]
             iterations = [record["iteration"] for record in records]
             losses = [record["val_loss"] for record in records]
+            first_losses.append(losses[0])
             axes.plot(iterations, losses, color=color, label=run.title, linewidth=1.6)
             best = run.result["best_iteration"]
             axes.plot(best, run.result["val_loss"], "o", color=color, markersize=5)
         axes.set_yscale("log")
-        # A single validation task whose adaptation explodes would squeeze the rest flat.
-        axes.set_ylim(top=1.3 * max(_first_loss(run) for run in runs))
+        # A single validation task whose adaptation explodes would flatten the rest.
+        axes.set_ylim(top=1.3 * max(first_losses))
         axes.set_xlabel("outer iteration")
         axes.set_ylabel("validation loss")
         axes.set_xlim(left=0)
@@ -58,26 +73,24 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
         return figure
 
 
-def metric_curves(
-    curves: Mapping[str, Sequence[tuple[int, float]]], *, title: str, explodes: bool = False
-) -> Figure:
-    """A figure of validations against outer iterations, for one or more runs.
+def metric_curves(curves: Mapping[str, Points], *, title: str, explodes: bool = False) -> Figure:
+    """A metric of validations against outer iterations, for one or more runs.
 
     Args:
-        curves: of each run, iterations and figures; one at iteration 0 alone, where there is
-            nothing to train, is drawn as a level.
-        title: what the figures are.
-        explodes: single values may be far too high, as losses may; those are cut off.
+        curves: iterations and values of each run; a single value at iteration 0, of a run with
+            nothing to train, is drawn as a horizontal line.
+        title: the name of the metric.
+        explodes: single values may be far too high, as losses may; they are cut off.
     """
     with mpl.rc_context(STYLE):
         size = (7.2, max(3.8, 0.4 + 0.2 * len(curves)))
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        looks = itertools.cycle(itertools.product(_MARKERS, _DASHES, COLORS))
-        for number, (points, look) in enumerate(zip(curves.values(), looks, strict=False)):
-            _draw_curve(axes, points, *look, label=f"run {number}")
-        highest = max(y for points in curves.values() for _, y in points)
-        high = usual_high([y for points in curves.values() for _, y in points])
+        styles = itertools.cycle(itertools.product(_MARKERS, _DASHES, COLORS))
+        for number, (points, style) in enumerate(zip(curves.values(), styles, strict=False)):
+            _draw_curve(axes, points, *style, label=f"run {number}")
+        values = [y for points in curves.values() for _, y in points]
+        highest, high = max(values), usual_high(values)
         if explodes and high < highest:
             axes.set_ylim(top=high)
             title += f" (cut off; the highest is {highest:,.4g})"
@@ -88,35 +101,29 @@ def metric_curves(
         axes.set_xlim(left=0)
         axes.grid(axis="y", linewidth=0.4, alpha=0.6)
         legend = figure.legend(loc="outside right upper", handlelength=3)
-        # Afterwards, as matplotlib leaves out a label that begins with an underscore.
+        # Set afterwards, because matplotlib omits labels that start with an underscore.
         for text, (name, points) in zip(legend.get_texts(), curves.items(), strict=True):
             text.set_parse_math(False)
-            level = " (nothing to train)" if _is_level(points) else ""
-            text.set_text(_short(name) + level)
+            untrained = " (nothing to train)" if _is_untrained(points) else ""
+            text.set_text(_short(name) + untrained)
         return figure
 
 
-def _is_level(points: Sequence[tuple[int, float]]) -> bool:
+def _is_untrained(points: Points) -> bool:
     return [iteration for iteration, _ in points] == [0]
 
 
 def _draw_curve(
-    axes: Axes,
-    points: Sequence[tuple[int, float]],
-    marker: str | None,
-    dash: str,
-    color: str,
-    *,
-    label: str,
+    axes: Axes, points: Points, marker: str | None, dash: str, color: str, *, label: str
 ) -> None:
-    iterations, figures = zip(*points, strict=True)
-    look: dict[str, Any] = {"color": color, "linestyle": dash, "linewidth": 1.6, "label": label}
-    if _is_level(points):
-        axes.axhline(figures[0], marker=marker, **look)
+    iterations, values = zip(*points, strict=True)
+    style: dict[str, Any] = {"color": color, "linestyle": dash, "linewidth": 1.6, "label": label}
+    if _is_untrained(points):
+        axes.axhline(values[0], marker=marker, **style)
     else:
         # A single validation has no line.
         marker = marker or ("o" if len(points) == 1 else None)
-        axes.plot(iterations, figures, marker=marker, markersize=4, **look)
+        axes.plot(iterations, values, marker=marker, markersize=4, **style)
 
 
 def _short(name: str) -> str:
@@ -124,44 +131,38 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST else f"\N{HORIZONTAL ELLIPSIS}{name[-_LONGEST:]}"
 
 
-def _first_loss(run: TrainedRun) -> float:
-    return next(float(r["val_loss"]) for r in run.metrics if r["val_loss"] is not None)
-
-
 def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int = 0) -> Figure:
-    """Unseen curves, the same for all, and what each method predicts after 0, 1, ... steps."""
+    """The same unseen curves for all runs, and their predictions after 0, 1, ... steps."""
     grid = np.linspace(-5, 5, 200)
     most_steps = max(run.learner.num_steps for run in runs)
-    where = {"split": "test", "seed": runs[0].experiment.seed}
+    split: Split = "test"
+    seed: int = runs[0].result["config"]["seed"]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.3 * num_tasks, 2.5 * len(runs)), layout="constrained")
         panels = figure.subplots(len(runs), num_tasks, sharex=True, sharey="col", squeeze=False)
         for run, row in zip(runs, panels, strict=True):
             if not isinstance(run.tasks, Sinusoids):
                 raise TypeError("only sinusoid tasks can be drawn as curves")
-            episode = run.tasks.episode(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
-            curves, _ = run.tasks.draw(first, num_tasks=num_tasks, **where)  # type: ignore[arg-type]
+            episode = run.tasks.episode(first, num_tasks=num_tasks, split=split, seed=seed)
+            curves, _ = run.tasks.draw(first, num_tasks=num_tasks, split=split, seed=seed)
             episode = episode.to("cpu", run.learner.dtype)
             x = np.tile(grid, (num_tasks, 1))
-            truth = curves(x)
             inputs = torch.from_numpy(x).to(run.learner.dtype).unsqueeze(-1)
             for step in range(run.learner.num_steps + 1):
                 adapted = run.learner.adapt(
                     episode.support_x, episode.support_y, num_steps=step, order="none"
                 )
-                is_last = step == run.learner.num_steps
-                _draw_step(row, grid, adapted, inputs, _color(step, most_steps), is_last=is_last)
+                with torch.no_grad():
+                    predictions = adapted.predict(inputs)[..., 0].numpy()
+                width = 1.8 if step == run.learner.num_steps else 1
+                for axes, prediction in zip(row, predictions, strict=True):
+                    axes.plot(grid, prediction, color=_color(step, most_steps), linewidth=width)
+            truth, support = curves(x), (episode.support_x[..., 0], episode.support_y[..., 0])
             for task, axes in enumerate(row):
                 axes.plot(grid, truth[task], color="black", linewidth=1, linestyle=(0, (4, 2)))
-                axes.plot(
-                    episode.support_x[task, :, 0],
-                    episode.support_y[task, :, 0],
-                    "o",
-                    color="black",
-                    markersize=4,
-                )
+                axes.plot(*(values[task] for values in support), "o", color="black", markersize=4)
                 axes.set_title(f"{run.title}, unseen task {task + 1}")
-        _task_legend(figure, most_steps)
+        _add_legend(figure, most_steps)
         return figure
 
 
@@ -172,24 +173,7 @@ def _color(step: int, last: int) -> tuple[float, float, float, float]:
     return color
 
 
-def _draw_step(
-    row: Sequence[Axes],
-    grid: np.ndarray,
-    adapted: Adapted,
-    x: torch.Tensor,
-    color: tuple[float, float, float, float],
-    *,
-    is_last: bool,
-) -> None:
-    with torch.no_grad():
-        predictions = adapted.predict(x)[..., 0].numpy()
-    for axes, prediction in zip(row, predictions, strict=True):
-        axes.plot(grid, prediction, color=color, linewidth=1.8 if is_last else 1)
-
-
-def _task_legend(figure: Figure, last: int) -> None:
-    from matplotlib.lines import Line2D
-
+def _add_legend(figure: Figure, last: int) -> None:
     handles = [
         Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
         Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),

@@ -1,35 +1,31 @@
-"""What an adapted model takes images for: one HTML file with the pictures, and one of commas."""
+"""Predictions of an adapted model for images, as a self-contained HTML page and as CSV."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import alfa
-from alfa.data._pictures import plain
-from alfa.report.html import html_environment
+from alfa.data.photos import printable
+from alfa.report.output import csv_text, data_url, render_template
 
-# Classes whose probabilities a picture has bars for, and pictures that a page has room for.
+# Classes with a bar under an image, images on a page, and support images of each class.
 _MOST_BARS, _MOST_SHOWN, _MOST_OF_CLASS = 3, 2_000, 40
-# What a spreadsheet takes for the beginning of a formula.
+# The first characters of a spreadsheet formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an image is taken for.
+    """The predicted class of an image.
 
     Attributes:
-        file: its name.
-        label: the likeliest class.
+        file: the name of the image.
+        label: the predicted class.
         probabilities: of the classes, in their order.
-        true: the class that it is known to be of; None where nobody says.
-        picture: a small PNG or JPEG file; nothing where no page shows it.
+        true: the true class; None if it is unknown.
+        picture: a small PNG or JPEG file; empty if no page shows it.
     """
 
     file: str
@@ -48,35 +44,30 @@ class Prediction:
 
 
 def num_shown() -> tuple[int, int]:
-    """How many images a page has room for, and how many of each class that it learned from.
-
-    The first of them; no others need a picture.
-    """
+    """How many images a page shows, and how many support images of each class."""
     return _MOST_SHOWN, _MOST_OF_CLASS
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would compute a cell instead of showing it."""
+    """Whether a spreadsheet would evaluate a cell instead of showing it."""
     return text.startswith(_FORMULA)
 
 
-def comma_separated(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
+def predictions_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
     """A line for each image: its file, its label, and the probability of every class.
 
-    The probabilities have all their digits. A file whose name begins like a formula is written
-    with ``./`` before it, which is the same file for a program and no formula for a spreadsheet;
-    there is no such way for labels, which stay as they are.
+    Probabilities have all their digits. A file whose name starts like a formula gets the prefix
+    ``./``, which names the same file and is not a formula; labels stay as they are.
     """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["file", "label", *(f"probability of {name}" for name in classes)])
-    for prediction in predictions:
-        file = f"./{prediction.file}" if is_formula(prediction.file) else prediction.file
-        writer.writerow([file, prediction.label, *(repr(p) for p in prediction.probabilities)])
-    return buffer.getvalue()
+    header = ["file", "label", *(f"probability of {name}" for name in classes)]
+    rows = (
+        [f"./{p.file}" if is_formula(p.file) else p.file, p.label, *map(repr, p.probabilities)]
+        for p in predictions
+    )
+    return csv_text(header, rows)
 
 
-def render(
+def render_predictions_page(
     predictions: Sequence[Prediction],
     *,
     support: Mapping[str, Sequence[tuple[str, bytes]]],
@@ -85,39 +76,38 @@ def render(
     notes: Sequence[str],
     command: str,
 ) -> str:
-    """The page.
+    """The HTML of the page.
 
     Args:
-        predictions: of the images, in the order of their files.
-        support: for every class, in order, the files that it was learned from, with pictures.
-        title: of the page.
-        facts: what else to say, each with its name.
-        notes: sentences about images that were left out or changed.
-        command: that makes this page.
+        predictions: the predictions, in the order of their files.
+        support: the names and contents of the support images by class, in order.
+        title: the title of the page.
+        facts: other facts by name.
+        notes: sentences about images that were skipped or changed.
+        command: the command that makes this page.
     """
-    environment = html_environment()
-    environment.filters |= {"source": _source, "plain": plain}
     classes = list(support)
     cards = [_card(p, classes, number) for number, p in enumerate(predictions[:_MOST_SHOWN])]
-    return environment.get_template("predictions.html").render(
+    return render_template(
+        "predictions.html",
+        filters={"source": _source, "plain": printable},
         title=title,
         facts=facts,
         notes=notes,
         support=support,
         most_of_class=_MOST_OF_CLASS,
-        # Where it stays in this order, of those of a class, too.
+        # The sort is stable: images of a class stay in order.
         cards=sorted(cards, key=lambda card: card["place"]),
         counts=Counter(p.label for p in predictions),
         num_images=len(predictions),
         num_known=sum(p.true is not None for p in predictions),
         num_wrong=sum(p.is_wrong for p in predictions),
         command=command,
-        version=alfa.__version__,
     )
 
 
 def _card(prediction: Prediction, classes: Sequence[str], number: int) -> dict[str, Any]:
-    """What the page shows of an image; its likeliest classes, and the right one among them."""
+    """The values of an image on the page: its most probable classes, and the true one."""
     ranked = sorted(range(len(classes)), key=lambda c: -prediction.probabilities[c])
     bars = ranked[:_MOST_BARS]
     if prediction.true is not None and (right := classes.index(prediction.true)) not in bars:
@@ -131,6 +121,4 @@ def _card(prediction: Prediction, classes: Sequence[str], number: int) -> dict[s
 
 
 def _source(picture: bytes) -> str:
-    """A picture that is part of the page."""
-    kind = "png" if picture.startswith(b"\x89PNG") else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    return data_url(picture, "png" if picture.startswith(b"\x89PNG") else "jpeg")

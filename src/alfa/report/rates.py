@@ -1,9 +1,7 @@
-"""The rates that a rule uses, over steps, layers and tasks (Figures 3 and A to C of the paper)."""
+"""The rates of a rule over steps, layers, and tasks (Figures 3 and A to C of the paper)."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,25 +15,26 @@ from matplotlib.patches import Patch
 
 from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, did_you_mean
-from alfa.inner import Learner
+from alfa.learner import Learner
+from alfa.report.output import csv_text
 from alfa.report.plots import COLORS, STYLE
 from alfa.types import Layers, Rates
 
-# Adapted at once; the memory of more would serve nobody.
+# Tasks that are adapted at once.
 _AT_ONCE = 20
-# Of the tasks, the part that whiskers leave out at either end, in percent.
+# The percentage of the tasks beyond each whisker.
 _TAIL = 5
 
 
 @dataclass(frozen=True)
 class UsedRates:
-    """The rates that a rule used on some tasks.
+    """The rates of a rule on some tasks.
 
     Attributes:
-        title: what the tasks are.
+        title: the name of the tasks.
         layers: names of the adapted layers.
         alpha: learning rates ``[step, task, layer]``.
-        beta: factors on the weights, likewise; of a rate for each single weight, the layer's mean.
+        beta: factors on the weights, likewise; the mean over a layer if each weight has its own.
     """
 
     title: str
@@ -48,10 +47,10 @@ class UsedRates:
         return int(self.alpha.shape[0])
 
     def only(self, patterns: Sequence[str]) -> UsedRates:
-        """Some of the layers.
+        """The rates of the layers that match a pattern.
 
         Raises:
-            ConfigError: there is no such layer.
+            ConfigError: no layer matches one of the patterns.
         """
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in self.layers):
@@ -59,13 +58,13 @@ class UsedRates:
                     f"no layer is called {pattern}; there are {', '.join(self.layers)}."
                     f"{did_you_mean(pattern, self.layers)}"
                 )
-        kept = [
+        chosen = [
             number
             for number, name in enumerate(self.layers)
             if any(fnmatchcase(name, pattern) for pattern in patterns)
         ]
-        names = tuple(self.layers[number] for number in kept)
-        return UsedRates(self.title, names, self.alpha[:, :, kept], self.beta[:, :, kept])
+        names = tuple(self.layers[number] for number in chosen)
+        return UsedRates(self.title, names, self.alpha[:, :, chosen], self.beta[:, :, chosen])
 
 
 def rates_of(rates: Sequence[Rates], layers: Layers, num_tasks: int) -> np.ndarray:
@@ -85,19 +84,19 @@ def used_rates(
     split: Split = "test",
     seed: int = 0,
 ) -> UsedRates:
-    """Adapt to tasks, and keep what rates the rule used.
+    """Adapt to tasks, and record the rates of the rule.
 
     Args:
-        learner: a trained one.
-        tasks: to adapt to.
-        title: what they are.
-        num_tasks: how many.
-        split: that they come from.
-        seed: with `split`, decides the tasks.
+        learner: a trained learner.
+        tasks: the tasks.
+        title: the name of the tasks.
+        num_tasks: the number of tasks.
+        split: the split of the tasks.
+        seed: decides the tasks, with `split`.
     """
     layers = learner.init.layers
     found: list[np.ndarray] = []
-    # Those of different sizes would not lie side by side, and may be large.
+    # Tasks of different sizes cannot be stacked, and may be large.
     at_once = 1 if tasks.varies else _AT_ONCE
     for first in range(0, num_tasks, at_once):
         count = min(at_once, num_tasks - first)
@@ -109,8 +108,8 @@ def used_rates(
     return UsedRates(title, tuple(layers), alpha, beta)
 
 
-def bands(rates: UsedRates) -> Figure:
-    """Alpha above beta, a column for each layer: the median over tasks, and 90 % of them."""
+def plot_bands(rates: UsedRates) -> Figure:
+    """Alpha above beta, one column per layer: the median over tasks, and a band of 90 % of them."""
     steps = np.arange(1, rates.num_steps + 1)
     num_layers = len(rates.layers)
     with mpl.rc_context(STYLE):
@@ -135,14 +134,14 @@ def bands(rates: UsedRates) -> Figure:
         return figure
 
 
-def boxes(all_rates: Sequence[UsedRates], *, zoom: int) -> Figure:
-    """Box plots over tasks: a row for each layer; alpha, one of its steps, beta, one of its steps.
+def plot_boxes(all_rates: Sequence[UsedRates], *, zoom: int) -> Figure:
+    """Box plots over tasks, one row per layer: alpha, one step of it, beta, one step of it.
 
     Boxes hold the middle half of the tasks and whiskers 90 % of them; the line is the median.
 
     Args:
-        all_rates: of the same layers, on one or more kinds of tasks.
-        zoom: the step that has a panel, and so a scale, of its own; the first is 1.
+        all_rates: rates of the same layers on one or more kinds of tasks.
+        zoom: the step that has its own panel and scale, from 1.
     """
     first = all_rates[0]
     if not 1 <= zoom <= first.num_steps:
@@ -201,18 +200,15 @@ def _color(number: int) -> str:
     return COLORS[(number + 1) % len(COLORS)]
 
 
-def comma_separated(all_rates: Sequence[UsedRates]) -> str:
-    """One line for every kind of tasks, task, step and layer."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["tasks", "task", "step", "layer", "alpha", "beta"])
-    for rates in all_rates:
-        num_steps, num_tasks, _ = rates.alpha.shape
-        for task in range(num_tasks):
-            for step in range(num_steps):
-                for number, layer in enumerate(rates.layers):
-                    alpha, beta = (x[step, task, number] for x in (rates.alpha, rates.beta))
-                    writer.writerow(
-                        [rates.title, task, step + 1, layer, f"{alpha:.8g}", f"{beta:.8g}"]
-                    )
-    return file.getvalue()
+def rates_csv(all_rates: Sequence[UsedRates]) -> str:
+    """One line for every kind of tasks, task, step, and layer."""
+    rows = (
+        (rates.title, task, step + 1, layer, f"{alpha:.8g}", f"{beta:.8g}")
+        for rates in all_rates
+        for task in range(rates.alpha.shape[1])
+        for step in range(rates.num_steps)
+        for layer, alpha, beta in zip(
+            rates.layers, rates.alpha[step, task], rates.beta[step, task], strict=True
+        )
+    )
+    return csv_text(["tasks", "task", "step", "layer", "alpha", "beta"], rows)

@@ -1,13 +1,13 @@
-"""Tables of published and measured figures, in every format that people paste them into."""
+"""Tables of published and measured figures as Markdown, CSV, and LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from alfa.report.output import csv_text
 
 Verdict = Literal["", "within", "above", "below", "shorter", "quick"]
 VERDICTS: Mapping[Verdict, str] = {
@@ -24,15 +24,15 @@ _OUR_PLUS_MINUS = (
 
 @dataclass(frozen=True)
 class Box:
-    """What stands in one place of a table.
+    """One place of a table.
 
     Attributes:
-        published: the paper's figure, such as ``"69.12 +- 0.47"``; empty where it has none.
-        measured: ours; empty where there is none.
-        verdict: how ours compares; ``"shorter"`` where it was trained for less, ``"quick"`` where
-            it is no result at all.
-        notes: what else there is to know, a few words each.
-        is_quoted: the paper quotes its figure from others.
+        published: the paper's figure, such as ``"69.12 +- 0.47"``; empty if there is none.
+        measured: our figure; empty if there is none.
+        verdict: how our figure compares; ``"shorter"`` if it was trained for less, ``"quick"`` if
+            it is not a result.
+        notes: a few words each.
+        is_quoted: the paper quotes its figure from other work.
         link: the run folder.
     """
 
@@ -46,11 +46,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what it stands under, its title, and its boxes from left to right."""
+    """A row of a table: its group, its title, and its boxes from left to right."""
 
     group: str
     title: str
     boxes: tuple[Box, ...]
+
+    @property
+    def full_title(self) -> str:
+        return ", ".join(filter(None, (self.title, self.group)))
 
     @property
     def has_results(self) -> bool:
@@ -59,17 +63,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, laid out.
+    """A table of published and measured figures.
 
     Attributes:
         name: such as ``"table1"``.
         label: such as ``"Table 1"``.
         title: what it compares.
         about: what it shows.
-        columns: for each column what it stands under, and its title.
+        columns: the group and title of each column.
         rows: from top to bottom.
-        notes: sentences on the whole of it.
-        plus_minus: a sentence on what the paper's plus-minus is; empty where it has none.
+        notes: sentences about the whole table.
+        plus_minus: a sentence on the paper's plus-minus; empty if there is none.
     """
 
     name: str
@@ -82,16 +86,21 @@ class Grid:
     plus_minus: str = ""
 
     @property
+    def column_titles(self) -> list[str]:
+        """The group and title of each column in one text."""
+        return [", ".join(filter(None, column)) for column in self.columns]
+
+    @property
     def column_groups(self) -> list[tuple[str, int]]:
-        """What columns stand under, and how many of them."""
-        return _runs(group for group, _ in self.columns)
+        """The groups of columns, and how many columns each has."""
+        groups = itertools.groupby(self.columns, lambda column: column[0])
+        return [(group, len(list(columns))) for group, columns in groups]
 
     @property
     def row_groups(self) -> list[tuple[str, list[Row]]]:
-        """Rows that stand together, under their group."""
-        return [
-            (group, list(rows)) for group, rows in itertools.groupby(self.rows, lambda r: r.group)
-        ]
+        """The groups of rows."""
+        groups = itertools.groupby(self.rows, lambda row: row.group)
+        return [(group, list(rows)) for group, rows in groups]
 
     @property
     def boxes(self) -> list[Box]:
@@ -107,57 +116,45 @@ class Grid:
 
     @property
     def has_ours(self) -> bool:
-        """Whether something of ours stands beside the published figures, be it no result."""
+        """Whether any box has a figure of ours, including quick ones."""
         return any(box.measured for box in self.boxes)
 
     @property
     def legend(self) -> str:
-        """What the plus-minus is of both kinds of figures, where they stand side by side."""
+        """The meaning of both kinds of plus-minus, if a figure was measured."""
         if not self.num_measured:
             return ""
         return " ".join(filter(None, (_OUR_PLUS_MINUS, self.plus_minus)))
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Those that are in it."""
+        """The verdicts that occur."""
         found = {box.verdict for box in self.boxes}
         return [verdict for verdict in VERDICTS if verdict in found]
 
 
-def _runs(values: Iterable[str]) -> list[tuple[str, int]]:
-    return [(value, len(list(same))) for value, same in itertools.groupby(values)]
-
-
-def _verdict_text(verdict: Verdict) -> str:
+def _explained(verdict: Verdict) -> str:
     return f"{verdict}: {VERDICTS[verdict]}"
 
 
-def _column_titles(grid: Grid) -> list[str]:
-    return [", ".join(filter(None, column)) for column in grid.columns]
-
-
-def _row_title(row: Row) -> str:
-    return ", ".join(filter(None, (row.title, row.group)))
-
-
 def markdown(grid: Grid) -> str:
-    """A heading, how to read it, and a table with our figures in bold before the published ones."""
+    """A heading, a legend, and a table with our figures in bold before the published ones."""
     about = " ".join([grid.about, *grid.notes])
     lines = [f"## {grid.label}: {grid.title}", "", about, ""]
     if grid.has_ours:
         lines += [_markdown_legend(grid), ""]
-    lines.append(f"| | {' | '.join(map(_markdown_text, _column_titles(grid)))} |")
+    lines.append(f"| | {' | '.join(map(_markdown_text, grid.column_titles))} |")
     lines.append(f"| --- |{' --- |' * len(grid.columns)}")
     for row in grid.rows:
         cells = " | ".join(_markdown_box(box) for box in row.boxes)
-        lines.append(f"| {_markdown_text(_row_title(row))} | {cells} |")
+        lines.append(f"| {_markdown_text(row.full_title)} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
 def _markdown_legend(grid: Grid) -> str:
     sentences = ["Bold is ours, before what is published.", grid.legend]
     if grid.verdicts:
-        meanings = "; ".join(map(_verdict_text, grid.verdicts))
+        meanings = "; ".join(map(_explained, grid.verdicts))
         sentences.append(f"The verdict says how ours compares; {meanings}.")
     return " ".join(filter(None, sentences))
 
@@ -170,40 +167,50 @@ def _markdown_box(box: Box) -> str:
     published = f"{box.published}{' (quoted)' if box.is_quoted else ''}" if box.published else "-"
     if not box.measured:
         return published
-    # What is quick says so in place of a figure.
+    # A quick run has this word in place of a figure.
     verdict = "" if box.verdict == "quick" else box.verdict
-    told = "; ".join(filter(None, (verdict, *box.notes)))
-    return f"**{box.measured}**{f' ({told})' if told else ''} / {published}"
+    notes = "; ".join(filter(None, (verdict, *box.notes)))
+    return f"**{box.measured}**{f' ({notes})' if notes else ''} / {published}"
 
 
-def comma_separated(grids: Sequence[Grid]) -> str:
+def grids_csv(grids: Sequence[Grid]) -> str:
     """One line for every place of every table."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        ["table", "row", "column", "published", "quoted", "measured", "verdict", "notes", "run"]
+    header = (
+        "table",
+        "row",
+        "column",
+        "published",
+        "quoted",
+        "measured",
+        "verdict",
+        "notes",
+        "run",
     )
-    for grid in grids:
-        for row in grid.rows:
-            for column, box in zip(_column_titles(grid), row.boxes, strict=True):
-                figures = [box.published, "yes" if box.is_quoted else "no", box.measured]
-                told = [box.verdict, "; ".join(box.notes), box.link]
-                writer.writerow([grid.name, _row_title(row), column, *figures, *told])
-    return file.getvalue()
+    rows = (
+        (
+            *(grid.name, row.full_title, column, box.published, "yes" if box.is_quoted else "no"),
+            *(box.measured, box.verdict, "; ".join(box.notes), box.link),
+        )
+        for grid in grids
+        for row in grid.rows
+        for column, box in zip(grid.column_titles, row.boxes, strict=True)
+    )
+    return csv_text(header, rows)
 
 
 def latex(grid: Grid) -> str:
     r"""A ``table`` for the package booktabs, with our figures above the published ones.
 
-    What there is to know of a figure, such as how it compares, that it is quoted or was trained
-    for less, stands below the table. Where nothing is ours, there are the published ones alone.
+    Notes on single figures, such as the verdict, are below the table. A table without figures of
+    ours has the published ones alone.
     """
     titles = " & ".join(_tex(title) for _, title in grid.columns)
     head = [f"    & {titles} \\\\"]
     if any(group for group, _ in grid.columns):
         spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(group)}}}" for group, n in grid.column_groups]
         head.insert(0, f"    & {' & '.join(spans)} \\\\")
-    marks = _Marks()
+    # A letter for each note.
+    marks: dict[str, str] = {}
     body: list[str] = []
     for group, rows in grid.row_groups:
         if body:
@@ -213,10 +220,15 @@ def latex(grid: Grid) -> str:
         for row in rows:
             title = _tex(row.title)
             if grid.has_ours:
-                # Also where a row has none, or the paper's would pass for ours.
-                body.append(f"    {title} & {' & '.join(_tex_ours(row, marks))} \\\\")
+                # Also in rows without our figures, where the paper's would look like ours.
+                ours = (_tex_figure(box.measured, _our_notes(box), marks) for box in row.boxes)
+                body.append(f"    {title} & {' & '.join(ours)} \\\\")
                 title = r"\quad published"
-            body.append(f"    {title} & {' & '.join(_tex_theirs(row, marks))} \\\\")
+            theirs = (
+                _tex_figure(box.published, ["quoted by the paper"] * box.is_quoted, marks)
+                for box in row.boxes
+            )
+            body.append(f"    {title} & {' & '.join(theirs)} \\\\")
     below = "Below our figures those of the paper." if grid.has_ours else "Figures of the paper."
     lines = [
         r"\begin{table}",
@@ -230,56 +242,31 @@ def latex(grid: Grid) -> str:
         *body,
         r"    \bottomrule",
         r"  \end{tabular}",
-        *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in marks.known.items()),
-        *([rf"  \par\footnotesize {_tex_signs(grid.legend)}"] if grid.legend else []),
-        r"\end{table}",
+        *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in marks.items()),
     ]
-    return "\n".join(lines) + "\n"
+    if grid.legend:
+        lines.append(r"  \par\footnotesize " + _tex(grid.legend).replace("+-", r"$\pm$"))
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _tex_ours(row: Row, marks: _Marks) -> list[str]:
-    return [
-        _tex_figure(
-            box.measured,
-            marks.of(*([_verdict_text(box.verdict)] if box.verdict else []), *box.notes),
-        )
-        for box in row.boxes
-    ]
+def _our_notes(box: Box) -> list[str]:
+    return [*([_explained(box.verdict)] if box.verdict else []), *box.notes]
 
 
-def _tex_theirs(row: Row, marks: _Marks) -> list[str]:
-    return [
-        _tex_figure(box.published, marks.of(*["quoted by the paper"] * box.is_quoted))
-        for box in row.boxes
-    ]
-
-
-class _Marks:
-    """Letters for notes, the same one for the same note."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, str] = {}
-
-    def of(self, *notes: str) -> str:
-        found = []
-        for note in notes:
-            number = len(self.known)
-            found.append(self.known.setdefault(note, _letters(number)))
-        return ",".join(found)
-
-
-def _letters(number: int) -> str:
-    first, last = divmod(number, 26)
-    return (_letters(first - 1) if first else "") + chr(ord("a") + last)
-
-
-def _tex_figure(text: str, marks: str) -> str:
+def _tex_figure(text: str, notes: Sequence[str], marks: dict[str, str]) -> str:
+    raised = ",".join(marks.setdefault(note, _letters(len(marks))) for note in notes)
     if not text:
         return "--"
-    raised = rf"^{{{marks}}}" if marks else ""
+    raised = rf"^{{{raised}}}" if raised else ""
     if not text[0].isdigit():
         return rf"\textit{{{_tex(text)}}}" + (f"${raised}$" if raised else "")
     return "$" + text.replace("+-", r"\pm") + raised + "$"
+
+
+def _letters(number: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    first, last = divmod(number, 26)
+    return (_letters(first - 1) if first else "") + chr(ord("a") + last)
 
 
 _ESCAPES = str.maketrans(
@@ -294,7 +281,3 @@ _ESCAPES = str.maketrans(
 
 def _tex(text: str) -> str:
     return text.translate(_ESCAPES)
-
-
-def _tex_signs(text: str) -> str:
-    return _tex(text).replace("+-", r"$\pm$")

@@ -1,6 +1,6 @@
-"""Update rules: which rates an inner step uses."""
+"""Update rules, which choose the rates of an inner step."""
 
-from alfa.rules._alfa import ALFA, PRESETS
+from alfa.rules._alfa import ALFA
 from alfa.rules._base import RULES, Rule, register_rule
 from alfa.rules._learned import LearnedRates
 from alfa.rules._rates import Constant, Generated, Learned
@@ -18,3 +18,5 @@ __all__ = [
     "Rule",
     "register_rule",
 ]
+
+PRESETS = ALFA.presets

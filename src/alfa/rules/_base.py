@@ -11,56 +11,67 @@ from torch import nn
 
 from alfa.errors import AlfaWarning
 from alfa.registry import Registry
-from alfa.types import Layers, Memory, Params, Rates
+from alfa.types import Layers, Params, Rates, State
 
 
 class Rule(nn.Module, abc.ABC):
     """Chooses the rates of every inner step; its parameters are meta-learned.
 
-    A rule is pure: tensors in, tensors out, tasks independent of each other. It never
-    applies its rates (`alfa.ops.apply_rates` does, for all of them).
+    A rule is pure: tensors in, tensors out, tasks independent of each other. It does not
+    apply its rates; `alfa.ops.apply_rates` does.
 
     To add one, subclass, implement `rates`, and decorate the class with
     ``@register_rule("my-rule")``. Its constructor takes the layers first, then
-    keyword-only options; ``num_steps`` and ``generator`` are filled in where it has them.
-    `alfa.testing.check_rule` runs the contract that every rule of the package passes.
+    keyword-only options; ``num_steps`` and ``generator`` are filled in if they are among them.
+    `alfa.testing.check_rule` checks the contract of every rule. A class attribute ``presets`` may
+    map the names of presets to options.
 
     Args:
         layers: names and shapes of the adapted layers, in order.
+
+    Example:
+        >>> import torch
+        >>> from alfa import Params, Rates, Rule
+        >>> class Halving(Rule):
+        ...     def rates(self, step, params, grads, state=()):
+        ...         one = params.flat.new_ones(())
+        ...         return Rates(alpha=0.1 * one / 2**step, beta=one)
+        >>> theta = Params.of({"w": torch.ones(4, 3)})
+        >>> Halving(theta.layers).rates(1, theta, theta).alpha
+        tensor(0.0500)
     """
 
     def __init__(self, layers: Mapping[str, torch.Size]) -> None:
         super().__init__()
         self.layers = Layers(layers)
-        self._said_beyond = False
+        self._warned_extra_steps = False
 
-    def expect_more_steps(self) -> None:
-        """Say nothing of steps beyond those of training, as they are wanted."""
-        self._said_beyond = True
+    def allow_extra_steps(self) -> None:
+        """Disable the warning about more steps than in training."""
+        self._warned_extra_steps = True
 
-    def note_step(self, step: int, num_steps: int) -> None:
-        """Say once that a step is beyond those that a rule with a table per step knows."""
-        if step >= num_steps and not self._said_beyond:
-            self._said_beyond = True
+    def warn_extra_step(self, step: int, num_steps: int) -> None:
+        """Warn once if a rule with values for each step has none for this one."""
+        if step >= num_steps and not self._warned_extra_steps:
+            self._warned_extra_steps = True
             warnings.warn(
-                f"inner step {step + 1} is beyond the {num_steps} steps that the rule "
-                f"{type(self).__name__} was made for: from there on it uses the values of its "
-                "last step.",
+                f"inner step {step + 1} is beyond the {num_steps} steps of the rule "
+                f"{type(self).__name__}, which uses the values of its last step from there on.",
                 AlfaWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     @abc.abstractmethod
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         """The rates of inner step `step` (0 is the first).
 
         Args:
-            step: may reach beyond the number of steps in training.
+            step: may exceed the number of steps in training.
             params: theta_{i,j} of every task, ``[task, ...]`` by layer.
             grads: the gradient of each task's support loss there, of the same shapes.
-            memory: the `memory` that this rule returned with the step before; empty at first.
+            state: the `state` that the rule returned at the previous step; empty at the first.
         """
 
 
-RULES: Registry[Rule] = Registry("rule")
+RULES: Registry[Rule] = Registry("rule", context=("num_steps", "generator"))
 register_rule = RULES.register

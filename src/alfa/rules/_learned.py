@@ -6,34 +6,31 @@ from collections.abc import Mapping
 
 import torch
 
-from alfa.rules._base import Rule, register_rule
+from alfa.rules._base import register_rule
 from alfa.rules._rates import (
-    ALPHA_START,
     DECAY_START,
     BetaForm,
     Constant,
     FixedRate,
     Learned,
-    Table,
-    WeightFactor,
-    beta_start,
+    TableRule,
     check_rates,
 )
-from alfa.types import Count, Memory, Params, PositiveFloat, Rates
+from alfa.types import Count, Params, PositiveFloat, Rates, State
 
 
 @register_rule("learned")
-class LearnedRates(Rule):
+class LearnedRates(TableRule):
     """Rates from meta-learned tables, per step and/or per layer ("fixed" in Table 6).
 
     Args:
         layers: names and shapes of the adapted layers.
-        num_steps: inner steps in training; later steps use the last one's rates.
+        num_steps: inner steps in training; later steps use the rates of the last one.
         alpha: `Learned` or `Constant`.
         beta: `Learned` or `Constant`.
-        beta_form: how a learned beta is read, ``"decay"`` (1 - value) or ``"factor"``.
-        per_parameter_decay: multiplies the decay by a meta-learned one of each weight.
-        decay_start: where each weight's own decay starts, with `per_parameter_decay`.
+        beta_form: beta from a learned value, ``"decay"``: 1 - value, or ``"factor"``: value.
+        per_parameter_decay: multiply the decay by a meta-learned decay of each weight.
+        decay_start: the initial value of that decay.
 
     Example:
         >>> import torch
@@ -54,26 +51,16 @@ class LearnedRates(Rule):
         per_parameter_decay: bool = False,
         decay_start: PositiveFloat = DECAY_START,
     ) -> None:
-        super().__init__(layers)
-        self.num_steps = num_steps
         check_rates(Constant, Learned, alpha=alpha, beta=beta)
-        size = {"num_steps": num_steps, "num_layers": len(layers)}
-        start = beta_start(beta_form, per_parameter=per_parameter_decay)
-        self.alpha0 = Table(alpha, start=ALPHA_START, **size)
-        self.beta0 = Table(beta, start=start, **size)
-        self.weight_factor = WeightFactor(
+        super().__init__(
+            layers,
+            alpha,
             beta,
-            beta_form,
-            per_parameter=per_parameter_decay,
+            num_steps=num_steps,
+            beta_form=beta_form,
+            per_parameter_decay=per_parameter_decay,
             decay_start=decay_start,
-            layers=self.layers,
         )
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
-        if self.alpha0.per_step or self.beta0.per_step:
-            self.note_step(step, self.num_steps)
-        like = params.flat
-        return Rates(
-            alpha=self.alpha0.at(step, like=like),
-            beta=self.weight_factor(self.beta0.at(step, like=like), params.layers),
-        )
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        return Rates(*self.table_rates(step, params))

@@ -1,7 +1,8 @@
-"""Where one hyperparameter comes from: a constant, a learned table, or the generator."""
+"""The sources of a hyperparameter: a constant, a learned table, or the generator."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,22 +11,18 @@ from pydantic import ConfigDict, Discriminator
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError, check_choice
-from alfa.ops import spread
+from alfa.ops import expand_to_parameters
+from alfa.rules._base import Rule
 from alfa.types import Count, Layers, Params
 
 BetaForm = Literal["decay", "factor"]
 
-# In a configuration, a misspelt key is an error.
+# In a configuration, an unknown key is an error.
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 ALPHA_START = 0.01
 # The published runs start from a weight decay of 0.0005 at a learning rate of 0.01.
 DECAY_START = 0.0005 * 0.01
-
-
-def beta_start(form: BetaForm, *, per_parameter: bool) -> float:
-    """Where a table of beta starts, so that adaptation begins as plain weight decay."""
-    return 1.0 if form == "factor" or per_parameter else DECAY_START
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Learned:
     """A meta-learned table, the same for all tasks ("fixed" in Table 6).
 
     Args:
-        start: the value that every entry starts from; by default the rule's own.
+        start: the initial value of every entry; by default that of the rule.
         per_step: a value for every inner step, or one for all.
         per_layer: a value for every layer, or one for all.
 
@@ -75,8 +72,8 @@ class Generated:
     """Generator output times a meta-learned table (Eq. 7; "adaptive" in Table 6).
 
     Args:
-        start: the value that every post-multiplier starts from; by default the rule's own.
-        per_step: generated anew at every inner step, or once, at the first, for all.
+        start: the initial value of every post-multiplier; by default that of the rule.
+        per_step: generated at every inner step, or once, at the first, for all.
         per_layer: a value for every layer, or one for all.
 
     Example:
@@ -101,36 +98,24 @@ FixedRate = Annotated[Constant | Learned, Discriminator("source")]
 
 
 def check_rates(*kinds: type, **rates: object) -> None:
-    """Raise unless every rate is of one of these kinds.
-
-    Raises:
-        ConfigError: names the first that is not.
-    """
+    """Raise ConfigError unless every rate is of one of these kinds."""
     for name, rate in rates.items():
         if not isinstance(rate, kinds):
             words = [f"{kind.__name__}({'value' if kind is Constant else ''})" for kind in kinds]
-            raise ConfigError(
-                f"`{name}` is {rate!r}, but must say where the rate comes from: "
-                f"{' or '.join(words)} of alfa.rules."
-            )
+            raise ConfigError(f"`{name}` must be {' or '.join(words)} of alfa.rules, got {rate!r}.")
 
 
 class Table(nn.Module):
     """The values of one hyperparameter per step and/or layer, constant or meta-learned.
 
-    For a generated rate these are the post-multipliers of Eq. 7.
-
-    Args:
-        rate: says whether the table is trained, and which dimensions it has.
-        start: the value of every entry where `rate` names none.
-        num_steps: rows, if there is one per step.
-        num_layers: columns, if there is one per layer.
+    For a generated rate these are the post-multipliers of Eq. 7. `start` is the default for
+    `rate.start`.
     """
 
     def __init__(self, rate: Rate, *, start: float, num_steps: Count, num_layers: int) -> None:
         super().__init__()
         if num_steps < 1:
-            raise ConfigError(f"`num_steps` is {num_steps}, but must be at least 1.")
+            raise ConfigError(f"`num_steps` must be at least 1, got {num_steps}.")
         self.constant: float | None = None
         self.per_step = not isinstance(rate, Constant) and rate.per_step
         if isinstance(rate, Constant):
@@ -145,36 +130,23 @@ class Table(nn.Module):
         """The row of a step, which broadcasts to ``[layer]``; a constant takes `like`'s dtype."""
         if self.constant is not None:
             return like.new_tensor(self.constant)
-        # More steps than in training: the last row serves.
+        # With more steps than in training, the last row is used.
         row = self.values[min(step, self.values.shape[0] - 1)]
-        # A view of a parameter would claim to need a gradient even where none is recorded.
+        # A view of a parameter requires a gradient even if none is recorded.
         return row if torch.is_grad_enabled() else row.detach()
 
 
 class WeightFactor(nn.Module):
     """Turns layer-wise values into beta, the factor on the weights in Eq. 4.
 
-    ``"decay"`` reads a value as the amount of decay, beta = 1 - value, and ``"factor"`` as
-    beta itself, which is also how a constant is read. With `per_parameter`, the amount is
-    multiplied by a meta-learned decay of each single weight, which gives a random init the
-    prior it lacks (section 3.3).
-
-    Args:
-        beta: where the values come from.
-        form: ``"decay"`` or ``"factor"``.
-        per_parameter: has a decay of its own for every weight; needs ``"decay"``.
-        decay_start: where each weight's own decay starts.
-        layers: names and shapes of the adapted layers.
+    With the form ``"decay"`` a value is the amount of decay, beta = 1 - value; with ``"factor"``
+    it is beta itself, and so is a constant. With `per_parameter`, the amount is multiplied by a
+    meta-learned decay of each single weight, which gives a random init the prior it lacks
+    (section 3.3).
     """
 
     def __init__(
-        self,
-        beta: Rate,
-        form: BetaForm,
-        *,
-        per_parameter: bool,
-        decay_start: float,
-        layers: Layers,
+        self, beta: Rate, form: BetaForm, layers: Layers, *, per_parameter: bool, decay_start: float
     ) -> None:
         super().__init__()
         check_choice("beta_form", form, ("decay", "factor"))
@@ -186,8 +158,8 @@ class WeightFactor(nn.Module):
             )
         if not per_parameter and decay_start != DECAY_START:
             raise ConfigError(
-                f"`decay_start` is {decay_start}, but without `per_parameter_decay` there is no "
-                "decay that starts there; set that to true, or leave `decay_start` out."
+                f"`decay_start` is {decay_start}, but has no effect without "
+                "`per_parameter_decay`; set that to true, or leave `decay_start` out."
             )
         self.form = "factor" if isinstance(beta, Constant) else form
         self.layers = layers
@@ -198,11 +170,7 @@ class WeightFactor(nn.Module):
         )
 
     def forward(self, values: Tensor, layers: Layers) -> Tensor | Params:
-        """Beta from values that broadcast to ``[task, layer]``, for the layers at hand.
-
-        Raises:
-            ConfigError: there is a decay of each weight, and these are other weights.
-        """
+        """Beta from values that broadcast to ``[task, layer]``; tasks may have other layers."""
         if self.form == "factor":
             return values
         if self.decay is None:
@@ -210,9 +178,51 @@ class WeightFactor(nn.Module):
         if layers != self.layers:
             changed = [name for name in layers if layers[name] != self.layers[name]]
             raise ConfigError(
-                "`per_parameter_decay` has a decay of its own for each weight, but these tasks "
-                f"have other shapes of {', '.join(changed)} than the model; leave it out where "
-                "the number of classes differs."
+                "`per_parameter_decay` has a decay for each weight of the model, but these tasks "
+                f"have other shapes of {', '.join(changed)}; leave it out if the number of classes "
+                "differs."
             )
-        beta = 1 - self.decay * spread(values, self.layers)
+        beta = 1 - self.decay * expand_to_parameters(values, self.layers)
         return Params(torch.atleast_2d(beta), self.layers)
+
+
+class TableRule(Rule):
+    """A rule with tables of alpha and beta."""
+
+    def __init__(
+        self,
+        layers: Mapping[str, torch.Size],
+        alpha: Rate,
+        beta: Rate,
+        *,
+        num_steps: Count,
+        beta_form: BetaForm,
+        per_parameter_decay: bool,
+        decay_start: float,
+    ) -> None:
+        super().__init__(layers)
+        self.num_steps = num_steps
+        self.per_parameter_decay = per_parameter_decay
+        # Adaptation starts as plain weight decay.
+        beta_start = 1.0 if beta_form == "factor" or per_parameter_decay else DECAY_START
+        size = {"num_steps": num_steps, "num_layers": len(layers)}
+        self.alpha0 = Table(alpha, start=ALPHA_START, **size)
+        self.beta0 = Table(beta, start=beta_start, **size)
+        self.weight_factor = WeightFactor(
+            beta,
+            beta_form,
+            self.layers,
+            per_parameter=per_parameter_decay,
+            decay_start=decay_start,
+        )
+
+    def table_rates(
+        self, step: int, params: Params, alpha1: Tensor | None = None, beta1: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | Params]:
+        """Alpha and beta from the tables, times the generated values if there are any (Eq. 7)."""
+        if self.alpha0.per_step or self.beta0.per_step:
+            self.warn_extra_step(step, self.num_steps)
+        alpha, beta = (table.at(step, like=params.flat) for table in (self.alpha0, self.beta0))
+        alpha = alpha if alpha1 is None else alpha * alpha1
+        beta = beta if beta1 is None else beta * beta1
+        return alpha, self.weight_factor(beta, params.layers)

@@ -8,7 +8,7 @@ import torch
 
 from alfa.errors import ConfigError
 from alfa.rules._base import Rule, register_rule
-from alfa.types import Memory, NonNegativeFloat, Params, PositiveFloat, Rates
+from alfa.types import NonNegativeFloat, Params, PositiveFloat, Rates, State
 
 
 @register_rule("sgd")
@@ -40,13 +40,13 @@ class SGD(Rule):
         super().__init__(layers)
         if not learning_rate > 0 or not weight_decay >= 0:
             raise ConfigError(
-                f"`learning_rate` is {learning_rate} and `weight_decay` {weight_decay}, but the "
-                "first must be greater than 0 and the second not less than 0."
+                "`learning_rate` must be greater than 0 and `weight_decay` at least 0, got "
+                f"{learning_rate} and {weight_decay}."
             )
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
 
-    def rates(self, step: int, params: Params, grads: Params, memory: Memory = ()) -> Rates:
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         like = params.flat
         alpha = like.new_tensor(self.learning_rate)
         # Eq. 3: beta = 1 - alpha lambda

@@ -1,8 +1,6 @@
-"""A page on this computer where somebody teaches a trained run with a few pictures."""
+"""A local web page where a user adapts a trained run to a few images."""
 
-from alfa.serve._model import Learnt, Model, Seen
-from alfa.serve._people import Counter, File, People
-from alfa.serve._server import Page, serving
-from alfa.serve._session import Session
+from alfa.serve._model import Model
+from alfa.serve._server import Server, check_gradio, serving
 
-__all__ = ["Counter", "File", "Learnt", "Model", "Page", "People", "Seen", "Session", "serving"]
+__all__ = ["Model", "Server", "check_gradio", "serving"]

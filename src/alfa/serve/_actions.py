@@ -1,4 +1,4 @@
-"""What somebody does on the page, and what they are told of it."""
+"""The actions of a user, and their results."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-
 from alfa.errors import AlfaError, ConfigError, DataError
-from alfa.serve._examples import packed, unpacked
-from alfa.serve._export import Export
-from alfa.serve._limits import MAX_PICTURES, MAX_TRIED
-from alfa.serve._model import Seen
-from alfa.serve._people import Counter, File, People
-from alfa.serve._session import Prediction, Session
+from alfa.serve._examples import pack_examples, unpack_examples
+from alfa.serve._limits import MAX_IMAGES, MAX_TRIED
+from alfa.serve._model import UploadedImage
+from alfa.serve._session import NOT_LEARNED, Prediction, Session
+from alfa.serve._sessions import Sessions
+from alfa.serve._transfers import File, Transfers
 
-T = TypeVar("T", File, Seen)
+T = TypeVar("T", File, UploadedImage)
 
 _TURNS = itertools.count(1)
 _UNKNOWN = "the page does not know what to do; reload it."
 
 
 def next_turn() -> int:
-    """A number for what follows from somebody's session; taken while that cannot change."""
+    """A number that orders the states of a session; taken while the session is locked."""
     return next(_TURNS)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of an action.
+class ActionResult:
+    """The result of an action.
 
     Attributes:
         done: sentences about what was done.
         problems: sentences about what was not.
-        predictions: what the model says of pictures that were tried.
-        file: of a file that is ready, what it is asked for by, and its name.
-        turn: later ones are larger.
+        predictions: for images that were tried.
+        file: the token and the name of a file to download.
+        turn: orders the results.
     """
 
     done: Sequence[str] = ()
@@ -49,92 +47,81 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Actions:
-    """Everything that the page can do; it never raises what a person can put right.
+    """All actions of the page; errors that the user can fix become part of the result.
 
     Attributes:
-        people: who is there.
-        counter: where their files lie until they are taken.
-        export: makes a file of what was learnt, if there is a way.
+        sessions: of all users.
+        transfers: their uploads and downloads.
+        can_export: whether models can be downloaded.
     """
 
-    people: People
-    counter: Counter
-    export: Export | None = None
+    sessions: Sessions
+    transfers: Transfers
+    can_export: bool = False
 
-    def teach(self, who: str | None, data: Any) -> Outcome:
-        """Change somebody's classes or pictures.
+    def teach(self, session_id: str | None, data: Any) -> ActionResult:
+        """Change classes or examples."""
+        return self._in_session(session_id, data, self._change)
 
-        Args:
-            who: they are.
-            data: what the browser sent: what is to be done, and what with.
-        """
-        return self._in_session(who, data, self._change)
+    def learn(self, session_id: str | None) -> ActionResult:
+        """Adapt the model to the examples."""
 
-    def learn(self, who: str | None) -> Outcome:
-        """Learn from somebody's pictures."""
-
-        def learn(session: Session, _: dict[str, Any]) -> Outcome:
+        def learn(session: Session, _: dict[str, Any]) -> ActionResult:
             session.learn()
-            return Outcome()
+            return ActionResult()
 
-        return self._in_session(who, {}, learn)
+        return self._in_session(session_id, {}, learn)
 
-    def try_out(self, who: str | None, data: Any) -> Outcome:
-        """Say what new pictures are.
+    def try_out(self, session_id: str | None, data: Any) -> ActionResult:
+        """Classify a drawing or files."""
+        return self._in_session(session_id, data, self._predict)
 
-        Args:
-            who: asks.
-            data: a drawing or files, as the browser sent them.
-        """
-        return self._in_session(who, data, self._predict)
+    def keep(self, session_id: str | None, data: Any) -> ActionResult:
+        """Save or load examples, or export the model."""
 
-    def keep(self, who: str | None, data: Any) -> Outcome:
-        """Save or load examples, or hand out the model.
-
-        Args:
-            who: asks.
-            data: what the browser sent.
-        """
-
-        def keep(session: Session, data: dict[str, Any]) -> Outcome:
+        def keep(session: Session, data: dict[str, Any]) -> ActionResult:
             match data.get("do"):
                 case "save":
-                    return self._hand_out(who, self._saved(session))
+                    return self._offer(session_id, self._save(session))
                 case "export":
-                    return self._hand_out(who, self._exported(session))
+                    return self._offer(session_id, self._export(session))
                 case "load":
                     return self._load(session, data)
                 case _:
                     raise ConfigError(_UNKNOWN)
 
-        return self._in_session(who, data, keep)
+        return self._in_session(session_id, data, keep)
 
-    def leave(self, who: str | None) -> None:
-        """Somebody has closed the page."""
-        self.people.leave(who)
-        self.counter.drop(who)
-        self.counter.expire()
+    def leave(self, session_id: str | None) -> None:
+        """Close a session."""
+        self.sessions.close(session_id)
+        self.transfers.drop(session_id)
+        self.transfers.expire()
 
     def _in_session(
-        self, who: str | None, data: Any, act: Callable[[Session, dict[str, Any]], Outcome]
-    ) -> Outcome:
+        self,
+        session_id: str | None,
+        data: Any,
+        act: Callable[[Session, dict[str, Any]], ActionResult],
+    ) -> ActionResult:
         try:
-            session = self.people.session(who)
+            session = self.sessions.open(session_id)
             with session.lock:
                 return act(session, data if isinstance(data, dict) else {})
         except AlfaError as error:
-            return Outcome(problems=[str(error)])
+            return ActionResult(problems=[str(error)])
 
-    def _files(self, data: dict[str, Any], kind: type[T], *, limit: int) -> list[T]:
-        """What was uploaded; it is nowhere else from now on."""
+    def _take_files(self, data: dict[str, Any], kind: type[T], *, limit: int) -> list[T]:
         tokens = data.get("files")
         if not isinstance(tokens, list) or not tokens:
             raise DataError("there is no file; choose one.")
         if len(tokens) > limit:
             raise DataError(f"these are {len(tokens)} files; take {limit} at once at most.")
-        return [self.counter.take(token, kind) for token in tokens]
+        return [self.transfers.take(token, kind) for token in tokens]
 
-    def _change(self, session: Session, data: dict[str, Any]) -> Outcome:
+    def _change(self, session: Session, data: dict[str, Any]) -> ActionResult:
+        # Images go to the class that was selected when they were sent.
+        target = data.get("class") or session.selected
         match data.get("do"):
             case "add":
                 session.add_class()
@@ -143,70 +130,54 @@ class Actions:
             case "remove":
                 session.remove_class(data.get("class"))
             case "pick":
-                session.pick(data.get("class"))
+                session.select(data.get("class"))
             case "discard":
-                session.remove_picture(data.get("picture"))
+                session.remove_example(data.get("picture"))
             case "draw":
-                pixels = session.model.drawn(data.get("strokes"))
-                session.add_pixels(_target(session, data), pixels)
+                session.add_example(target, session.model.drawn(data.get("strokes")))
             case "files":
-                return self._add_files(session, data)
+                uploads = self._take_files(data, UploadedImage, limit=MAX_IMAGES)
+                added, problems = session.add_uploads(target, uploads)
+                done = f"{_pictures(added)} added to “{session.get_class(target).name}”."
+                return ActionResult(done=[done] if added else [], problems=problems)
             case _:
                 raise ConfigError(_UNKNOWN)
-        # What was done is there to be seen.
-        return Outcome()
+        return ActionResult()
 
-    def _add_files(self, session: Session, data: dict[str, Any]) -> Outcome:
-        number = _target(session, data)
-        files = self._files(data, Seen, limit=MAX_PICTURES)
-        added, refused = session.add_files(number, files)
-        name = session.class_of(number).name
-        told = f"{_pictures(added)} added to “{name}”."
-        return Outcome(done=[told] if added else [], problems=refused)
-
-    def _predict(self, session: Session, data: dict[str, Any]) -> Outcome:
-        problems: list[str] = []
-        pictures: list[tuple[str, np.ndarray]] = []
+    def _predict(self, session: Session, data: dict[str, Any]) -> ActionResult:
         if data.get("do") == "draw":
-            pictures.append(("", session.model.drawn(data.get("strokes"))))
+            uploads = [UploadedImage("", session.model.drawn(data.get("strokes")))]
         else:
-            for seen in self._files(data, Seen, limit=MAX_TRIED):
-                if seen.pixels is None:
-                    problems.append(seen.problem)
-                else:
-                    pictures.append((seen.name, seen.pixels))
-        found = session.predict(pictures) if pictures else []
-        return Outcome(problems=problems, predictions=found)
+            uploads = self._take_files(data, UploadedImage, limit=MAX_TRIED)
+        problems = [upload.problem for upload in uploads if upload.pixels is None]
+        images = [(upload.name, upload.pixels) for upload in uploads if upload.pixels is not None]
+        found = session.predict(images) if images else []
+        return ActionResult(problems=problems, predictions=found)
 
-    def _saved(self, session: Session) -> File:
-        if not session.num_pictures:
+    def _save(self, session: Session) -> File:
+        if not session.num_examples:
             raise ConfigError("there are no pictures to save yet.")
-        return File("examples.zip", packed(session.classes))
+        return File("examples.zip", pack_examples(session.classes))
 
-    def _load(self, session: Session, data: dict[str, Any]) -> Outcome:
-        [file] = self._files(data, File, limit=1)
-        session.replace(unpacked(file.content, name=file.name, model=session.model))
-        told = f"{len(session.classes)} classes with {_pictures(session.num_pictures)} loaded."
-        return Outcome(done=[told])
+    def _load(self, session: Session, data: dict[str, Any]) -> ActionResult:
+        [file] = self._take_files(data, File, limit=1)
+        session.replace(unpack_examples(file.content, name=file.name, model=session.model))
+        done = f"{len(session.classes)} classes with {_pictures(session.num_examples)} loaded."
+        return ActionResult(done=[done])
 
-    def _exported(self, session: Session) -> File:
-        if self.export is None:
+    def _export(self, session: Session) -> File:
+        if not self.can_export:
             raise ConfigError("the model cannot be exported here; `pip install 'alfa[export]'`.")
-        if session.learnt is None:
-            raise ConfigError("nothing has been learnt yet; press Learn first.")
-        return File("model.onnx", self.export(session.learnt, session.learnt_names()))
+        if session.adapted is None:
+            raise ConfigError(NOT_LEARNED)
+        return File("model.onnx", session.adapted.to_onnx(session.adapted_names()))
 
-    def _hand_out(self, who: str | None, file: File) -> Outcome:
-        if self.people.known(who) is None:
-            # Whoever asked for it has left in the meantime.
-            return Outcome()
-        token = self.counter.put(file, who=who)
-        return Outcome(done=[f"{file.name} is ready."], file=(token, file.name))
-
-
-def _target(session: Session, data: dict[str, Any]) -> Any:
-    """The class that pictures are for: that which was picked when they set out."""
-    return data.get("class") or session.picked
+    def _offer(self, session_id: str | None, file: File) -> ActionResult:
+        """Offer a file for download, unless the tab was closed in the meantime."""
+        if self.sessions.get(session_id) is None:
+            return ActionResult()
+        token = self.transfers.put(file, session_id=session_id)
+        return ActionResult(done=[f"{file.name} is ready."], file=(token, file.name))
 
 
 def _pictures(number: int) -> str:

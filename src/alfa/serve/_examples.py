@@ -1,4 +1,4 @@
-"""A set of examples as a file: a zip of class folders with PNGs."""
+"""Saving and loading a set of examples: a zip of class folders with PNGs."""
 
 from __future__ import annotations
 
@@ -8,75 +8,68 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alfa.data._archives import read_zip
+from alfa.data import read_zip
 from alfa.errors import AlfaError, DataError
-from alfa.serve._limits import MAX_FILE, MAX_PER_CLASS, MAX_PICTURES, MAX_UNPACKED
+from alfa.serve._limits import MAX_FILE, MAX_IMAGES, MAX_PER_CLASS, MAX_UNPACKED
 from alfa.serve._model import Model
-from alfa.serve._session import Class, as_png, checked_name
+from alfa.serve._session import ExampleClass, as_png, validate_name
 
-# So that the same examples give the same file.
+# A constant date gives the same file for the same examples.
 _DATE = (1980, 1, 1, 0, 0, 0)
-# What systems leave in a zip beside the pictures.
-_NOT_OURS = ("__MACOSX",)
-# Files that may lie beside the pictures; they are skipped.
+# Other files in the zip are skipped, up to this number.
 _MAX_OTHERS = 100
 
 Examples = list[tuple[str, list[np.ndarray]]]
-"""The name of each class, and its pictures as the model sees them."""
+"""The name of each class, and its images as the model's input."""
 
 
-def packed(classes: Sequence[Class]) -> bytes:
-    """Classes as a zip: a folder of PNGs for each that has any, in their order."""
+def pack_examples(classes: Sequence[ExampleClass]) -> bytes:
+    """Save classes as a zip with a folder of PNGs for each that has images."""
     buffer = io.BytesIO()
     # PNGs are compressed already.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
         for each in classes:
-            for number, picture in enumerate(each.pictures, start=1):
+            for number, example in enumerate(each.examples, start=1):
                 info = zipfile.ZipInfo(f"{each.name}/{number:03d}.png", _DATE)
-                file.writestr(info, as_png(picture.pixels))
+                file.writestr(info, as_png(example.pixels))
     return buffer.getvalue()
 
 
-def unpacked(content: bytes, *, name: str, model: Model) -> Examples:
-    """Read a zip of class folders, all of it or nothing.
-
-    Pictures may be of any format and size that is read elsewhere, and the class folders may lie in
-    another one.
+def unpack_examples(content: bytes, *, name: str, model: Model) -> Examples:
+    """Read a zip of class folders, which may lie in another folder; all of it or nothing.
 
     Args:
         content: the file.
-        name: what it is called, for the sentence of an error.
-        model: that is to learn from it.
+        name: of the file, for error messages.
+        model: the served model.
 
     Raises:
         DataError: says in one sentence what is wrong with it.
     """
     found: dict[str, list[np.ndarray]] = {}
     names: dict[str, str] = {}
-    num_pictures = 0
-    files = read_zip(
-        content, name=name, max_files=MAX_PICTURES + _MAX_OTHERS, max_bytes=MAX_UNPACKED
-    )
+    num_images = 0
+    files = read_zip(content, name=name, max_files=MAX_IMAGES + _MAX_OTHERS, max_bytes=MAX_UNPACKED)
     for path, file in files:
         *folders, last = path.split("/")
-        if last.startswith(".") or any(part in _NOT_OURS for part in folders):
+        if last.startswith(".") or "__MACOSX" in folders:
             continue
         if not folders:
             raise DataError(
                 f"{name} is refused: “{path}” lies in no folder; put the pictures of each class "
                 "into a folder that is called by it."
             )
-        pictures = found.setdefault(_class_name(folders[-1], names, name), [])
-        num_pictures += 1
-        if len(pictures) >= MAX_PER_CLASS or num_pictures > MAX_PICTURES:
+        images = found.setdefault(_class_name(folders[-1], names, name), [])
+        num_images += 1
+        if len(images) >= MAX_PER_CLASS or num_images > MAX_IMAGES:
             raise DataError(
                 f"{name} is refused: a class can have {MAX_PER_CLASS} pictures, and there can be "
-                f"{MAX_PICTURES} in all."
+                f"{MAX_IMAGES} in all."
             )
         try:
             if len(file) > MAX_FILE:
                 raise DataError("is too large")
-            pictures.append(model.read(file))
+            images.append(model.read(file))
         except DataError as error:
             raise DataError(f"{name} is refused: “{path}” {error}.") from None
     if not found:
@@ -90,10 +83,9 @@ def unpacked(content: bytes, *, name: str, model: Model) -> Examples:
 
 
 def _class_name(folder: str, names: dict[str, str], name: str) -> str:
-    """What the class of a folder is called, which may have less white space than the folder."""
     if folder not in names:
         try:
-            names[folder] = checked_name(folder, names.values())
+            names[folder] = validate_name(folder, names.values())
         except AlfaError as error:
             raise DataError(f"{name} is refused: the folder “{folder}”: {error}") from None
     return names[folder]

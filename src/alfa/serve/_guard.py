@@ -1,21 +1,15 @@
-"""What the page's server lets through."""
+"""The requests that the server accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from alfa.serve._limits import MAX_REQUEST, MAX_ZIP
+from alfa.serve._limits import FILES, MAX_REQUEST, MAX_ZIP
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-FILES = "/alfa/files"
-
-# Of gradio's addresses, those that the page asks for; documentation, uploads, proxies, monitoring
-# and the rest are closed.
+# The routes of gradio that the page needs; documentation, uploads, proxies, monitoring, and all
+# others are closed.
 _OPEN = (
     "/",
     "/config",
@@ -26,14 +20,12 @@ _OPEN = (
     "/gradio_api/queue/join",
     "/gradio_api/queue/data",
     "/gradio_api/startup-events",
+    FILES,
 )
 _OPEN_BELOW = ("/assets/", "/static/", "/svelte/", "/gradio_api/heartbeat/", f"{FILES}/")
-
-# A site that calls itself by the name of this computer, or that has the page do something behind
-# a person's back, is refused.
 _HOSTS = ("127.0.0.1", "localhost")
 
-# The browser is told to ask nobody else, whatever a script of the page may try.
+# The page may not contact any other host.
 _POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -49,84 +41,68 @@ _POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_HEADERS = [
-    (b"content-security-policy", _POLICY.encode()),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 
 
 class Guard:
-    """Refuses what the page does not need, before anything else sees it.
+    """Middleware that refuses all requests that the page does not need."""
 
-    Args:
-        app: what is guarded.
-    """
-
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            # The page opens no socket.
+        elif scope["type"] == "http":
+            app = _refusal(scope["path"], Headers(scope=scope)) or self._app
+            receive = _limited(receive, _max_bytes(scope["path"]))
+            await app(scope, receive, _with_headers(send))
+        else:
+            # The page uses no WebSockets.
             await send({"type": "websocket.close", "code": 1008})
-            return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        refused = _refusal(scope, headers)
-        if refused is not None:
-            await _answer(send, *refused)
-            return
-        await self._app(scope, _limited(receive, _limit_of(scope["path"])), _marked(send))
 
 
-def _refusal(scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
-    """Why a request is refused; None if it is not."""
+def _refusal(path: str, headers: Headers) -> ASGIApp | None:
+    """The response to a request that is refused; None if it is not."""
     host = headers.get("host", "")
-    if host.partition(":")[0] not in _HOSTS:
-        return 403, "this page answers on 127.0.0.1 only"
-    if headers.get("origin", f"http://{host}") != f"http://{host}":
-        return 403, "another site may not use this page"
-    path = scope["path"]
-    if path not in (*_OPEN, FILES) and not path.startswith(_OPEN_BELOW):
-        return 404, "there is nothing here"
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > _limit_of(path):
-        return 413, "this is too large"
+    # Protects against DNS rebinding and cross-site requests.
+    if host.partition(":")[0] not in _HOSTS:
+        return PlainTextResponse("this page answers on 127.0.0.1 only", 403)
+    if headers.get("origin", f"http://{host}") != f"http://{host}":
+        return PlainTextResponse("another site may not use this page", 403)
+    if path not in _OPEN and not path.startswith(_OPEN_BELOW):
+        return PlainTextResponse("there is nothing here", 404)
+    if not length.isdecimal() or int(length) > _max_bytes(path):
+        return PlainTextResponse("this is too large", 413)
     return None
 
 
-def _limit_of(path: str) -> int:
+def _max_bytes(path: str) -> int:
     return MAX_ZIP if path == FILES else MAX_REQUEST
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """What is sent without saying how much it is ends as if the sender had gone."""
-    read = 0
+    """Disconnect a client that sends more than the limit, whatever length it declared."""
+    total = 0
 
-    async def checked() -> MutableMapping[str, Any]:
-        nonlocal read
+    async def checked() -> Message:
+        nonlocal total
         message = await receive()
-        read += len(message.get("body", b""))
-        return message if read <= limit else {"type": "http.disconnect"}
+        total += len(message.get("body", b""))
+        return message if total <= limit else {"type": "http.disconnect"}
 
     return checked
 
 
-def _marked(send: Send) -> Send:
-    async def marked(message: MutableMapping[str, Any]) -> None:
+def _with_headers(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *_HEADERS]
+            MutableHeaders(scope=message).update(_HEADERS)
         await send(message)
 
-    return marked
-
-
-async def _answer(send: Send, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text.encode()})
+    return with_headers

@@ -1,31 +1,31 @@
-"""How much one person may hand to the page; the page states what matters to them."""
+"""The limits of one user and of the server, and the route of its files."""
 
 from __future__ import annotations
 
+FILES = "/alfa/files"
+
 MIN_CLASSES, MAX_CLASSES = 2, 20
-MAX_PER_CLASS, MAX_PICTURES = 50, 200
-# Tried at once: each has its row of probabilities.
+MAX_PER_CLASS, MAX_IMAGES = 50, 200
+# Images that are classified at once.
 MAX_TRIED = 12
 
-# Bytes of one picture, of a saved set of examples, and of that set unpacked.
+# Bytes of one image, of a saved set of examples, and of that set unpacked.
 MAX_FILE, MAX_ZIP, MAX_UNPACKED = 10 << 20, 20 << 20, 64 << 20
-# Characters of a class's name and, to be able to name a file in a sentence, of a file's.
+# Characters of a class name, and of a file name in a message.
 MAX_NAME, MAX_FILE_NAME = 40, 60
-
-# A pen that is moved for minutes leaves fewer points.
+# Points of a drawing; a pen that moves for minutes leaves fewer.
 MAX_POINTS = 5_000
 
-# People at once; whoever has not been seen for so many seconds makes room for others.
-MAX_PEOPLE, IDLE_SECONDS = 100, 30 * 60
-# What is on its way from or to a browser: bytes in all, and seconds until it is given up, in which
-# every photo of a large drop can be read, also while others are at it.
-MAX_UNDER_WAY, MAX_SECONDS = 256 << 20, 600
-# Files that are received at once, each of which lies in memory as it is, and seconds for one.
-MAX_RECEIVED, MAX_SENDING = 8, 120
+# Sessions at once, and the seconds after which an idle one makes room for another.
+MAX_SESSIONS, IDLE_SECONDS = 100, 30 * 60
+# Transfers: bytes in total, and seconds until they expire, enough to read the photos of a large
+# drop while others do the same.
+MAX_TRANSFER_BYTES, MAX_TRANSFER_SECONDS = 256 << 20, 600
+# Uploads that are received at once, and the seconds for one.
+MAX_RECEIVING, MAX_UPLOAD_SECONDS = 8, 120
 # Bytes of any other request.
 MAX_REQUEST = 1 << 20
 
 
 def megabytes(number: int) -> str:
-    """A limit as the page states it."""
     return f"{number >> 20} MB"

@@ -1,7 +1,8 @@
-"""The run that a page serves."""
+"""The model that a page serves."""
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 import warnings
@@ -13,45 +14,46 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from alfa.build import build_learner
-from alfa.data import SOURCES, Signature, decode
-from alfa.data._open import GENERATED
+from alfa.data import GENERATED_DATASETS, Signature, decode, has_dark_ink
+from alfa.data.sources import SOURCES
 from alfa.errors import AlfaWarning, ConfigError, DataError
-from alfa.estimator import FewShotClassifier
-from alfa.estimator._images import check_normalised
+from alfa.estimator import FewShotClassifier, check_normalized
+from alfa.runs import Run
 from alfa.serve._drawing import draw
 from alfa.serve._limits import MAX_CLASSES
-from alfa.train import Run
 
-# Datasets of drawings: whether their ink is dark on white, or light on black. The mean that they
-# are normalised by does not tell, and of anybody's own pictures nothing does.
-_INK_IS_DARK = {
-    **dict.fromkeys(GENERATED, True),
-    "omniglot": True,
-    "md-omniglot": True,
-    "md-quickdraw": False,
-}
-# One thread computes for everybody: it uses all cores, some kernels must not be called by two at a
-# time, and every further thread would keep memory of its own for good.
-_COMPUTER = ThreadPoolExecutor(1, thread_name_prefix="alfa-serve")
-# One picture is decoded at a time: the largest that are allowed take a gigabyte.
-_DECODING = threading.Lock()
+# One thread computes for all users: it uses all cores, some kernels must not run in two threads at
+# once, and each further thread would keep memory of its own.
+_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="alfa-serve")
+# One image is decoded at a time, because the largest allowed takes a gigabyte.
+_DECODE_LOCK = threading.Lock()
 T = TypeVar("T")
 
 
-def alone(compute: Callable[[], T]) -> T:
-    """What comes of something that is computed when nothing else is."""
-    return _COMPUTER.submit(compute).result()
+def run_alone(compute: Callable[[], T]) -> T:
+    """Run a computation while no other one runs."""
+    return _EXECUTOR.submit(compute).result()
+
+
+def can_export() -> bool:
+    """Whether the extra `export` is installed."""
+    from alfa.export import check_installed
+
+    try:
+        check_installed()
+    except ConfigError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """A picture that somebody sent, of which nothing else is kept.
+class UploadedImage:
+    """An uploaded image; nothing else of the file is kept.
 
     Attributes:
         name: of the file.
-        pixels: as the model sees it, uint8 ``[channel, height, width]``; None if it cannot be used.
-        problem: a sentence that says why it cannot.
+        pixels: the model's input, uint8 ``[channel, height, width]``; None if it is invalid.
+        problem: a sentence that says why it is invalid.
     """
 
     name: str
@@ -60,47 +62,51 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What came of learning from somebody's examples.
+class AdaptedModel:
+    """A model that was adapted to a user's examples.
 
     Attributes:
-        classifier: adapted to them; its labels are the numbers of the classes.
+        classifier: its labels are the positions of the classes.
         images: the examples, uint8 ``[height, width, channel]`` each.
-        num_right: examples that are recognised afterwards.
-        num_examples: all of them.
-        seconds: that it took.
+        seconds: that adaptation took.
     """
 
-    classifier: Any
+    classifier: FewShotClassifier
     images: Sequence[np.ndarray]
-    num_right: int
-    num_examples: int
     seconds: float
 
     @property
-    def losses(self) -> list[float]:
-        """Of the examples, before every step and after the last."""
-        return [float(loss) for loss in self.classifier.support_losses_]
+    def num_right(self) -> int:
+        """Examples that the model classifies correctly."""
+        return int(self.classifier.support_hits_.sum())
 
     @property
-    def rates(self) -> dict[str, Any]:
-        """The layers, and alpha and beta of every step and layer."""
-        return dict(self.classifier.rates_)
+    def losses(self) -> list[float]:
+        """The support loss before every step and after the last."""
+        return [float(loss) for loss in self.classifier.support_losses_]
 
-    def probabilities(self, pictures: Sequence[np.ndarray]) -> np.ndarray:
-        """Of each class, ``[picture, class]``; classes are in the order of their numbers."""
-        images = list(map(_as_image, pictures))
-        return np.asarray(alone(lambda: self.classifier.predict_proba(images)))
+    def predict_proba(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """The probability of each class, ``[image, class]``."""
+        batch = [pixels.transpose(1, 2, 0) for pixels in images]
+        return np.asarray(run_alone(lambda: self.classifier.predict_proba(batch)))
+
+    def to_onnx(self, names: Sequence[str]) -> bytes:
+        """An ONNX file with the names of the classes, checked on the examples."""
+        from alfa.export import make_onnx
+
+        named = copy.copy(self.classifier)
+        named.classes_ = np.array(names)
+        return run_alone(lambda: make_onnx(named, check_on=self.images)).content
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained run, and what pictures it takes.
+    """A trained run, and the images that it takes.
 
     Attributes:
         run: its folder.
-        dataset: what it was trained on, as an experiment calls it.
-        rule: that gives the rates of its steps.
+        dataset: the dataset that it was trained on.
+        rule: the name of its rule.
         signature: of the tasks that it was trained on.
         max_classes: how many it can tell apart.
     """
@@ -113,74 +119,62 @@ class Model:
 
     @classmethod
     def open(cls, run: Path | str) -> Model:
-        """Open a run folder, and see that it can learn from pictures.
+        """Open a run folder.
 
         Raises:
-            AlfaError: it cannot, or is none.
+            AlfaError: it is not a run, or was not trained on images of classes.
         """
-        folder = Path(run)
-        experiment = Run(folder).experiment()
-        signature = Run(folder).signature(experiment)
-        if signature.loss != "cross_entropy" or len(signature.input_shape) != 3:
-            raise ConfigError(
-                f"{run} was not trained on images of classes, which a page needs; serve another "
-                "run, such as the one that `alfa train --preset strokes-demo` makes in minutes."
-            )
-        check_normalised(signature, run)
-        # A checkpoint that cannot be used is told of now, and not to the first who learns.
-        Run(folder).load_for("best", experiment)
-        options = experiment.tasks.options
-        dataset = options.get("dataset") or options.get("sources") or experiment.tasks.name
+        opened = Run.open(run)
+        signature = opened.signature
+        check_normalized(signature, run)
+        tasks = opened.config()["tasks"]
+        dataset = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
         names = dataset if isinstance(dataset, str) else ", ".join(map(str, dataset))
-        any_way = build_learner(experiment, signature).init.any_way
-        limit = MAX_CLASSES if any_way else min(MAX_CLASSES, signature.num_outputs)
-        return cls(folder, names, experiment.rule.name, signature, limit)
+        # The learner is loaded now to report a damaged checkpoint at the start.
+        variable_way = opened.learner("best").init.variable_way
+        limit = MAX_CLASSES if variable_way else min(MAX_CLASSES, signature.num_outputs)
+        return cls(opened.path, names, opened.rule_name, signature, limit)
 
     @property
     def title(self) -> str:
-        """What it was trained on, as people call it."""
-        if self.dataset in GENERATED:
+        """The name of the dataset, for people to read."""
+        if self.dataset in GENERATED_DATASETS:
             return "generated characters"
         return SOURCES.get(self.dataset).title if self.dataset in SOURCES else self.dataset
 
     @property
-    def is_grey(self) -> bool:
+    def is_gray(self) -> bool:
         return self.signature.input_shape[0] == 1
 
     @property
     def can_draw(self) -> bool:
-        """Whether a drawing can be made to look like those that it was trained on."""
-        return self.is_grey and self.dataset in _INK_IS_DARK
+        """Whether a drawing can look like the images that the model was trained on."""
+        return self.is_gray and has_dark_ink(self.dataset) is not None
 
-    def see(self, name: str, content: bytes) -> Seen:
-        """Look at a file that somebody sent.
-
-        Args:
-            name: of the file.
-            content: its bytes.
-        """
+    def receive(self, name: str, content: bytes) -> UploadedImage:
+        """Decode an uploaded file."""
         try:
-            return Seen(name, self.read(content))
+            return UploadedImage(name, self.read(content))
         except DataError as error:
-            return Seen(name, problem=f"“{name}” {error}.")
+            return UploadedImage(name, problem=f"“{name}” {error}.")
 
     def read(self, content: bytes) -> np.ndarray:
-        """A picture as the model sees it, uint8 ``[channel, height, width]``.
+        """Decode an image to the model's input, uint8 ``[channel, height, width]``.
 
         Raises:
-            DataError: it cannot be decoded; the text says why, without the name of the picture.
+            DataError: says why it cannot be decoded, without the name of the file.
         """
         num_channels, height, width = self.signature.input_shape
-        with _DECODING:
+        with _DECODE_LOCK:
             return decode(content, size=(height, width), num_channels=num_channels)[0]
 
     def drawn(self, strokes: Any) -> np.ndarray:
-        """A drawing as the model sees it, uint8 ``[channel, height, width]``.
+        """Turn a drawing into the model's input, uint8 ``[channel, height, width]``.
 
         Raises:
-            DataError: it is none, or nobody knows what one must look like.
+            DataError: it is not a drawing, or the model does not take any.
         """
-        if not self.is_grey:
+        if not self.is_gray:
             raise DataError("this model was trained on coloured pictures, not on drawings.")
         if not self.can_draw:
             raise DataError(
@@ -188,43 +182,29 @@ class Model:
                 "on black, so that a drawing may be the wrong way round; upload pictures instead."
             )
         _, height, width = self.signature.input_shape
-        dark = _INK_IS_DARK[self.dataset]
-        pixels = draw(strokes, size=max(height, width), dark=dark)
+        pixels = draw(strokes, size=max(height, width), dark=bool(has_dark_ink(self.dataset)))
         return decode(pixels, size=(height, width), num_channels=1)[0]
 
-    def learn(self, pictures: Sequence[np.ndarray], labels: Sequence[int]) -> Learnt:
-        """Run the inner loop on examples.
-
-        Args:
-            pictures: as `read` and `drawn` give them.
-            labels: the number of each one's class.
+    def adapt(self, images: Sequence[np.ndarray], labels: Sequence[int]) -> AdaptedModel:
+        """Run the inner loop on examples, as `read` and `drawn` return them.
 
         Raises:
             AlfaError: the run can no longer be read, or the examples make it diverge.
         """
-        images = list(map(_as_image, pictures))
+        examples = [pixels.transpose(1, 2, 0) for pixels in images]
 
-        def fit() -> tuple[FewShotClassifier, float]:
+        def fit() -> AdaptedModel:
             begin = time.perf_counter()
             with warnings.catch_warnings():
-                # Whoever teaches it sees how many of the pictures it recognises.
+                # The page shows how many examples are recognized.
                 warnings.simplefilter("ignore", AlfaWarning)
-                fitted = FewShotClassifier(self.run).fit(images, list(labels))
-            return fitted, time.perf_counter() - begin
+                fitted = FewShotClassifier(self.run).fit(examples, list(labels))
+            return AdaptedModel(fitted, examples, time.perf_counter() - begin)
 
-        classifier, seconds = alone(fit)
-        num_right = round(len(labels) * classifier.support_accuracy_)
-        whole = [pixels.transpose(1, 2, 0) for pixels in pictures]
-        return Learnt(classifier, whole, num_right, len(labels), seconds)
+        return run_alone(fit)
 
     def warm_up(self) -> None:
-        """Learn something once, so that nobody waits for kernels that are compiled first."""
-        rng = np.random.default_rng(0)
+        """Adapt once, so that no user waits for the compilation of kernels."""
         shape = (2, *self.signature.input_shape)
-        pictures = list(rng.integers(0, 256, shape, np.uint8))
-        self.learn(pictures, [0, 1]).probabilities(pictures[:1])
-
-
-def _as_image(pixels: np.ndarray) -> np.ndarray:
-    """Channels last, as everybody else has them."""
-    return pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+        images = list(np.random.default_rng(0).integers(0, 256, shape, np.uint8))
+        self.adapt(images, [0, 1]).predict_proba(images[:1])

@@ -1,4 +1,4 @@
-"""The server of the page: on this computer only, and without a trace when it ends."""
+"""The server of the page, on this computer only; it leaves no files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from alfa.data._workers import quiet_pillow
+from alfa.data import suppress_pillow_warnings
 from alfa.errors import ConfigError
 from alfa.serve._actions import Actions
-from alfa.serve._export import exporter
-from alfa.serve._files import add_files
-from alfa.serve._guard import Guard
-from alfa.serve._model import Model
-from alfa.serve._people import Counter, People
+from alfa.serve._model import Model, can_export
 from alfa.serve._session import Session
+from alfa.serve._sessions import Sessions
+from alfa.serve._transfers import Transfers, add_routes
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -35,12 +33,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-# Seconds that requests which are under way have, when the server ends.
-_PATIENCE = 2
-# Gradio and what it brings along must not tell anybody anything, nor leave files about.
+# Seconds for open requests when the server ends.
+_SHUTDOWN_SECONDS = 2
+# Gradio and its dependencies must neither contact other hosts nor leave files.
 _SETTINGS = {
     "GRADIO_ANALYTICS_ENABLED": "False",
-    # Nor count, with pandas, how long every press of a button took.
+    # Do not compute statistics of events with pandas.
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(sys.maxsize),
     "GRADIO_SHARE": "False",
     "GRADIO_RUN_HISTORY": "False",
@@ -53,7 +51,7 @@ _SETTINGS = {
 
 
 def check_gradio() -> None:
-    """Raise if the extra that the page needs is not installed.
+    """Raise if gradio is not installed.
 
     Raises:
         ConfigError: says how to install it.
@@ -65,20 +63,13 @@ def check_gradio() -> None:
 
 
 def bind(port: int) -> socket.socket:
-    """Take a port of this computer.
-
-    Args:
-        port: its number; 0 for any that is free.
-
-    Raises:
-        ConfigError: somebody else has it.
-    """
+    """Bind a port of this computer, or any free one for 0; raise if it is in use."""
     taken = socket.socket()
-    # One that was closed a moment ago can be taken, one that is in use cannot.
+    # A port that was closed a moment ago can be used, one that is in use cannot.
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(os.name != "nt"))
     try:
         taken.bind((HOST, port))
-        # At once, because two can bind the same port for as long as neither listens.
+        # Listen at once: two sockets can bind the same port as long as neither listens.
         taken.listen()
     except OSError as error:
         taken.close()
@@ -90,20 +81,20 @@ def bind(port: int) -> socket.socket:
 
 
 @dataclass(frozen=True)
-class Page:
-    """A page that is served.
+class Server:
+    """A running server.
 
     Attributes:
-        address: where a browser finds it.
-        people: who has it open.
+        address: of the page.
+        sessions: of all users.
     """
 
     address: str
-    people: People
+    sessions: Sessions
 
 
 @contextmanager
-def serving(run: Path | str, *, port: int = 0) -> Iterator[Page]:
+def serving(run: Path | str, *, port: int = 0) -> Iterator[Server]:
     """Serve the page of a run for as long as the context lasts.
 
     Args:
@@ -115,28 +106,22 @@ def serving(run: Path | str, *, port: int = 0) -> Iterator[Page]:
     """
     check_gradio()
     model = Model.open(run)
-    with (
-        bind(port) as taken,
-        _private_folder() as folder,
-        quiet_pillow(),
-    ):
-        people = People(lambda: Session(model))
-        app, gradio_app = _within_a_loop(lambda: make_app(model, people, folder=folder))
+    with bind(port) as taken, _temporary_folder() as folder, suppress_pillow_warnings():
+        sessions = Sessions(lambda: Session(model))
+        app, gradio_app = _call_in_event_loop(lambda: make_app(model, sessions, folder=folder))
         model.warm_up()
-        address = f"http://{HOST}:{taken.getsockname()[1]}"
         with _running(app, gradio_app, taken):
-            yield Page(address, people)
+            yield Server(f"http://{HOST}:{taken.getsockname()[1]}", sessions)
 
 
 @functools.cache
 def _folder() -> Path:
-    """One for a process: gradio remembers the first that it was told of, and makes it anew."""
+    """One folder per process, because gradio remembers the first."""
     return Path(tempfile.mkdtemp(prefix="alfa-serve-"))
 
 
 @contextmanager
-def _private_folder() -> Iterator[str]:
-    """A folder that nobody else can read, and that is gone afterwards."""
+def _temporary_folder() -> Iterator[str]:
     _folder().mkdir(mode=0o700, exist_ok=True)
     try:
         yield str(_folder())
@@ -144,25 +129,20 @@ def _private_folder() -> Iterator[str]:
         shutil.rmtree(_folder(), ignore_errors=True)
 
 
-def make_app(model: Model, people: People, *, folder: str) -> tuple[FastAPI, Any]:
-    """The page as an ASGI application, and gradio's own within it.
-
-    Args:
-        model: that is served.
-        people: to whom.
-        folder: where gradio may put files; nothing of the page's own is ever written there.
-    """
+def make_app(model: Model, sessions: Sessions, *, folder: str) -> tuple[FastAPI, Any]:
+    """Make the ASGI application, and gradio's own within it, which may write into `folder`."""
     os.environ.update(_SETTINGS, GRADIO_TEMP_DIR=folder)
     import gradio as gr
     from fastapi import FastAPI
 
+    from alfa.serve._guard import Guard
+    from alfa.serve._html import static
     from alfa.serve._page import build, theme
-    from alfa.serve._widgets import static
 
-    counter = Counter()
-    page = build(model, Actions(people, counter, export=exporter()))
+    transfers = Transfers()
+    page = build(model, Actions(sessions, transfers, can_export=can_export()))
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    add_files(app, counter, model)
+    add_routes(app, transfers, model)
     favicon = Path(__file__).parent / "static" / "favicon.png"
     gr.mount_gradio_app(
         app,
@@ -184,20 +164,20 @@ def make_app(model: Model, people: People, *, folder: str) -> tuple[FastAPI, Any
     return app, app.routes[-1].app  # type: ignore[attr-defined]
 
 
-def _within_a_loop(make: Callable[[], T]) -> T:
-    """Call something where an event loop runs, or gradio would leave loops of its own behind."""
+def _call_in_event_loop(make: Callable[[], T]) -> T:
+    """Call a function inside an event loop; otherwise gradio starts one and never closes it."""
 
-    async def made() -> T:
+    async def call() -> T:
         return make()
 
-    # In a thread, because a loop may run in this one already, as in a notebook.
+    # In a thread, because this one may run a loop already, as in a notebook.
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, made()).result()
+        return pool.submit(asyncio.run, call()).result()
 
 
 @contextmanager
 def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[None]:
-    """A server in a thread of its own, so that this one hears of Ctrl-C."""
+    """Run the server in a thread, so that the main thread receives Ctrl-C."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -205,7 +185,7 @@ def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[No
         log_level="critical",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_PATIENCE,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         ws="none",
     )
     server = uvicorn.Server(config)
@@ -218,7 +198,7 @@ def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[No
             raise ConfigError("the server did not start; try another --port.")
         yield
     finally:
-        # Browsers hold a request open for as long as the page is.
+        # Ends the request that each browser holds open.
         gradio_app.stop_event.set()
         server.should_exit = True
-        thread.join(timeout=2 * _PATIENCE)
+        thread.join(timeout=2 * _SHUTDOWN_SECONDS)

@@ -1,4 +1,4 @@
-"""What one person has on the page: classes, pictures, and what was learnt from them."""
+"""The state of one user: classes, examples, and the model that was adapted to them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ import numpy as np
 from PIL import Image
 
 from alfa.errors import ConfigError, DataError
-from alfa.serve._limits import MAX_NAME, MAX_PER_CLASS, MAX_PICTURES, MAX_TRIED, MIN_CLASSES
-from alfa.serve._model import Learnt, Model, Seen
+from alfa.serve._limits import MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MAX_TRIED, MIN_CLASSES
+from alfa.serve._model import AdaptedModel, Model, UploadedImage
 
-# A name is that of a folder in a saved set of examples, on any system.
+NOT_LEARNED = "nothing has been learnt yet; press Learn first."
+# A name becomes a folder in a saved set of examples, on any system.
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """One example.
-
-    Only what the model sees of it is kept: its size and channels, and nothing of the file.
+class Example:
+    """One example image, as the model's input; nothing else of the file is kept.
 
     Attributes:
-        number: tells it from the person's other pictures.
+        number: its identifier within the session.
         pixels: uint8 ``[channel, height, width]``.
     """
 
@@ -38,81 +37,74 @@ class Picture:
     pixels: np.ndarray
 
     @functools.cached_property
-    def address(self) -> str:
-        """For an ``<img>``; the picture itself, so that nothing has to be fetched."""
-        return address(self.pixels)
+    def data_url(self) -> str:
+        return data_url(self.pixels)
 
 
 @dataclass(eq=False)
-class Class:
-    """A class that somebody made.
+class ExampleClass:
+    """A class that the user made.
 
     Attributes:
-        number: tells it from the person's other classes, whatever they are called.
-        name: as they call it.
-        pictures: its examples.
+        number: its identifier within the session.
+        name: as the user calls it.
+        examples: its images.
     """
 
     number: int
     name: str
-    pictures: list[Picture] = field(default_factory=list)
+    examples: list[Example] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says of one picture.
+    """The prediction for one image.
 
     Attributes:
         name: of the file, if it was one.
-        picture: as the model sees it, for an ``<img>``.
+        image: the model's input, as a data URL.
         classes: the number, name and probability of each class, the likeliest first.
     """
 
     name: str
-    picture: str
+    image: str
     classes: Sequence[tuple[int, str, float]]
 
 
 class Session:
-    """Everything of one person; nothing of it is shared, or outlives it.
+    """The state of one user: classes, examples, and the adapted model.
 
-    Methods that change something do so completely or raise an `AlfaError`, whose sentence is for
-    the person. Whoever calls several of them, or reads what they changed, holds `lock`.
+    Methods that change something do so completely or raise an `AlfaError`, whose text is for the
+    user. Callers hold `lock` while they call several methods or read what these have changed.
 
     Args:
-        model: that learns.
+        model: the served model.
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.lock = threading.RLock()
-        self.classes: list[Class] = []
-        self.learnt: Learnt | None = None
+        self.classes: list[ExampleClass] = []
+        self.adapted: AdaptedModel | None = None
         self.is_stale = False
-        self.picked = 0
-        self._learnt_classes: list[int] = []
+        self._adapted_classes: list[int] = []
         self._numbers = itertools.count(1)
         for _ in range(MIN_CLASSES):
             self.add_class()
-        self.picked = self.classes[0].number
+        self.selected = self.classes[0].number
 
     @property
-    def num_pictures(self) -> int:
-        return sum(len(each.pictures) for each in self.classes)
+    def num_examples(self) -> int:
+        return sum(len(each.examples) for each in self.classes)
 
-    def class_of(self, number: Any) -> Class:
-        """The class of this number.
-
-        Raises:
-            DataError: it is not there any more.
-        """
+    def get_class(self, number: Any) -> ExampleClass:
         for each in self.classes:
             if each.number == number:
                 return each
         raise DataError("this class is not there any more; pick another one.")
 
-    def add_class(self) -> Class:
-        """Make one more, with a name of its own, and pick it."""
+    def add_class(self) -> ExampleClass:
+        """Add a class with an unused name, and select it."""
         if len(self.classes) >= self.model.max_classes:
             raise ConfigError(
                 f"there are {len(self.classes)} classes already, which is as many as this model "
@@ -121,25 +113,23 @@ class Session:
         taken = {each.name.casefold() for each in self.classes}
         names = (f"Class {number}" for number in itertools.count(len(self.classes) + 1))
         name = next(name for name in names if name.casefold() not in taken)
-        new = Class(next(self._numbers), name)
+        new = ExampleClass(next(self._numbers), name)
         self.classes.append(new)
-        self.picked = new.number
+        self.selected = new.number
         self.is_stale = True
         return new
 
-    def pick(self, number: Any) -> None:
-        """Choose the class that new pictures go to."""
-        self.picked = self.class_of(number).number
+    def select(self, number: Any) -> None:
+        """Select the class that new images go to."""
+        self.selected = self.get_class(number).number
 
     def rename(self, number: Any, name: Any) -> None:
-        """Give a class another name; what was learnt stays."""
-        target = self.class_of(number)
+        target = self.get_class(number)
         others = [each.name for each in self.classes if each is not target]
-        target.name = checked_name(name, others)
+        target.name = validate_name(name, others)
 
     def remove_class(self, number: Any) -> None:
-        """Remove a class and its pictures."""
-        target = self.class_of(number)
+        target = self.get_class(number)
         if len(self.classes) <= MIN_CLASSES:
             raise ConfigError(
                 f"at least {MIN_CLASSES} classes are needed, or there is nothing to tell apart; "
@@ -147,74 +137,72 @@ class Session:
             )
         place = self.classes.index(target)
         self.classes.remove(target)
-        if self.picked == number:
-            self.picked = self.classes[max(0, place - 1)].number
-        self._forget(only_if_of=target)
+        if self.selected == number:
+            self.selected = self.classes[max(0, place - 1)].number
+        self.is_stale = True
+        if target.number in self._adapted_classes:
+            self.adapted = None
 
-    def remove_picture(self, number: Any) -> None:
-        """Remove one picture; nothing happens if it is gone already."""
+    def remove_example(self, number: Any) -> None:
+        """Remove one image, if it is still there."""
         for each in self.classes:
-            kept = [picture for picture in each.pictures if picture.number != number]
-            if len(kept) < len(each.pictures):
-                each.pictures = kept
+            rest = [example for example in each.examples if example.number != number]
+            if len(rest) < len(each.examples):
+                each.examples = rest
                 self.is_stale = True
 
-    def add_pixels(self, number: Any, pixels: np.ndarray) -> None:
-        """Give a class one more picture, as the model sees it."""
-        target = self.class_of(number)
-        if len(target.pictures) >= MAX_PER_CLASS:
+    def add_example(self, number: Any, pixels: np.ndarray) -> None:
+        """Add one image to a class."""
+        target = self.get_class(number)
+        if len(target.examples) >= MAX_PER_CLASS:
             raise ConfigError(
                 f"“{target.name}” has {MAX_PER_CLASS} pictures already, which is as many as a "
                 "class can have; a few are enough."
             )
-        if self.num_pictures >= MAX_PICTURES:
+        if self.num_examples >= MAX_IMAGES:
             raise ConfigError(
-                f"there are {MAX_PICTURES} pictures already, which is as many as there can be; "
+                f"there are {MAX_IMAGES} pictures already, which is as many as there can be; "
                 "remove some first."
             )
-        target.pictures.append(Picture(next(self._numbers), pixels))
+        target.examples.append(Example(next(self._numbers), pixels))
         self.is_stale = True
 
-    def add_files(self, number: Any, files: Iterable[Seen]) -> tuple[int, list[str]]:
-        """Give a class pictures from files, each by itself.
-
-        Args:
-            number: of the class.
-            files: as the model sees them.
-
-        Returns:
-            How many were added, and a sentence for each that was refused.
-        """
-        self.class_of(number)
-        added, refused = 0, []
-        for seen in files:
-            if seen.pixels is None:
-                refused.append(seen.problem)
+    def add_uploads(self, number: Any, uploads: Iterable[UploadedImage]) -> tuple[int, list[str]]:
+        """Add images to a class; return how many were added, and why others were not."""
+        added = 0
+        problems: list[str] = []
+        for upload in uploads:
+            if upload.pixels is None:
+                problems.append(upload.problem)
                 continue
             try:
-                self.add_pixels(number, seen.pixels)
+                self.add_example(number, upload.pixels)
             except ConfigError as error:
-                # The others would be refused for the same reason.
-                refused.append(str(error))
+                # The class is full, also for the others.
+                problems.append(str(error))
                 break
             added += 1
-        return added, refused
+        return added, problems
 
     def replace(self, classes: Sequence[tuple[str, Sequence[np.ndarray]]]) -> None:
-        """Begin anew with these classes and pictures, of which there is at least one."""
-        made = []
-        for name, pictures in classes:
-            kept = [Picture(next(self._numbers), pixels) for pixels in pictures]
-            made.append(Class(next(self._numbers), name, kept))
-        self.classes = made
+        """Replace all classes; there is at least one."""
+        self.classes = [
+            ExampleClass(
+                next(self._numbers),
+                name,
+                [Example(next(self._numbers), pixels) for pixels in images],
+            )
+            for name, images in classes
+        ]
+        first = self.classes[0].number
         while len(self.classes) < MIN_CLASSES:
             self.add_class()
-        self.picked = made[0].number
-        self._forget()
+        self.selected = first
+        self.is_stale, self.adapted = True, None
 
     def missing(self) -> str | None:
-        """What there must be before anything can be learnt, as a sentence; None if nothing."""
-        empty = [f"“{each.name}”" for each in self.classes if not each.pictures]
+        """What is missing before the model can learn, as a sentence; None if nothing is."""
+        empty = [f"“{each.name}”" for each in self.classes if not each.examples]
         if len(empty) == len(self.classes):
             return "Give each class a few pictures first."
         if len(empty) > 1:
@@ -223,65 +211,45 @@ class Session:
             return f"{empty[0]} has no pictures yet."
         return None
 
-    def learn(self) -> Learnt:
-        """Learn from all pictures."""
+    def learn(self) -> AdaptedModel:
+        """Adapt the model to all examples."""
         if (missing := self.missing()) is not None:
             raise ConfigError(missing)
-        pictures, labels = [], []
-        for number, each in enumerate(self.classes):
-            pictures += [picture.pixels for picture in each.pictures]
-            labels += [number] * len(each.pictures)
-        self.learnt = self.model.learn(pictures, labels)
-        self._learnt_classes = [each.number for each in self.classes]
+        images = [example.pixels for each in self.classes for example in each.examples]
+        labels = [place for place, each in enumerate(self.classes) for _ in each.examples]
+        self.adapted = self.model.adapt(images, labels)
+        self._adapted_classes = [each.number for each in self.classes]
         self.is_stale = False
-        return self.learnt
+        return self.adapted
 
-    def predict(self, pictures: Sequence[tuple[str, np.ndarray]]) -> list[Prediction]:
-        """What the model says of pictures that it may never have seen.
-
-        Args:
-            pictures: their names, and pixels as the model sees them.
-        """
-        if self.learnt is None:
-            raise ConfigError("nothing has been learnt yet; press Learn first.")
-        if len(pictures) > MAX_TRIED:
+    def predict(self, images: Sequence[tuple[str, np.ndarray]]) -> list[Prediction]:
+        """Classify new images, given by file name and pixels."""
+        if self.adapted is None:
+            raise ConfigError(NOT_LEARNED)
+        if len(images) > MAX_TRIED:
             raise ConfigError(
-                f"there are {len(pictures)} pictures, more than the {MAX_TRIED} that can be tried "
+                f"there are {len(images)} pictures, more than the {MAX_TRIED} that can be tried "
                 "at once; take fewer."
             )
-        names = self.learnt_names()
-        rows = self.learnt.probabilities([pixels for _, pixels in pictures])
+        names = self.adapted_names()
+        rows = self.adapted.predict_proba([pixels for _, pixels in images])
         found = []
-        for (name, pixels), row in zip(pictures, rows, strict=True):
+        for (name, pixels), row in zip(images, rows, strict=True):
             classes = [
-                (self._learnt_classes[place], names[place], float(row[place]))
+                (self._adapted_classes[place], names[place], float(row[place]))
                 for place in np.argsort(-row, kind="stable")
             ]
-            found.append(Prediction(name, address(pixels), classes))
+            found.append(Prediction(name, data_url(pixels), classes))
         return found
 
-    def learnt_names(self) -> list[str]:
-        """What the classes are called that were learnt, in the order of the probabilities."""
+    def adapted_names(self) -> list[str]:
+        """The names of the adapted model's classes, in the order of the probabilities."""
         names = {each.number: each.name for each in self.classes}
-        return [names[number] for number in self._learnt_classes]
-
-    def _forget(self, *, only_if_of: Class | None = None) -> None:
-        """Drop what was learnt, as it speaks of classes that are gone."""
-        self.is_stale = True
-        if only_if_of is None or only_if_of.number in self._learnt_classes:
-            self.learnt = None
+        return [names[number] for number in self._adapted_classes]
 
 
-def checked_name(name: Any, others: Iterable[str]) -> str:
-    """A name that a class can have.
-
-    Args:
-        name: what somebody typed.
-        others: names that are taken.
-
-    Raises:
-        ConfigError: it cannot be one.
-    """
+def validate_name(name: Any, others: Iterable[str]) -> str:
+    """The name of a class without extra white space; raise if it is invalid or taken."""
     clean = " ".join(name.split()) if isinstance(name, str) else ""
     if not clean.strip(". "):
         raise ConfigError("a class needs a name; type a word or two.")
@@ -300,18 +268,16 @@ def checked_name(name: Any, others: Iterable[str]) -> str:
 
 
 def as_png(pixels: np.ndarray) -> bytes:
-    """Pixels ``[channel, height, width]`` as a file, without loss."""
-    return _as_file(pixels, "PNG")
+    return _encode(pixels, "PNG")
 
 
-def address(pixels: np.ndarray) -> str:
-    """Pixels as the address of an ``<img>``; small, as the page may show hundreds."""
+def data_url(pixels: np.ndarray) -> str:
+    """Pixels as a data URL; small, because the page may show hundreds."""
     kind = "PNG" if len(pixels) == 1 else "JPEG"
-    content = base64.b64encode(_as_file(pixels, kind)).decode()
-    return f"data:image/{kind.lower()};base64,{content}"
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(_encode(pixels, kind)).decode()}"
 
 
-def _as_file(pixels: np.ndarray, kind: str) -> bytes:
+def _encode(pixels: np.ndarray, kind: str) -> bytes:
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
     buffer = io.BytesIO()
     image.save(buffer, kind, quality=85)

@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from alfa.data import SPLITS
-from alfa.data.sources import Listing, Source, Workspace
-from alfa.data.sources._published import class_list
+from alfa.data.sources import SOURCES, Listing, Source, Workspace
 
 FOLDERS = ("train", "val", "test")
 
@@ -58,7 +57,8 @@ def published() -> Callable[..., dict[str, list[str]]]:
     """The classes of a dataset by split; only the first few of each, if so wished."""
 
     def take(name: str, limit: int | None = None) -> dict[str, list[str]]:
-        return {split: list(names[:limit]) for split, names in class_list(name).splits.items()}
+        splits = SOURCES.get(name)().class_list().splits
+        return {split: list(names[:limit]) for split, names in splits.items()}
 
     return take
 

@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from alfa.data.sources import SOURCES, Folder
-from alfa.data.sources._folder import by_ratio
+from alfa.data.sources._folder import split_by_ratio
 from alfa.errors import ConfigError, DataError
 
 PETS = [f"pet{n:02}" for n in range(25)]
@@ -65,10 +65,10 @@ def test_by_ratio(pets, find, counts):
 
 
 def test_chance_is_the_same_everywhere():
-    drawn = by_ratio(["ant", "bee", "cat", "dog", "elk", "fox"], [0.5, 0.2, 0.3], 0)
+    drawn = split_by_ratio(["ant", "bee", "cat", "dog", "elk", "fox"], [0.5, 0.2, 0.3], 0)
     assert drawn == {"train": ["elk", "dog", "fox"], "val": ["bee"], "test": ["ant", "cat"]}
     # All classes are as likely, and each draw is another.
-    train = [tuple(by_ratio(PETS, [0.4, 0.2, 0.4], seed)["train"]) for seed in range(500)]
+    train = [tuple(split_by_ratio(PETS, [0.4, 0.2, 0.4], seed)["train"]) for seed in range(500)]
     assert len(set(train)) == 500
     often = [sum(name in chosen for chosen in train) for name in PETS]
     # The standard deviation of a count is sqrt(500 * 0.4 * 0.6) = 11.
@@ -78,7 +78,7 @@ def test_chance_is_the_same_everywhere():
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 10, 99])
 @pytest.mark.parametrize("ratio", [(0.64, 0.16, 0.2), (1, 0, 0), (1 / 3, 1 / 3, 1 / 3)])
 def test_shares_are_rounded_and_nothing_is_lost(number, ratio):
-    drawn = by_ratio([str(n) for n in range(number)], ratio, 3)
+    drawn = split_by_ratio([str(n) for n in range(number)], ratio, 3)
     assert sorted(itertools.chain(*drawn.values()), key=int) == [str(n) for n in range(number)]
     for share, chosen in zip(ratio, drawn.values(), strict=True):
         assert abs(len(chosen) - share * number) < 1

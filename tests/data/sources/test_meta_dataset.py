@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import zlib
@@ -9,15 +10,19 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import savemat
 
 from alfa.data import prepare
 from alfa.data._decode import decode
 from alfa.data.sources import SOURCES
-from alfa.data.sources._published import class_list
 from alfa.errors import DataError
 
 NAMES = sorted(name for name in SOURCES if name.startswith("md-"))
 FEW = 3
+
+
+def class_list(name: str):
+    return SOURCES.get(name)().class_list()
 
 
 def few(name: str) -> dict[str, list[str]]:
@@ -297,26 +302,11 @@ def test_numbers_of_fungi_that_are_partly_texts_are_refused(fungi, find):
 # VGG Flower
 
 
-def element(kind: int, data: bytes) -> bytes:
-    return np.array([kind, len(data)], "<u4").tobytes() + data + b"\0" * (-len(data) % 8)
-
-
 def mat_file(labels: list[int], *, compressed: bool) -> bytes:
-    """A file of MATLAB 5 with the row `labels`."""
-    numbers = np.array(labels, np.uint8).tobytes()
-    # A name of up to four bytes would be a small element; so are up to four numbers.
-    small = np.array([2 | len(numbers) << 16], "<u4").tobytes() + numbers.ljust(4, b"\0")
-    array = element(
-        14,
-        element(6, np.array([9, 0], "<u4").tobytes())
-        + element(5, np.array([1, len(labels)], "<i4").tobytes())
-        + element(1, b"labels")
-        + (small if len(numbers) <= 4 else element(2, numbers)),
-    )
-    if compressed:
-        packed = zlib.compress(array)
-        array = np.array([15, len(packed)], "<u4").tobytes() + packed
-    return b"MATLAB 5.0 MAT-file".ljust(128) + array
+    """A MATLAB file with the row `labels`."""
+    file = io.BytesIO()
+    savemat(file, {"labels": np.array([labels], np.uint8)}, do_compression=compressed)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("compressed", [True, False])

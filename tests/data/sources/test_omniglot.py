@@ -1,7 +1,6 @@
 import pytest
 
 from alfa.data.sources import SOURCES
-from alfa.data.sources._published import class_list
 from alfa.errors import ConfigError
 
 PARTS = {"images_background": "train", "images_evaluation": "test"}
@@ -14,7 +13,7 @@ def parts(tmp_path_factory, png):
     """One drawing of every character, in the two folders of the publisher."""
     root = tmp_path_factory.mktemp("data") / "omniglot"
     for part, split in PARTS.items():
-        for name in class_list("omniglot-lake").splits[split]:
+        for name in source("lake").class_list().splits[split]:
             (root / part / name).mkdir(parents=True)
             (root / part / name / "0.png").write_bytes(png)
     return root
@@ -35,8 +34,8 @@ def test_both_schemes(parts, find, counts, fatal, scheme, expected):
     assert item.read().startswith(b"\x89PNG")
 
 
-def test_the_archives(tmp_path, find, pack, published, make_classes):
-    lake = published("omniglot-lake", limit=40)
+def test_the_archives(tmp_path, find, pack, make_classes):
+    lake = {split: names[:40] for split, names in source("lake").class_list().splits.items()}
     raw = tmp_path / "omniglot"
     for part, split in PARTS.items():
         make_classes(raw / part, lake[split], count=1)

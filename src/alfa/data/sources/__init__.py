@@ -1,33 +1,33 @@
-"""Datasets of images, one file each, and the layouts in which they are found."""
+"""Datasets of images, one file each: layouts, downloads, splits, and terms."""
 
+from alfa.data.sources import _meta_dataset as _meta_dataset
 from alfa.data.sources._base import (
     SOURCES,
     Item,
     Listing,
+    ManualDownload,
     Problem,
+    RemoteFile,
     Source,
     Workspace,
     register_source,
 )
-from alfa.data.sources._cifar_fs import CIFARFS
-from alfa.data.sources._cub import CUB
-from alfa.data.sources._fc100 import FC100
-from alfa.data.sources._folder import Folder
-from alfa.data.sources._meta_dataset import (
-    MDILSVRC,
-    MDMSCOCO,
-    MDAircraft,
-    MDBirds,
-    MDFlower,
-    MDFungi,
-    MDOmniglot,
-    MDQuickDraw,
-    MDTextures,
-    MDTrafficSign,
+from alfa.data.sources._cifar100 import CIFARFS, FC100
+from alfa.data.sources._class_folders import (
+    INNER_FOLDERS,
+    FoundClasses,
+    find_classes,
+    is_image,
+    list_files,
+    shorten_list,
+    split_of_folder,
+    subfolders,
 )
+from alfa.data.sources._cub import CUB
+from alfa.data.sources._folder import Folder
 from alfa.data.sources._miniimagenet import MiniImageNet
 from alfa.data.sources._omniglot import Omniglot
-from alfa.data.sources._published import class_names, read_split
+from alfa.data.sources._published import class_names
 from alfa.data.sources._tieredimagenet import TieredImageNet
 from alfa.data.sources._traffic_sign import TrafficSign
 from alfa.data.sources._vgg_flower import VGGFlower
@@ -36,29 +36,28 @@ __all__ = [
     "CIFARFS",
     "CUB",
     "FC100",
+    "INNER_FOLDERS",
+    "SOURCES",
     "Folder",
+    "FoundClasses",
     "Item",
     "Listing",
-    "MDAircraft",
-    "MDBirds",
-    "MDFlower",
-    "MDFungi",
-    "MDILSVRC",
-    "MDMSCOCO",
-    "MDOmniglot",
-    "MDQuickDraw",
-    "MDTextures",
-    "MDTrafficSign",
+    "ManualDownload",
     "MiniImageNet",
     "Omniglot",
     "Problem",
-    "SOURCES",
+    "RemoteFile",
     "Source",
     "TieredImageNet",
     "TrafficSign",
     "VGGFlower",
     "Workspace",
     "class_names",
-    "read_split",
+    "find_classes",
+    "is_image",
+    "list_files",
     "register_source",
+    "shorten_list",
+    "split_of_folder",
+    "subfolders",
 ]

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
-from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, Workspace, register_source
-from alfa.data.sources._published import class_folders, class_list, find_published
+from alfa.data.sources._base import RemoteFile, published_counts, register_source
+from alfa.data.sources._published import PublishedSource
 
 
 @register_source("cub")
-class CUB(Source):
+class CUB(PublishedSource):
     """CUB-200-2011, in the split of Chen et al."""
 
     title = "CUB-200-2011"
     size = 84
-    published: Mapping[Split, tuple[int, int]] = {
-        "train": (100, 5_885),
-        "val": (50, 2_950),
-        "test": (50, 2_953),
-    }
+    published = published_counts(100, 50, 50, images=(5_885, 2_950, 2_953))
+    list_name = "cub"
+    archives = ("*cub*",)
     layouts = (
         "CUB_200_2011/images/<class>/*.jpg, where a class is called 002.Laysan_Albatross",
         "folders {train,val,test}/<class>/*.jpg or {base,val,novel}/<class>/*.jpg",
@@ -31,14 +25,14 @@ class CUB(Source):
         "Birds-200-2011 Dataset, 2011, and, for the split, Chen et al., A Closer Look at Few-Shot "
         "Classification, 2019."
     )
-
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        classes = class_list("cub")
-        return find_published(
-            self,
-            classes,
-            path,
-            work=work,
-            readers=(class_folders(classes),),
-            archives=("*cub*",),
-        )
+    # Address, size and MD5: the CaltechDATA record 65de6-vp158, as in public loaders; the size also
+    # equals that of tensorflow_datasets, url_checksums/caltech_birds2011.
+    downloads = (
+        RemoteFile(
+            url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+            name="CUB_200_2011.tgz",
+            num_bytes=1_150_585_339,
+            checksum="md5:97eceeb196236b17998738112f37df78",
+            page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        ),
+    )

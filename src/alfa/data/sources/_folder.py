@@ -7,32 +7,14 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from alfa.data._archives import is_archive
 from alfa.data._base import SPLITS, Split
-from alfa.data.sources._base import (
-    Item,
-    Listing,
-    Problem,
-    Source,
-    Workspace,
-    register_source,
-)
-from alfa.data.sources._folders import (
-    Found,
-    files,
-    is_image,
-    levels,
-    read_class,
-    shortened,
-    split_named,
-    subfolders,
-)
-from alfa.data.sources._locate import archives_in, check_exists, unpacked
-from alfa.data.sources._published import emptied, nothing_found
+from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
+from alfa.data.sources._class_folders import FoundClasses, find_classes, split_of_folder
+from alfa.data.sources._published import drop_empty
 from alfa.errors import ConfigError, DataError, check_choice, did_you_mean
 from alfa.types import Count
 
@@ -110,7 +92,7 @@ class Folder(Source):
             split = "folders" if is_split else "ratio"
         if split == "folders":
             return _by_folder(found, path)
-        classes = merged(found)
+        classes = found.by_name()
         problems = list(found.problems)
         if split == "ratio":
             # A class without images, which is told of, must not take the place of one with some.
@@ -120,7 +102,7 @@ class Folder(Source):
                 for name, items in classes.items()
                 if not items
             ]
-            named = by_ratio(full, self._ratio, self._seed)
+            named = split_by_ratio(full, self._ratio, self._seed)
             problems += [
                 Problem(name, f"none of the {len(full)} classes is for it", fatal=False)
                 for name, share in zip(SPLITS, self._ratio, strict=True)
@@ -134,61 +116,13 @@ class Folder(Source):
         listed: dict[Split, dict[str, Sequence[Item]]] = {
             some: {name: classes[name] for name in sorted(names)} for some, names in named.items()
         }
-        problems += emptied(listed)
+        problems += drop_empty(listed)
         return Listing({some: listed[some] for some in listed if listed[some]}, problems)
 
 
-def find_classes(source: Source, path: Path, *, work: Workspace) -> Found:
-    """The class folders at a path, in the folders below it, or in an archive.
-
-    Raises:
-        DataError: there are none, or several folders of them.
-    """
-    check_exists(path)
-    root = unpacked(path, work) if is_archive(path) else path
-    if root.is_dir():
-        for level in levels(root):
-            matches = {folder: found for folder in level if (found := _read(folder))}
-            if len(matches) > 1:
-                names = shortened([str(folder.relative_to(root)) for folder in matches])
-                raise DataError(
-                    f"{path} has several folders of class folders ({names}); give one of them."
-                )
-            if matches:
-                return next(iter(matches.values()))
-        archives = archives_in(root, ("*",))
-        if root is path and len(archives) == 1:
-            return find_classes(source, archives[0], work=work)
-    raise nothing_found(source, path)
-
-
-def _read(folder: Path) -> Found:
-    """The classes in a folder, if it has any."""
-    inner = subfolders(folder)
-    under: list[tuple[Split | None, dict[str, Path]]] = [
-        (split, subfolders(sub))
-        for name, sub in inner.items()
-        if (split := split_named(name)) is not None
-    ]
-    found = Found()
-    for split, named in under:
-        found += _read_all(named, split)
-    # Where there are split folders, other folders beside them are no classes.
-    return found or _read_all(inner, None)
-
-
-def _read_all(named: Mapping[str, Path], split: Split | None) -> Found:
-    if not any(is_image(file) for sub in named.values() for file in files(sub)):
-        return Found()
-    found = Found()
-    for name, sub in named.items():
-        found += read_class(sub, name, split)
-    return found
-
-
-def _large(found: Found, min_images: int) -> Found:
+def _large(found: FoundClasses, min_images: int) -> FoundClasses:
     """Without the classes that have too few images, wherever these lie."""
-    counts = {name: len(items) for name, items in merged(found).items()}
+    counts = {name: len(items) for name, items in found.by_name().items()}
     # A class with none at all is a mistake, which is told of later.
     small = {name: count for name, count in counts.items() if 0 < count < min_images}
     told = [
@@ -196,10 +130,10 @@ def _large(found: Found, min_images: int) -> Found:
         for name, count in small.items()
     ]
     kept = [entry for entry in found.classes if entry.name not in small]
-    return Found(kept, (*found.problems, *told))
+    return FoundClasses(kept, (*found.problems, *told))
 
 
-def _by_folder(found: Found, path: Path) -> Listing:
+def _by_folder(found: FoundClasses, path: Path) -> Listing:
     """Every class in the split that it lies under; one that lies under two is in neither."""
     if any(entry.split is None for entry in found.classes):
         raise DataError(
@@ -218,7 +152,7 @@ def _by_folder(found: Found, path: Path) -> Listing:
             problems.append(_in_many(name, sorted(splits, key=SPLITS.index)))
             for split in splits:
                 listed[split].pop(name, None)
-    problems += emptied(listed)
+    problems += drop_empty(listed)
     return Listing({split: listed[split] for split in SPLITS if listed[split]}, problems)
 
 
@@ -226,15 +160,9 @@ def _in_many(name: str, splits: Sequence[Split]) -> Problem:
     return Problem(name, f"the class is in {' and '.join(splits)}, but can be in one split only")
 
 
-def merged(found: Found) -> dict[str, Sequence[Item]]:
-    """Every class once, with all of its images, wherever they lie."""
-    classes: dict[str, list[Item]] = {}
-    for entry in sorted(found.classes, key=lambda entry: entry.name):
-        classes.setdefault(entry.name, []).extend(entry.items)
-    return {name: tuple(items) for name, items in classes.items()}
-
-
-def by_ratio(names: Sequence[str], ratio: Sequence[float], seed: int) -> dict[Split, list[str]]:
+def split_by_ratio(
+    names: Sequence[str], ratio: Sequence[float], seed: int
+) -> dict[Split, list[str]]:
     """Classes shared out by chance, the same on every machine and with every version.
 
     Args:
@@ -268,7 +196,7 @@ def _by_file(
     for where, name, written in _pairs(path):
         # As the folders are called everywhere, unless both spellings are there.
         name = name if name in classes else unicodedata.normalize("NFC", name)
-        split = split_named(written)
+        split = split_of_folder(written)
         if split is None:
             what = f"{written!r} is not a split; there are {', '.join(SPLITS)}"
             problems.append(Problem(where, what))

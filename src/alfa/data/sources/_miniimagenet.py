@@ -5,43 +5,50 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from alfa.data._base import Split
-from alfa.data._unpickle import entry, load_plain, text
-from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
-from alfa.data.sources._folders import (
-    ClassFound,
-    Found,
-    files,
+from alfa.data._unpickle import as_text, get_entry, load_plain
+from alfa.data.sources._base import (
+    IMAGENET_TERMS,
+    Item,
+    ManualDownload,
+    Problem,
+    Workspace,
+    published_counts,
+    register_source,
+)
+from alfa.data.sources._class_folders import (
+    FoundClass,
+    FoundClasses,
+    Reader,
     is_image,
+    list_files,
     read_class,
-    split_named,
+    split_of_folder,
     subfolders,
 )
-from alfa.data.sources._published import ClassList, class_folders, class_list, find_published
+from alfa.data.sources._published import ClassList, PublishedSource, class_folders
 from alfa.errors import DataError
 
 _CACHE = re.compile(r"mini.?imagenet.*cache.*?(train|val|test)\.(pkl|pickle)", re.IGNORECASE)
-# Images are called after their class: n0153282900000005.jpg is one of n01532829.
+# Images are named after their class: n0153282900000005.jpg is one of n01532829.
 _LEN_WNID = 9
 
 
 @register_source("miniimagenet")
-class MiniImageNet(Source):
+class MiniImageNet(PublishedSource):
     """miniImageNet, in the split of Ravi & Larochelle."""
 
     title = "miniImageNet"
     size = 84
-    published: Mapping[Split, tuple[int, int]] = {
-        "train": (64, 38_400),
-        "val": (16, 9_600),
-        "test": (20, 12_000),
-    }
+    published = published_counts(64, 16, 20, per_class=600)
+    list_name = "miniimagenet"
+    archives = ("*mini*imagenet*", "images.*", "train.*", "val.*", "test.*")
     layouts = (
         "folders {train,val,test}/<class>/*.jpg, where a class is called n01532829",
         "class folders <class>/*.jpg",
@@ -54,32 +61,31 @@ class MiniImageNet(Source):
         "Vinyals et al., Matching Networks for One Shot Learning, 2016, and, for the split, Ravi "
         "& Larochelle, Optimization as a Model for Few-Shot Learning, 2017."
     )
+    # The README of this page offers the archive behind a link of Google Drive.
+    manual_download = ManualDownload(
+        IMAGENET_TERMS,
+        "mini-imagenet.tar.gz (1.1 GB)",
+        "https://github.com/renmengye/few-shot-ssl-public",
+    )
 
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        classes = class_list("miniimagenet")
-        return find_published(
-            self,
-            classes,
-            path,
-            work=work,
-            readers=(class_folders(classes), _read_csv, partial(_read_flat, classes), _read_caches),
-            archives=("*mini*imagenet*", "images.*", "train.*", "val.*", "test.*"),
-        )
+    def readers(self, work: Workspace) -> Sequence[Reader]:
+        classes = self.class_list()
+        return class_folders(classes), _read_csv, partial(_read_flat, classes), _read_caches
 
 
-def _read_csv(folder: Path) -> Found:
+def _read_csv(folder: Path) -> FoundClasses:
     """``images/*`` and the lists of files beside it."""
     if not folder.is_dir():
-        return Found()
+        return FoundClasses()
     lists = {
         split: path
-        for name, path in files(folder).items()
-        if name.lower().endswith(".csv") and (split := split_named(name[:-4]))
+        for name, path in list_files(folder).items()
+        if name.lower().endswith(".csv") and (split := split_of_folder(name[:-4]))
     }
     images = _images(subfolders(folder).get("images", folder))
     if not lists or not images:
-        return Found()
-    found = Found()
+        return FoundClasses()
+    found = FoundClasses()
     for split, path in lists.items():
         for name, wanted in _labels(path).items():
             items = [images[file] for file in sorted(wanted) if file in images]
@@ -91,7 +97,7 @@ def _read_csv(folder: Path) -> Found:
                     f"there, {absent[0]} the first"
                 )
                 problems = [Problem(f"{split}/{name}", what, fatal=False)]
-            found += Found([ClassFound(name, items, split)], problems)
+            found += FoundClasses([FoundClass(name, items, split)], problems)
     return found
 
 
@@ -110,39 +116,39 @@ def _labels(path: Path) -> Mapping[str, set[str]]:
     return wanted
 
 
-def _read_flat(classes: ClassList, folder: Path) -> Found:
-    """Images called after their class, in one folder."""
+def _read_flat(classes: ClassList, folder: Path) -> FoundClasses:
+    """Images named after their class, in one folder."""
     if not folder.is_dir():
-        return Found()
+        return FoundClasses()
     by_class: dict[str, list[Item]] = defaultdict(list)
     for name, item in _images(folder).items():
         by_class[name[:_LEN_WNID]].append(item)
     known = {name: items for name, items in by_class.items() if classes.name(name)}
-    return Found([ClassFound(name, items) for name, items in known.items()])
+    return FoundClasses.of(known)
 
 
 def _images(folder: Path) -> dict[str, Item]:
-    """The images in a folder by the name of their file."""
-    if not any(map(is_image, files(folder))):
+    """The images in a folder by file name."""
+    if not any(map(is_image, list_files(folder))):
         return {}
     (images,) = read_class(folder, folder.name).classes
     return {item.name.rpartition("/")[2]: item for item in images.items}
 
 
-def _read_caches(path: Path) -> Found:
-    """The pickles that the first implementations kept."""
-    found = Found()
-    for name, file in (files(path) if path.is_dir() else {path.name: path}).items():
+def _read_caches(path: Path) -> FoundClasses:
+    """The pickles of the first implementations."""
+    found = FoundClasses()
+    for name, file in (list_files(path) if path.is_dir() else {path.name: path}).items():
         match = _CACHE.fullmatch(name)
-        split = split_named(match[1]) if match else None
+        split = split_of_folder(match[1]) if match else None
         if split is not None:
             found += _read_cache(file, split)
     return found
 
 
-def _read_cache(file: Path, split: Split) -> Found:
+def _read_cache(file: Path, split: Split) -> FoundClasses:
     table = load_plain(file)
-    images, classes = (entry(table, name, where=file) for name in ("image_data", "class_dict"))
+    images, classes = (get_entry(table, name, where=file) for name in ("image_data", "class_dict"))
     right = isinstance(images, np.ndarray) and isinstance(classes, dict)
     if not right or images.dtype != np.uint8 or images.ndim != 4:
         raise DataError(
@@ -151,7 +157,7 @@ def _read_cache(file: Path, split: Split) -> Found:
         )
     found = []
     for key, numbers in classes.items():
-        name = text(key)
+        name = as_text(key)
         try:
             rows = sorted(map(int, numbers))
         except (TypeError, ValueError):
@@ -162,5 +168,5 @@ def _read_cache(file: Path, split: Split) -> Found:
                 f"to {rows[-1]}; get it again."
             )
         items = [Item(f"{name}/{row}", partial(np.asarray, images[row])) for row in rows]
-        found.append(ClassFound(name, items, split))
-    return Found(found)
+        found.append(FoundClass(name, items, split))
+    return FoundClasses(found)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal
 
-from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, Workspace, register_source
-from alfa.data.sources._published import class_folders, class_list, find_published
+from alfa.data.sources._base import RemoteFile, Workspace, published_counts, register_source
+from alfa.data.sources._class_folders import Reader
+from alfa.data.sources._published import PublishedSource, class_folders
 from alfa.errors import check_choice
 
+PARTS = ("images_background", "images_evaluation")
 _NUM_DRAWINGS = 20
 _LISTS = {"vinyals": "omniglot", "lake": "omniglot-lake"}
 
 
+def _archive(name: str, num_bytes: int, sha256: str) -> RemoteFile:
+    # Addresses and MD5: torchvision.datasets.omniglot. Sizes and SHA-256: tensorflow_datasets,
+    # url_checksums/omniglot, where the same files have their former address below github.com.
+    return RemoteFile(
+        url=f"https://raw.githubusercontent.com/brendenlake/omniglot/master/python/{name}",
+        name=name,
+        num_bytes=num_bytes,
+        checksum=f"sha256:{sha256}",
+        page="https://github.com/brendenlake/omniglot",
+    )
+
+
 @register_source("omniglot")
-class Omniglot(Source):
+class Omniglot(PublishedSource):
     """Omniglot; a class is a character as it was drawn.
 
     The published list of the split `vinyals` has every character four times, turned by 0, 90, 180
@@ -36,11 +48,9 @@ class Omniglot(Source):
     size = 28
     num_channels = 1
     mean, std = (0.5,), (0.5,)
-    published: Mapping[Split, tuple[int, int]] = {
-        "train": (1028, 20_560),
-        "val": (172, 3_440),
-        "test": (423, 8_460),
-    }
+    dark_ink = True
+    published = published_counts(1028, 172, 423, per_class=_NUM_DRAWINGS)
+    archives = (*(f"*{part}*" for part in PARTS), "*omniglot*")
     layouts = (
         "images_background.zip and images_evaluation.zip",
         "their folders images_background/<alphabet>/<character>/*.png and images_evaluation/...",
@@ -51,23 +61,24 @@ class Omniglot(Source):
         "Induction, 2015, and, for the split vinyals, Vinyals et al., Matching Networks for One "
         "Shot Learning, 2016."
     )
+    downloads = (
+        _archive(
+            "images_background.zip",
+            9_464_212,
+            "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
+        ),
+        _archive(
+            "images_evaluation.zip",
+            6_462_886,
+            "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
+        ),
+    )
 
     def __init__(self, *, scheme: Literal["vinyals", "lake"] = "vinyals") -> None:
         check_choice("scheme", scheme, _LISTS)
-        self._classes = class_list(_LISTS[scheme])
-        self.published = {
-            split: (len(names), _NUM_DRAWINGS * len(names))
-            for split, names in self._classes.splits.items()
-            if names
-        }
+        self.list_name = _LISTS[scheme]
+        train, val, test = map(len, self.class_list().splits.values())
+        self.published = published_counts(train, val, test, per_class=_NUM_DRAWINGS)
 
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        parts = ("images_background", "images_evaluation")
-        return find_published(
-            self,
-            self._classes,
-            path,
-            work=work,
-            readers=(class_folders(self._classes, depth=2, parts=parts),),
-            archives=(*(f"*{part}*" for part in parts), "*omniglot*"),
-        )
+    def readers(self, work: Workspace) -> Sequence[Reader]:
+        return (class_folders(self.class_list(), depth=2, parts=PARTS),)

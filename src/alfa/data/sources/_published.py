@@ -1,4 +1,4 @@
-"""A dataset whose classes and splits are published: what is on disk, held against the list."""
+"""Datasets with published splits: compare the classes on disk with the published lists."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from alfa.data._base import SPLITS, Split
-from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace
-from alfa.data.sources._folders import (
-    ClassFound,
-    Found,
+from alfa.data.sources._base import SOURCES, Counts, Item, Listing, Problem, Source, Workspace
+from alfa.data.sources._class_folders import (
+    FoundClass,
+    FoundClasses,
     Reader,
+    find_classes,
+    locate,
+    not_found,
     read_class,
-    split_named,
+    split_of_folder,
     subfolders,
 )
-from alfa.data.sources._locate import locate
-from alfa.errors import DataError
-
-Under = Sequence[tuple[Split | None, Mapping[str, Path]]]
-"""Folders of classes by name, with the split that they lie under."""
 
 
 @dataclass(frozen=True)
@@ -33,42 +31,45 @@ class ClassList:
 
     Attributes:
         splits: the names of the classes of each.
-        split_of: the split of every class.
-        by_number: folders are called after the number that the name of a class begins with, so
-            that that of ``014.Stop`` may be ``14`` or ``00014``.
+        by_number: folders are named after the number that the name of a class begins with, so
+            that the folder of ``014.Stop`` may be ``14`` or ``00014``.
     """
 
     splits: Mapping[Split, Sequence[str]]
-    split_of: Mapping[str, Split]
     by_number: bool = False
 
-    def name(self, written: str) -> str | None:
-        """The class that a folder is called after, whatever its case; None if there is none.
+    @functools.cached_property
+    def split_of(self) -> dict[str, Split]:
+        """The split of every class."""
+        return {name: split for split, names in self.splits.items() for name in names}
 
-        A slash in the name of a class is an underscore in that of a folder.
+    def name(self, written: str) -> str | None:
+        """The class that a folder is named after, whatever its case; None if there is none.
+
+        A slash in the name of a class is an underscore in the name of a folder.
         """
         if written in self.split_of:
             return written
         if self.by_number and written.isdecimal():
-            return self._numbered.get(int(written))
-        return self._written.get(_plain(written))
+            return self._by_number.get(int(written))
+        return self._by_folder.get(_folder_name(written))
 
     @functools.cached_property
-    def _written(self) -> dict[str, str]:
-        return {_plain(name): name for name in self.split_of}
+    def _by_folder(self) -> dict[str, str]:
+        return {_folder_name(name): name for name in self.split_of}
 
     @functools.cached_property
-    def _numbered(self) -> dict[int, str]:
+    def _by_number(self) -> dict[int, str]:
         return {int(name.partition(".")[0]): name for name in self.split_of}
 
-    def is_right(self, found: ClassFound) -> bool:
-        """Whether a class is one of the list, has images, and is not under another split."""
+    def is_right(self, found: FoundClass) -> bool:
+        """Whether a class is on the list, has images, and is not under another split."""
         if found.is_certain or not found.items:
             return bool(found.items)
         name = self.name(found.name)
         return name is not None and found.split in (None, self.split_of[name])
 
-    def missing(self, found: Found) -> dict[Split, list[str]]:
+    def missing(self, found: FoundClasses) -> dict[Split, list[str]]:
         """The classes of each split that are not there."""
         names = {self.name(entry.name) for entry in found.classes}
         certain = {entry.split for entry in found.classes if entry.is_certain}
@@ -78,31 +79,19 @@ class ClassList:
         }
 
 
-def _plain(name: str) -> str:
+def _folder_name(name: str) -> str:
     return name.casefold().replace("/", "_")
 
 
 @functools.cache
-def class_list(name: str) -> ClassList:
-    """The list that ships with the package."""
+def load_class_list(name: str, *, by_number: bool = False) -> ClassList:
+    """A list that ships with the package: names, or a hierarchy whose leaves are the classes."""
     content = read_split(name)
-    splits: dict[Split, list[str]] = {split: list(content[split]) for split in SPLITS}
-    if name == "md-ilsvrc":
-        splits = {split: _leaves(content[split]) for split in SPLITS}
-    elif name == "md-omniglot":
-        # Its list names alphabets, not characters.
-        every = [n for names in read_split("omniglot").values() for n in names]
-        splits = {
-            split: sorted(n for n in every if n.partition("/")[0] in content[split])
-            for split in SPLITS
-        }
-    split_of = {member: split for split, members in splits.items() for member in members}
-    return ClassList(splits, split_of, by_number=name in ("md-flower", "md-traffic-sign"))
-
-
-def class_names(dataset: str, split: Split) -> Sequence[str]:
-    """The classes that a published split has."""
-    return class_list(dataset).splits[split]
+    splits = {split: content[split] for split in SPLITS}
+    return ClassList(
+        {s: _leaves(names) if isinstance(names, dict) else names for s, names in splits.items()},
+        by_number,
+    )
 
 
 @functools.cache
@@ -118,64 +107,58 @@ def _leaves(children: Mapping[str, Sequence[str]]) -> list[str]:
     return sorted({child for below in children.values() for child in below} - set(children))
 
 
-def find_published(
-    source: Source,
-    classes: ClassList,
-    path: Path,
-    *,
-    work: Workspace,
-    readers: Sequence[Reader],
-    archives: Sequence[str],
-    cut_from: ClassList | None = None,
-) -> Listing:
-    """Find a dataset and hold it against its published list.
+class PublishedSource(Source):
+    """A dataset whose classes and splits are published.
 
-    Args:
-        source: the dataset.
-        classes: its list.
-        path: where the user says that it is.
-        work: for what must be unpacked.
-        readers: of the layouts, the likeliest first.
-        archives: patterns of the paths of its archives, in lower case, seen from `path`.
-        cut_from: the list of a larger dataset, whose other classes may lie beside its own.
-
-    Raises:
-        DataError: nothing of it is there.
+    Attributes:
+        list_name: the list of its classes, a file that ships with the package.
+        archives: patterns of the paths of its archives, in lower case.
     """
-    found = locate(
-        path,
-        work=work,
-        readers=readers,
-        archives=archives,
-        score=lambda some: sum(map(classes.is_right, some.classes)),
-        is_complete=lambda some: not any(classes.missing(some).values()),
-    )
-    if not found:
-        raise nothing_found(source, path)
-    if cut_from is not None:
-        found = _without_others(found, classes, cut_from)
-    return arrange(found, classes, source.published)
 
+    list_name: str
+    archives: Sequence[str] = ()
 
-def _without_others(found: Found, classes: ClassList, larger: ClassList) -> Found:
-    """What was found without the classes that only a larger dataset has."""
-    left = [
-        entry
-        for entry in found.classes
-        if entry.is_certain or classes.name(entry.name) or not larger.name(entry.name)
-    ]
-    count = len(found.classes) - len(left)
-    if not count:
+    def class_list(self) -> ClassList:
+        return load_class_list(self.list_name)
+
+    def readers(self, work: Workspace) -> Sequence[Reader]:
+        """Readers of its layouts, the likeliest first."""
+        return (class_folders(self.class_list()),)
+
+    def select(self, found: FoundClasses) -> FoundClasses:
+        """The classes on disk that may belong to the dataset."""
         return found
-    what = f"{count:,} classes that are there are none of its own, and left out"
-    return Found(left, [*found.problems, Problem("ImageNet", what, fatal=False)])
+
+    def find(self, path: Path, *, work: Workspace) -> Listing:
+        classes = self.class_list()
+        found = locate(
+            path,
+            work=work,
+            readers=self.readers(work),
+            archives=self.archives,
+            score=lambda some: sum(map(classes.is_right, some.classes)),
+            is_complete=lambda some: not any(classes.missing(some).values()),
+        )
+        if not found:
+            raise not_found(self, path)
+        return _assign_splits(self.select(found), classes, self.published)
 
 
-def nothing_found(source: Source, path: Path) -> DataError:
-    """The error for a path that holds nothing of a dataset."""
-    return DataError(
-        f"found no {source.title} under {path}; looked for {'; or '.join(source.layouts)}."
-    )
+class OnlyTestSource(Source):
+    """A dataset in class folders, all of them for test."""
+
+    def find(self, path: Path, *, work: Workspace) -> Listing:
+        found = find_classes(self, path, work=work)
+        listed: dict[Split, dict[str, Sequence[Item]]] = {"test": found.by_name()}
+        problems = [*found.problems, *drop_empty(listed), *_compare(listed, self.published)]
+        return Listing(listed, problems)
+
+
+def class_names(dataset: str, split: Split) -> Sequence[str]:
+    """The classes of a published split."""
+    source = SOURCES.get(dataset)()
+    assert isinstance(source, PublishedSource)
+    return source.class_list().splits[split]
 
 
 def class_folders(
@@ -184,43 +167,35 @@ def class_folders(
     """A reader of ``<class>/*``, or ``{train,val,test}/<class>/*``.
 
     Args:
-        classes: the list; a folder with none of its classes is another layout.
-        depth: how many folders make up the name of a class.
-        parts: names of folders that hold classes of any split.
-        splits: folders that are called after a split hold its classes.
+        classes: the list; a folder without any of its classes has another layout.
+        depth: the number of folders that make up the name of a class.
+        parts: names of folders that contain classes of any split.
+        splits: folders that are named after a split contain its classes.
     """
 
-    def read(folder: Path) -> Found:
+    def read(folder: Path) -> FoundClasses:
         if not folder.is_dir():
-            return Found()
-        under: Under = [
-            (split_named(name) if splits else None, _nested(sub, depth))
+            return FoundClasses()
+        under = [
+            (split_of_folder(name) if splits else None, _nested(sub, depth))
             for name, sub in subfolders(folder).items()
-            if (splits and split_named(name)) or name in parts
+            if (splits and split_of_folder(name)) or name in parts
         ]
-        # The class `train` of CIFAR-100 is no split: its folder holds images, not classes.
+        # The class `train` of CIFAR-100 is no split: its folder contains images, not classes.
         if not has_known(under):
             under = [(None, _nested(folder, depth))]
-        found = Found()
+        found = FoundClasses()
         for split, named in under if has_known(under) else ():
             for name, sub in named.items():
                 found += read_class(sub, name, split)
         if not splits:
-            found = _joined(found)
-        return found if any(entry.items for entry in found.classes) else Found()
+            found = FoundClasses.of(found.by_name(), found.problems)
+        return found if any(entry.items for entry in found.classes) else FoundClasses()
 
-    def has_known(under: Under) -> bool:
+    def has_known(under: Sequence[tuple[Split | None, Mapping[str, Path]]]) -> bool:
         return any(classes.name(name) for _, named in under for name in named)
 
     return read
-
-
-def _joined(found: Found) -> Found:
-    """Every class once, with its images from all folders."""
-    items: dict[str, list[Item]] = {}
-    for entry in found.classes:
-        items.setdefault(entry.name, []).extend(entry.items)
-    return Found([ClassFound(name, own) for name, own in items.items()], found.problems)
 
 
 def _nested(folder: Path, depth: int) -> dict[str, Path]:
@@ -234,10 +209,8 @@ def _nested(folder: Path, depth: int) -> dict[str, Path]:
     return named
 
 
-def arrange(
-    found: Found, classes: ClassList, published: Mapping[Split, tuple[int, int | None]]
-) -> Listing:
-    """Put what was found under the splits of the list, and say what does not fit."""
+def _assign_splits(found: FoundClasses, classes: ClassList, published: Counts) -> Listing:
+    """Assign the classes on disk to the splits of the list; what does not fit is a problem."""
     problems = list(found.problems)
     listed: dict[Split, dict[str, Sequence[Item]]] = {split: {} for split in SPLITS}
     for entry in sorted(found.classes, key=lambda entry: (entry.name, entry.split or "")):
@@ -249,23 +222,22 @@ def arrange(
             what = f"it lies under {entry.split}, but is a class of the {split} split"
             problems.append(Problem(entry.where, what))
         elif name in listed[split]:
-            problems.append(
-                Problem(entry.where, "the class is there twice; only one is used", fatal=False)
-            )
+            what = "the class is there twice; only one is used"
+            problems.append(Problem(entry.where, what, fatal=False))
         else:
             listed[split][name] = entry.items
     for split, names in classes.missing(found).items():
         if listed[split]:
             what = "a class of the published split that is not there"
             problems += [Problem(f"{split}/{name}", what) for name in names]
-    problems += emptied(listed)
-    problems += against_published(listed, published)
+    problems += drop_empty(listed)
+    problems += _compare(listed, published)
     full = {split: dict(sorted(listed[split].items())) for split in SPLITS if listed[split]}
     return Listing(full, problems)
 
 
-def emptied(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
-    """Take out the classes without images, and say so."""
+def drop_empty(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
+    """Remove the classes without images, and report them."""
     problems = []
     for split, members in listed.items():
         for name in [name for name, items in members.items() if not items]:
@@ -274,17 +246,15 @@ def emptied(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
     return problems
 
 
-def against_published(
-    listed: Mapping[Split, Mapping[str, Sequence[Item]]],
-    published: Mapping[Split, tuple[int, int | None]],
+def _compare(
+    listed: Mapping[Split, Mapping[str, Sequence[Item]]], published: Counts
 ) -> list[Problem]:
-    """Say where there is more or less than was published, as far as that is known."""
+    """Report splits with more or fewer classes or images than published."""
     problems = []
     for split, (num_classes, num_images) in published.items():
         members = listed.get(split, {})
         count = sum(map(len, members.values()))
-        expected = count if num_images is None else num_images
-        if (len(members), count) != (num_classes, expected):
+        if len(members) != num_classes or num_images not in (None, count):
             wanted = (
                 f"{num_classes:,}" if num_images is None else f"{num_images:,} in {num_classes:,}"
             )

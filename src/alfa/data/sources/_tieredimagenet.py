@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -11,24 +11,35 @@ from typing import IO
 import numpy as np
 
 from alfa.data._base import SPLITS, Split
-from alfa.data._unpickle import entry, load_plain, texts
-from alfa.data.sources._base import Item, Listing, Source, Workspace, register_source
-from alfa.data.sources._folders import ClassFound, Found
-from alfa.data.sources._published import ClassList, class_folders, class_list, find_published
+from alfa.data._unpickle import get_entry, get_texts, load_plain
+from alfa.data.sources._base import (
+    IMAGENET_TERMS,
+    Item,
+    ManualDownload,
+    Problem,
+    Workspace,
+    published_counts,
+    register_source,
+)
+from alfa.data.sources._class_folders import FoundClass, FoundClasses, Reader
+from alfa.data.sources._published import (
+    ClassList,
+    PublishedSource,
+    class_folders,
+    load_class_list,
+)
 from alfa.errors import DataError
 
 
 @register_source("tieredimagenet")
-class TieredImageNet(Source):
+class TieredImageNet(PublishedSource):
     """tieredImageNet."""
 
     title = "tieredImageNet"
     size = 84
-    published: Mapping[Split, tuple[int, int]] = {
-        "train": (351, 448_695),
-        "val": (97, 124_261),
-        "test": (160, 206_209),
-    }
+    published = published_counts(351, 97, 160, images=(448_695, 124_261, 206_209))
+    list_name = "tieredimagenet"
+    archives = ("*tiered*imagenet*",)
     layouts = (
         "{train,val,test}_images_png.pkl with {train,val,test}_labels.pkl beside them",
         "folders {train,val,test}/<class>/*.jpg, where a class is called n01530575",
@@ -39,21 +50,33 @@ class TieredImageNet(Source):
         "For research only, under the terms of ImageNet (https://image-net.org/download). Cite "
         "Ren et al., Meta-Learning for Semi-Supervised Few-Shot Classification, 2018."
     )
+    # The README of this page offers the archive behind a link of Google Drive.
+    manual_download = ManualDownload(
+        IMAGENET_TERMS,
+        "tiered-imagenet.tar (12.9 GB)",
+        "https://github.com/renmengye/few-shot-ssl-public",
+    )
 
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        classes = class_list("tieredimagenet")
-        return find_published(
-            self,
-            classes,
-            path,
-            work=work,
-            readers=(class_folders(classes), partial(_read_pickles, classes, work)),
-            archives=("*tiered*imagenet*",),
-            cut_from=class_list("md-ilsvrc"),
-        )
+    def readers(self, work: Workspace) -> Sequence[Reader]:
+        classes = self.class_list()
+        return class_folders(classes), partial(_read_pickles, classes, work)
+
+    def select(self, found: FoundClasses) -> FoundClasses:
+        """Without the other classes of ImageNet, from which it was made."""
+        classes, imagenet = self.class_list(), load_class_list("md-ilsvrc")
+        selected = [
+            entry
+            for entry in found.classes
+            if entry.is_certain or classes.name(entry.name) or not imagenet.name(entry.name)
+        ]
+        count = len(found.classes) - len(selected)
+        if not count:
+            return found
+        what = f"{count:,} classes that are there are none of its own, and left out"
+        return FoundClasses(selected, [*found.problems, Problem("ImageNet", what, fatal=False)])
 
 
-def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> Found:
+def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> FoundClasses:
     pairs: dict[Split, tuple[Path, Path]] = {
         split: (images, folder / f"{split}_labels.pkl")
         for split in SPLITS
@@ -65,7 +88,7 @@ def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> Found:
             f"{folder} has images of tieredImageNet, but not what they show: put "
             f"{', '.join(absent)} beside them."
         )
-    found = Found()
+    found = FoundClasses()
     for split, (images, labels) in pairs.items():
         found += _read_pair(classes, work, split, images, labels)
     return found
@@ -73,13 +96,13 @@ def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> Found:
 
 def _read_pair(
     classes: ClassList, work: Workspace, split: Split, images: Path, labels: Path
-) -> Found:
+) -> FoundClasses:
     table = load_plain(labels)
     try:
-        numbers = np.asarray(entry(table, "label_specific", where=labels))
+        numbers = np.asarray(get_entry(table, "label_specific", where=labels))
     except ValueError:
         raise DataError(f"{labels} has no list of numbers; get it again.") from None
-    names = texts(table, "label_specific_str", where=labels)
+    names = get_texts(table, "label_specific_str", where=labels)
     file, bounds = _flattened(images, work)
     if numbers.shape != (len(bounds) - 1,) or not np.isin(numbers, range(len(names))).all():
         raise DataError(
@@ -96,14 +119,14 @@ def _read_pair(
         ]
         # Two classes that share their words are two classes.
         label = name if names.count(name) == 1 else f"{name} ({number})"
-        found.append(ClassFound(label, items, split, is_certain))
-    return Found(found)
+        found.append(FoundClass(label, items, split, is_certain))
+    return FoundClasses(found)
 
 
 def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
-    """All images of a pickle in one file, and where each begins, with the end of the last.
+    """All images of a pickle in one file, and their offsets, with the end of the last.
 
-    A pickle can only be read whole, and the largest one is too large to be kept in memory.
+    A pickle can only be loaded as a whole, and the largest one does not fit into memory.
     """
     status = pickle.stat()
     name = f"{pickle.stem}-{status.st_size}-{status.st_mtime_ns}"
@@ -114,10 +137,10 @@ def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
             raise DataError(f"{pickle} is not a list of images; get it again.")
         work.path.mkdir(parents=True, exist_ok=True)
         lengths = [0]
-        with _whole(content) as file:
+        with _complete(content) as file:
             for image in images:
                 lengths.append(file.write(_encoded(image, pickle)))
-        with _whole(index) as file:
+        with _complete(index) as file:
             np.save(file, np.cumsum(lengths))
     return str(content), np.load(index, allow_pickle=False)
 
@@ -134,8 +157,8 @@ def _encoded(image: object, pickle: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there once all of it is written."""
+def _complete(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears once it is complete."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("wb") as file:

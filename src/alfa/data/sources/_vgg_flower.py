@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
-from alfa.data._base import Split
-from alfa.data.sources._base import Listing, Source, Workspace, register_source
-from alfa.data.sources._only_test import find_for_test
+from alfa.data.sources._base import ManualDownload, published_counts, register_source
+from alfa.data.sources._published import OnlyTestSource
 
 
 @register_source("vgg-flower")
-class VGGFlower(Source):
+class VGGFlower(OnlyTestSource):
     """VGG Flower; all of its classes are for test."""
 
     title = "VGG Flower"
     size = 84
-    published: Mapping[Split, tuple[int, int]] = {"test": (102, 8_189)}
+    published = published_counts(0, 0, 102, images=(0, 0, 8_189))
     layouts = (
         "class folders <class>/*.jpg; the publisher's archive has all images in one folder, and "
         "must be sorted first",
@@ -26,6 +22,10 @@ class VGGFlower(Source):
         "For research only. Cite Nilsback & Zisserman, Automated Flower Classification over a "
         "Large Number of Classes, 2008."
     )
-
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        return find_for_test(self, path, work=work)
+    # Names and page: torchvision.datasets.flowers102.
+    manual_download = ManualDownload(
+        "its archive has the images of all classes in one folder",
+        "102flowers.tgz and imagelabels.mat",
+        "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
+        steps="sort the images into a folder for each label, ",
+    )

@@ -1,4 +1,4 @@
-"""The stages that convolutional networks are made of, each with its derivatives by hand.
+"""The stages of convolutional networks, each with its derivatives written by hand.
 
 A stage y = f(x, w) has four passes. With dots for derivatives in a direction (xdot, wdot):
 
@@ -8,14 +8,21 @@ A stage y = f(x, w) has four passes. With dots for derivatives in a direction (x
     backward_tangent    dxdot and dwdot, the derivatives of dx and dw in that direction,
                         where dy moves with dydot
 
-A network is a stage, too. Its last two passes give the derivative of its gradient, which is what
-a second-order outer gradient needs. `None` stands for a tangent or gradient of zero.
+A network is a stage, too. Its last two passes give the derivative of its gradient, which a
+second-order outer gradient needs. `None` stands for a tangent or gradient of zero.
 
 Images are ``[example, height, width, task * channel]``, tasks side by side as channels, each with
-weights of its own; vectors are ``[task, example, feature]``; parameters are ``[task, ...]``.
+its own weights; vectors are ``[task, example, feature]``; parameters are ``[task, ...]``.
 """
 
-from alfa.ops.stages._base import Maybe, Stage, Tape, enter, leave
+from alfa.ops.stages._base import (
+    Gradients,
+    Maybe,
+    Stage,
+    Tape,
+    from_stage_layout,
+    to_stage_layout,
+)
 from alfa.ops.stages._composed import Chain, Split, Sum
 from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, MaxPool, Norm, Pool
 
@@ -24,6 +31,7 @@ __all__ = [
     "Conv",
     "Flatten",
     "GlobalPool",
+    "Gradients",
     "Linear",
     "MaxPool",
     "Maybe",
@@ -33,6 +41,6 @@ __all__ = [
     "Stage",
     "Sum",
     "Tape",
-    "enter",
-    "leave",
+    "from_stage_layout",
+    "to_stage_layout",
 ]

@@ -1,4 +1,4 @@
-"""What a stage is, what its passes leave for each other, and the layout of images."""
+"""The interface of a stage, the tape that its passes share, and the layout of images."""
 
 from __future__ import annotations
 
@@ -10,55 +10,63 @@ from typing import Any
 from torch import Tensor
 
 Maybe = Tensor | None
+"""None stands for zero."""
+
+Dots = Sequence[Maybe]
+"""The tangents of the parameters."""
+
+Gradients = tuple[Maybe, list[Maybe]]
+"""dx and dw."""
 
 
 @dataclass
 class Tape:
-    """What the passes of a stage leave for those after them, each a flat sequence.
+    """The values that the passes of a stage save for later passes, each a flat sequence.
 
     Attributes:
         w: the parameters.
-        num_tasks: the tasks that lie side by side.
-        own: how many examples batch norm takes its statistics of, from the first; None for all.
-        wanted: the parameters whose gradients the backward pass is asked for; None for all.
-        keeps: whether there will be a pass after the forward one.
-        tangents: whether there will be any; what they need is kept only then.
+        num_tasks: the tasks side by side.
+        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
+        wanted: the parameters whose gradients the backward pass must return; None for all.
+        needs_backward: whether there will be a pass after the forward one.
+        needs_tangents: whether there will be tangents.
         saved: by the forward pass.
         dy: by the backward pass.
-        dots: by the tangent; None where nothing moved.
-        parts: the tapes of the stages that a stage is made of.
+        dots: by the tangent; None if all inputs are constant.
+        parts: the tapes of the parts of a composed stage.
     """
 
     w: Sequence[Tensor]
     num_tasks: int
-    own: int | None = None
+    num_norm_examples: int | None = None
     wanted: Sequence[bool] | None = None
-    keeps: bool = True
-    tangents: bool = True
+    needs_backward: bool = True
+    needs_tangents: bool = True
     saved: Sequence[Any] = ()
     dy: Sequence[Any] = ()
     dots: Sequence[Any] | None = None
     parts: list[Tape] = field(default_factory=list)
 
-    def part(self, w: Sequence[Tensor], *, keeps: bool) -> Tape:
-        """The tape of the next stage that this one is made of."""
-        part = Tape(w, self.num_tasks, self.own, keeps=keeps, tangents=self.tangents)
+    def add_part(self, w: Sequence[Tensor], *, needs_backward: bool) -> Tape:
+        """The tape of the next part of a composed stage."""
+        part = Tape(w, self.num_tasks, self.num_norm_examples)
+        part.needs_backward, part.needs_tangents = needs_backward, self.needs_tangents
         self.parts.append(part)
         return part
 
-    def set_tangents(self, tangents: bool) -> None:
-        """Say whether there will be tangents, before the backward pass."""
-        self.tangents = tangents
+    def set_needs_tangents(self, needs_tangents: bool) -> None:
+        """Set it for all parts, before the backward pass."""
+        self.needs_tangents = needs_tangents
         for part in self.parts:
-            part.set_tangents(tangents)
+            part.set_needs_tangents(needs_tangents)
 
     def save(self, *values: Any) -> None:
-        """Keep what the other passes need of the forward one."""
-        self.saved = values if self.keeps else ()
+        """Save values of the forward pass."""
+        self.saved = values if self.needs_backward else ()
 
-    def keep_dy(self, *values: Any) -> None:
-        """Keep what the tangents need of the backward pass."""
-        self.dy = values if self.tangents else ()
+    def save_dy(self, *values: Any) -> None:
+        """Save values of the backward pass."""
+        self.dy = values if self.needs_tangents else ()
 
 
 class Stage(abc.ABC):
@@ -75,29 +83,27 @@ class Stage(abc.ABC):
         """y"""
 
     @abc.abstractmethod
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
-        """dx if it is needed, and dw; None for what nobody asked for."""
+    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+        """dx if it is needed, and dw; None for gradients that are not wanted."""
 
     @abc.abstractmethod
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
         """ydot"""
 
     @abc.abstractmethod
-    def backward_tangent(
-        self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
-    ) -> tuple[Maybe, list[Maybe]]:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
         """dxdot if it is needed, and dwdot."""
 
 
-def enter(images: Tensor) -> Tensor:
+def to_stage_layout(images: Tensor) -> Tensor:
     """``[task, example, channel, height, width]`` to the layout of the stages."""
     _, num_examples, _, height, width = images.shape
     rows = images.permute(1, 3, 4, 0, 2).reshape(num_examples, height, width, -1)
-    # The channels of a single task would stay a view that is not laid out like this.
+    # For a single task, `reshape` returns a view with another memory layout.
     return rows.contiguous()
 
 
-def leave(images: Tensor, num_tasks: int) -> Tensor:
-    """The way back."""
+def from_stage_layout(images: Tensor, num_tasks: int) -> Tensor:
+    """The inverse of `to_stage_layout`."""
     apart: Tensor = images.unflatten(3, (num_tasks, -1))
     return apart.permute(3, 0, 4, 1, 2)

@@ -1,15 +1,16 @@
-"""Stages that are made of stages."""
+"""Stages that are composed of stages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import islice
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from alfa.ops.stages._base import Maybe, Stage, Tape
+from alfa.ops.stages._base import Dots, Gradients, Maybe, Stage, Tape
 
 
 class _Composed(Stage):
@@ -17,59 +18,53 @@ class _Composed(Stage):
         self.stages = stages
         self.names = tuple(name for stage in stages for name in stage.names)
 
-    def dealt(self, of_parameters: Sequence[Any]) -> list[Sequence[Any]]:
-        """What belongs to the parameters of each stage."""
-        parts, first = [], 0
-        for stage in self.stages:
-            parts.append(of_parameters[first : first + len(stage.names)])
-            first += len(stage.names)
-        return parts
+    def by_stage(self, values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Split a sequence with one value for each parameter."""
+        remaining = iter(values)
+        return [list(islice(remaining, len(stage.names))) for stage in self.stages]
 
 
 @final
 class Chain(_Composed):
     """Stages one after the other.
 
-    Below the lowest stage with a wanted gradient the backward pass need not go.
+    The backward pass ends at the first stage with a wanted gradient.
     """
 
-    def _lowest(self, tape: Tape) -> int:
+    def _first_wanted(self, tape: Tape) -> int:
         if tape.wanted is None:
             return 0
-        wanted = [any(part) for part in self.dealt(tape.wanted)]
+        wanted = [any(part) for part in self.by_stage(tape.wanted)]
         return wanted.index(True) if any(wanted) else len(wanted)
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        lowest = self._lowest(tape)
-        for number, (stage, w) in enumerate(zip(self.stages, self.dealt(tape.w), strict=True)):
-            keeps = tape.keeps and (tape.tangents or number >= lowest)
-            x = stage.forward(x, tape.part(w, keeps=keeps))
+        first = self._first_wanted(tape)
+        for number, (stage, w) in enumerate(zip(self.stages, self.by_stage(tape.w), strict=True)):
+            needs_backward = tape.needs_backward and (tape.needs_tangents or number >= first)
+            x = stage.forward(x, tape.add_part(w, needs_backward=needs_backward))
         return x
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
+    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
         gradient: Maybe = dy
         dws: list[Maybe] = []
-        lowest = self._lowest(tape)
-        for number in range(len(self.stages) - 1, lowest - 1, -1):
+        first = self._first_wanted(tape)
+        for number in range(len(self.stages) - 1, first - 1, -1):
             assert gradient is not None
             gradient, dw = self.stages[number].backward(
                 gradient, tape.parts[number], need_dx=need_dx or number > 0
             )
             dws = dw + dws
         unwanted: list[Maybe] = [None] * (len(self.names) - len(dws))
-        return gradient if lowest == 0 else None, unwanted + dws
+        return gradient if first == 0 else None, unwanted + dws
 
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
-        parts = zip(self.stages, self.dealt(wdot), tape.parts, strict=True)
-        for stage, dots, part in parts:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        for stage, dots, part in zip(self.stages, self.by_stage(wdot), tape.parts, strict=True):
             xdot = stage.tangent(xdot, dots, part)
         return xdot
 
-    def backward_tangent(
-        self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
-    ) -> tuple[Maybe, list[Maybe]]:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
         dws: list[Maybe] = []
-        dots = self.dealt(wdot)
+        dots = self.by_stage(wdot)
         for number in range(len(self.stages) - 1, -1, -1):
             dydot, dw = self.stages[number].backward_tangent(
                 dydot, dots[number], tape.parts[number], need_dx=need_dx or number > 0
@@ -84,12 +79,13 @@ class Sum(_Composed):
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
         total: Maybe = None
-        for stage, w in zip(self.stages, self.dealt(tape.w), strict=True):
-            total = _sum(total, stage.forward(x, tape.part(w, keeps=tape.keeps)))
+        for stage, w in zip(self.stages, self.by_stage(tape.w), strict=True):
+            part = tape.add_part(w, needs_backward=tape.needs_backward)
+            total = _sum(total, stage.forward(x, part))
         assert total is not None
         return total
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
+    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
         total: Maybe = None
         dws: list[Maybe] = []
         for stage, part in zip(self.stages, tape.parts, strict=True):
@@ -97,18 +93,16 @@ class Sum(_Composed):
             total, dws = _sum(total, dx), dws + dw
         return total, dws
 
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
         total: Maybe = None
-        for stage, dots, part in zip(self.stages, self.dealt(wdot), tape.parts, strict=True):
+        for stage, dots, part in zip(self.stages, self.by_stage(wdot), tape.parts, strict=True):
             total = _sum(total, stage.tangent(xdot, dots, part))
         return total
 
-    def backward_tangent(
-        self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
-    ) -> tuple[Maybe, list[Maybe]]:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
         total: Maybe = None
         dws: list[Maybe] = []
-        for stage, dots, part in zip(self.stages, self.dealt(wdot), tape.parts, strict=True):
+        for stage, dots, part in zip(self.stages, self.by_stage(wdot), tape.parts, strict=True):
             dx, dw = stage.backward_tangent(dydot, dots, part, need_dx=need_dx)
             total, dws = _sum(total, dx), dws + dw
         return total, dws
@@ -116,11 +110,11 @@ class Sum(_Composed):
 
 @final
 class Split(Stage):
-    """A stage that takes consecutive parts of the images by themselves.
+    """A stage that processes consecutive parts of the images separately.
 
     Args:
-        stage: whose output has as many images as its input.
-        num_parts: how many parts, of equal size but for the last; fewer where images are few.
+        stage: its output must have as many images as its input.
+        num_parts: number of parts, of equal size except the last; fewer if there are few images.
     """
 
     def __init__(self, stage: Stage, num_parts: int) -> None:
@@ -128,44 +122,43 @@ class Split(Stage):
         self.names = stage.names
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        parts = x.chunk(self.num_parts)
-        return torch.cat(
-            [self.stage.forward(part, tape.part(tape.w, keeps=tape.keeps)) for part in parts]
-        )
+        outputs = []
+        for images in x.chunk(self.num_parts):
+            part = tape.add_part(tape.w, needs_backward=tape.needs_backward)
+            outputs.append(self.stage.forward(images, part))
+        return torch.cat(outputs)
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> tuple[Maybe, list[Maybe]]:
-        parts = zip(self._dealt(dy, tape), tape.parts, strict=True)
-        return _joined([self.stage.backward(part, its, need_dx=need_dx) for part, its in parts])
+    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+        parts = zip(self._chunks(dy, tape), tape.parts, strict=True)
+        return _join([self.stage.backward(part, its, need_dx=need_dx) for part, its in parts])
 
-    def tangent(self, xdot: Maybe, wdot: Sequence[Maybe], tape: Tape) -> Maybe:
-        parts = zip(self._dealt(xdot, tape), tape.parts, strict=True)
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        parts = zip(self._chunks(xdot, tape), tape.parts, strict=True)
         return _cat([self.stage.tangent(part, wdot, its) for part, its in parts])
 
-    def backward_tangent(
-        self, dydot: Maybe, wdot: Sequence[Maybe], tape: Tape, *, need_dx: bool
-    ) -> tuple[Maybe, list[Maybe]]:
-        parts = zip(self._dealt(dydot, tape), tape.parts, strict=True)
-        return _joined(
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
+        parts = zip(self._chunks(dydot, tape), tape.parts, strict=True)
+        return _join(
             [self.stage.backward_tangent(part, wdot, its, need_dx=need_dx) for part, its in parts]
         )
 
-    def _dealt(self, images: Maybe, tape: Tape) -> Sequence[Any]:
+    def _chunks(self, images: Maybe, tape: Tape) -> Sequence[Any]:
         return [None] * len(tape.parts) if images is None else images.chunk(self.num_parts)
 
 
-def _joined(parts: Sequence[tuple[Maybe, list[Maybe]]]) -> tuple[Maybe, list[Maybe]]:
-    """The images one after the other, and the sum of what belongs to the parameters."""
+def _join(parts: Sequence[Gradients]) -> Gradients:
+    """Concatenate the gradients in the images, and add up those in the parameters."""
     dxs, dws = zip(*parts, strict=True)
     return _cat(dxs), [reduce(_sum, dw) for dw in zip(*dws, strict=True)]
 
 
 def _cat(parts: Sequence[Maybe]) -> Maybe:
-    """Either all parts move or none does."""
+    """None if the parts are None: either all are or none is."""
     return None if parts[0] is None else torch.cat([part for part in parts if part is not None])
 
 
 def _sum(first: Maybe, second: Maybe) -> Maybe:
-    """A new tensor: others may hold the terms, such as an input that is passed on."""
+    """A new tensor: the terms may have other owners, such as an input that is passed on."""
     if first is None or second is None:
         return second if first is None else first
     return first + second

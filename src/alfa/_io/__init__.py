@@ -1,0 +1,17 @@
+"""Atomic, durable files, and locks."""
+
+from alfa._io._durable import sync_folder
+from alfa._io._files import check_writable, named_errors, read_json, write_atomic, write_json
+from alfa._io._locks import is_locked, locked, try_lock
+
+__all__ = [
+    "check_writable",
+    "is_locked",
+    "locked",
+    "named_errors",
+    "read_json",
+    "sync_folder",
+    "try_lock",
+    "write_atomic",
+    "write_json",
+]

@@ -1,0 +1,32 @@
+"""What there is to compute on."""
+
+from __future__ import annotations
+
+from alfa.errors import ConfigError
+
+
+def check_device(device: object, *, name: str) -> None:
+    """Raise unless there is something to compute on.
+
+    Args:
+        device: as torch takes it, such as ``"cpu"`` or ``"cuda"``.
+        name: what the user calls it.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+    import torch
+
+    try:
+        found = torch.device(device)  # type: ignore[call-overload]
+        torch.empty(1, device=found)
+        usable = found.type in ("cpu", "cuda", "mps")
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError):
+        usable = False
+    if not usable:
+        known = ["cpu"]
+        known += ["cuda"] if torch.cuda.is_available() else []
+        known += ["mps"] if torch.backends.mps.is_available() else []
+        raise ConfigError(
+            f"{name} is {device!r}, which this machine does not have; it has {', '.join(known)}."
+        )

@@ -1,0 +1,42 @@
+"""Evaluation and comparison of learners."""
+
+from alfa.evaluation._compare import Difference, difference
+from alfa.evaluation._evaluate import (
+    ADVICE,
+    Evaluation,
+    check_finite,
+    evaluate,
+    seeded,
+    stack_size,
+    without_dropout,
+)
+from alfa.evaluation._evaluate_run import evaluate_run
+from alfa.evaluation._memory_probe import MemoryProbe
+from alfa.evaluation._ranking import average_ranks, evaluate_once, ranks
+from alfa.evaluation._seeds import (
+    SeedStatistics,
+    mean_over_seeds,
+    seed_difference_interval,
+    seed_statistics,
+)
+
+__all__ = [
+    "MemoryProbe",
+    "evaluate_run",
+    "ADVICE",
+    "Difference",
+    "Evaluation",
+    "average_ranks",
+    "check_finite",
+    "difference",
+    "evaluate",
+    "evaluate_once",
+    "ranks",
+    "SeedStatistics",
+    "mean_over_seeds",
+    "seed_difference_interval",
+    "seed_statistics",
+    "seeded",
+    "stack_size",
+    "without_dropout",
+]

@@ -1,0 +1,17 @@
+"""The inner loop."""
+
+from alfa.learner._budget import GB, MemoryPlan, plan_memory
+from alfa.learner._learner import Learner
+from alfa.learner._loop import Adapted, adapt, check_batch_norm
+from alfa.learner._memory import RandomState
+
+__all__ = [
+    "Adapted",
+    "GB",
+    "Learner",
+    "MemoryPlan",
+    "RandomState",
+    "adapt",
+    "check_batch_norm",
+    "plan_memory",
+]

@@ -1,0 +1,205 @@
+"""The choice of a memory mode: measured on one task, and compared to a budget."""
+
+from __future__ import annotations
+
+import copy
+import os
+import weakref
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from alfa.errors import check_choice
+from alfa.learner._learner import Learner
+from alfa.learner._memory import MemoryMode, RandomState
+from alfa.types import Count, Episode
+
+GB = 10**9
+
+# Assumed if the system does not report its memory.
+_DEFAULT_MEMORY = 8 * GB
+
+# Fraction of the free memory to use; the rest is for data, the optimizer, and other processes.
+_SHARE = 0.7
+
+Reason = Literal["requested", "resumed", "chosen"]
+"""Whether a part of a plan was requested, resumed from an earlier plan, or chosen."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How an outer iteration uses memory.
+
+    Attributes:
+        mode: the memory mode of the inner loop.
+        tasks_at_once: number of tasks whose outer gradients are computed together.
+        needed: estimate of the bytes needed; None if there was nothing to choose.
+        budget: bytes available.
+        mode_reason: where the mode comes from.
+        tasks_reason: where the number of tasks comes from.
+    """
+
+    mode: MemoryMode
+    tasks_at_once: Count
+    needed: int | None
+    budget: int
+    mode_reason: Reason
+    tasks_reason: Reason
+
+    def __str__(self) -> str:
+        tasks = "1 task" if self.tasks_at_once == 1 else f"{self.tasks_at_once} tasks"
+        reason = "" if self.mode_reason == self.tasks_reason else f" ({self.mode_reason})"
+        text = f"memory: {self.mode}{reason}, {tasks} at once ({self.tasks_reason})"
+        if self.needed is None:
+            return text
+        fits = "" if self.needed <= self.budget else ", which may not be enough"
+        return (
+            f"{text}; needs about {self.needed / GB:.1f} GB "
+            f"of a budget of {self.budget / GB:.1f} GB{fits}"
+        )
+
+
+def plan_memory(
+    learner: Learner,
+    episode: Episode,
+    *,
+    memory: Literal["auto", "store", "recompute"] = "auto",
+    tasks_at_once: int | None = None,
+    budget: int | None = None,
+    previous: MemoryPlan | None = None,
+    num_sharing: int = 1,
+) -> MemoryPlan:
+    """Choose the fastest mode that fits a budget.
+
+    Args:
+        learner: the learner to train.
+        episode: tasks of the size of the training tasks.
+        memory: the requested mode, or ``"auto"``.
+        tasks_at_once: the requested number of tasks.
+        budget: bytes; by default most of the free memory.
+        previous: an earlier plan to resume unless something else is requested.
+        num_sharing: number of processes that share the memory of this machine.
+    """
+    check_choice("memory", memory, ("auto", "store", "recompute"))
+    # Read it before the probe, whose memory the process may keep.
+    available = int(_SHARE * free_memory(episode.support_x.device)) if budget is None else budget
+    available //= num_sharing
+    modes: tuple[MemoryMode, ...] = ("store", "recompute")
+    if learner.order == "first":
+        # It stores no steps that could be recomputed.
+        modes = ("store",)
+    counts: tuple[int, ...] = (episode.num_tasks, 1)
+    mode_reason: Reason = "chosen"
+    tasks_reason: Reason = "chosen"
+    if previous is not None:
+        modes, mode_reason = (previous.mode,), "resumed"
+        # Each process may now have fewer tasks.
+        counts, tasks_reason = (min(previous.tasks_at_once, episode.num_tasks),), "resumed"
+    if memory != "auto":
+        modes, mode_reason = (memory,), "requested"
+    if tasks_at_once is not None:
+        counts, tasks_reason = (min(tasks_at_once, episode.num_tasks),), "requested"
+    candidates = list(product(modes, dict.fromkeys(counts)))
+    if len(candidates) == 1:
+        # Nothing is left to choose, and a probe could only fail.
+        chosen = candidates[0]
+        known = {(p.mode, p.tasks_at_once): p.needed for p in (previous,) if p is not None}
+        needed = known.get(chosen)
+    else:
+        estimates = _needed_bytes(learner, episode, candidates)
+        fitting = [candidate for candidate in candidates if estimates[candidate] <= available]
+        chosen = fitting[0] if fitting else min(candidates, key=estimates.__getitem__)
+        needed = estimates[chosen]
+    mode, count = chosen
+    return MemoryPlan(mode, count, needed, available, mode_reason, tasks_reason)
+
+
+def _needed_bytes(
+    learner: Learner, episode: Episode, candidates: list[tuple[MemoryMode, int]]
+) -> dict[tuple[MemoryMode, int], int]:
+    """Bytes that an outer gradient needs with each mode and number of tasks."""
+    step, query = _saved_by_step_and_query(learner, episode[:1])
+    # The weights of a step and their gradient.
+    rows = 2 * sum(learner.init.layers.sizes) * episode.support_x.element_size()
+    needed = {}
+    for mode, count in candidates:
+        saved = learner.num_steps * step + query if mode == "store" else learner.num_steps * rows
+        # The backward pass of one step or query needs memory in addition.
+        needed[mode, count] = count * saved + max(step, query) + step
+    return needed
+
+
+def _saved_by_step_and_query(learner: Learner, episode: Episode) -> tuple[int, int]:
+    """Bytes that autograd saves for each step and for the query.
+
+    Only one step is saved at a time, so the probe needs no more memory than a run that recomputes.
+    """
+    # A user-defined rule may count its calls.
+    learner = copy.deepcopy(learner)
+    learner.memory = "store"
+    first = 0
+    query = _saved_bytes(learner, episode, first)
+    if query == 0 and learner.num_steps > 0:
+        # The init is not trained, so the first step saves nothing.
+        first = 1
+        query = _saved_bytes(learner, episode, first)
+    if first == learner.num_steps:
+        return 0, query
+    return max(_saved_bytes(learner, episode, first + 1) - query, 0), query
+
+
+class _Saved:
+    """A tensor that autograd holds for as long as this lives."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        # Without `detach`, an operation that saves its own output would hold itself forever.
+        self.tensor = tensor.detach()
+
+
+def _saved_bytes(learner: Learner, episode: Episode, num_steps: int) -> int:
+    alive: weakref.WeakSet[_Saved] = weakref.WeakSet()
+
+    def pack(tensor: Tensor) -> _Saved:
+        saved = _Saved(tensor)
+        alive.add(saved)
+        return saved
+
+    with (
+        RandomState(episode.support_x.device).restored(),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor),
+    ):
+        # The outcome keeps the graph alive, and with it every saved tensor.
+        outcome: Any = learner(episode, num_steps=num_steps)
+        storages = [saved.tensor.untyped_storage() for saved in alive]
+        sizes = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
+        del outcome, storages
+    # Storages that are still alive, such as parameters and data, were not saved for the graph.
+    return sum(size for storage, size in sizes.items() if storage.expired())
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process may still use."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = _DEFAULT_MEMORY
+    if hasattr(os, "sysconf"):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    limit, used = _lines("/sys/fs/cgroup/memory.max"), _lines("/sys/fs/cgroup/memory.current")
+    if limit and used and limit[0].isdigit():
+        free = min(free, int(limit[0]) - int(used[0]))
+    return max(free, 0)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,159 @@
+"""All the parts of a method in one module: what the outer loop trains and a checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from alfa.errors import ConfigError
+from alfa.inits import Init
+from alfa.learner._loop import Adapted, adapt, check_options
+from alfa.learner._memory import MemoryMode
+from alfa.models import BatchNorm, OverTasks
+from alfa.ops import Loss, check_loss
+from alfa.rules import Rule
+from alfa.types import Episode, Order
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a stack of tasks.
+
+    Attributes:
+        query_losses: ``[task]``.
+        outputs: of the adapted models on the query sets, ``[task, query, ...]``.
+        adapted: the adapted models.
+    """
+
+    query_losses: Tensor
+    outputs: Tensor
+    adapted: Adapted
+
+
+class Learner(nn.Module):
+    """A model, where its adaptation starts, and the rule it follows.
+
+    All options are those of `alfa.adapt`.
+
+    Args:
+        model: any module.
+        init: gives theta_{i,0}.
+        rule: gives the rates of every step.
+        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
+        num_steps: inner steps.
+        order: ``"second"`` or ``"first"``, of the outer gradient.
+        over_tasks: ``"auto"``, ``"loop"`` or ``"stack"``.
+        batch_norm: ``"transductive"`` or ``"inductive"``.
+        memory: ``"store"`` or ``"recompute"``.
+
+    Example:
+        >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse
+        >>> model = MLP((1,), 1)
+        >>> init = LearnedInit(model)
+        >>> learner = Learner(model, init=init, rule=ALFA(init.layers), loss=mse)
+        >>> outcome = learner(Sinusoids(num_support=10).episode(0, num_tasks=4))
+        >>> outcome.query_losses.mean().backward()
+        >>> outcome.query_losses.shape
+        torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        init: Init,
+        rule: Rule,
+        loss: Loss,
+        num_steps: int = 5,
+        order: Order = "second",
+        over_tasks: OverTasks = "auto",
+        batch_norm: BatchNorm = "transductive",
+        memory: MemoryMode = "store",
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.init = init
+        self.rule = rule
+        self.loss = loss
+        self.num_steps = num_steps
+        self.order: Order = order
+        self.over_tasks: OverTasks = over_tasks
+        self.batch_norm: BatchNorm = batch_norm
+        self.memory: MemoryMode = memory
+        check_loss(loss)
+        check_options(
+            model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Dropout on or off; how examples are normalised stays as it is.
+
+        In evaluation mode, torch's batch norm would use running statistics, which no inner loop
+        takes: every task has its own. Layers whose statistics were learned elsewhere are set to
+        use them by themselves, before or after this.
+        """
+        norms = [(part, part.training) for part in self.modules() if isinstance(part, _NormBase)]
+        super().train(mode)
+        for norm, was in norms:
+            norm.training = was
+        return self
+
+    def adapt(
+        self,
+        support_x: Tensor,
+        support_y: Tensor,
+        *,
+        num_steps: int | None = None,
+        order: Order | None = None,
+    ) -> Adapted:
+        """Adapt to every task of a stack; see `alfa.adapt`."""
+        return adapt(
+            self.model,
+            support_x,
+            support_y,
+            init=self.init,
+            rule=self.rule,
+            loss=self.loss,
+            num_steps=self.num_steps if num_steps is None else num_steps,
+            order=self.order if order is None else order,
+            over_tasks=self.over_tasks,
+            batch_norm=self.batch_norm,
+            memory=self.memory,
+        )
+
+    def forward(
+        self, episode: Episode, *, num_steps: int | None = None, order: Order | None = None
+    ) -> Outcome:
+        """Adapt to the support sets, and judge the adapted models on the query sets."""
+        adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
+        outputs = adapted.predict(episode.query_x)
+        if self.init.variable_way:
+            _check_queries(episode.query_y, way=outputs.shape[-1])
+        return Outcome(self.loss(outputs, episode.query_y), outputs, adapted)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of the examples that it can take."""
+        return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
+
+    def meta_parameters(self) -> Iterator[nn.Parameter]:
+        """What the outer loop trains: the init's meta-parameters, the rule's, and the loss's."""
+        yield from self.init.meta_parameters()
+        yield from self.rule.parameters()
+        if isinstance(self.loss, nn.Module):
+            yield from self.loss.parameters()
+
+
+def _check_queries(y: Tensor, *, way: int) -> None:
+    """Raise where a query set has a class that no example of the support set shows."""
+    most = int(y.max()) if y.numel() else 0
+    if most >= way:
+        raise ConfigError(
+            f"a query set has the class {most}, but the support sets have 0 to {way - 1} only; "
+            "every class of a task needs an example to learn from."
+        )

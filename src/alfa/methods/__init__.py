@@ -1,0 +1,5 @@
+"""Named few-shot methods: an init, a rule, and the settings that belong to them."""
+
+from alfa.methods._methods import METHODS, Method, get_method
+
+__all__ = ["METHODS", "Method", "get_method"]

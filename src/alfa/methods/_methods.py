@@ -1,0 +1,78 @@
+"""The methods that an experiment can name, each with a reference to its paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from alfa.errors import ConfigError, did_you_mean
+
+_MAML = (
+    "Finn, Abbeel, and Levine. Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks. "
+    "ICML 2017."
+)
+_L2F = "Baik, Hong, and Lee. Learning to Forget for Meta-Learning. CVPR 2020."
+_PROTO_MAML = (
+    "Triantafillou et al. Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few "
+    "Examples. ICLR 2020."
+)
+_ALFA = "Baik, Choi, Choi, Kim, and Lee. Meta-Learning with Adaptive Hyperparameters. NeurIPS 2020."
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe that turns tasks and a backbone into an experiment.
+
+    Attributes:
+        name: the name on the command line.
+        title: the name in tables and plots.
+        reference: the paper that introduced the method.
+        init: the `[init]` section of the experiment.
+        rule: the `[rule]` section of the experiment.
+        settings: values for other sections, such as ``{"inner": {"order": "first"}}``.
+    """
+
+    name: str
+    title: str
+    reference: str
+    init: Mapping[str, Any]
+    rule: Mapping[str, Any]
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+_LEARNED = {"name": "learned"}
+_FIXED = {"name": "fixed"}
+_ATTENUATED = {"name": "attenuated", "base": _LEARNED}
+_PROTOTYPES = {"name": "prototype-head"}
+_CONSTANT_RATES = {"name": "sgd"}
+_GENERATED_RATES = {"name": "alfa"}
+# Section 3.3: a random initialization is no prior, so each weight has a decay of its own.
+_GENERATED_DECAYS = {**_GENERATED_RATES, "per_parameter_decay": True}
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("random", "Random Init", _ALFA, _FIXED, _CONSTANT_RATES),
+        Method("alfa+random", "ALFA + Random Init", _ALFA, _FIXED, _GENERATED_DECAYS),
+        Method("maml", "MAML", _MAML, _LEARNED, _CONSTANT_RATES),
+        Method("alfa+maml", "ALFA + MAML", _ALFA, _LEARNED, _GENERATED_RATES),
+        Method("maml+l2f", "MAML + L2F", _L2F, _ATTENUATED, _CONSTANT_RATES),
+        Method("alfa+maml+l2f", "ALFA + MAML + L2F", _ALFA, _ATTENUATED, _GENERATED_RATES),
+        Method("proto-maml", "Proto-MAML", _PROTO_MAML, _PROTOTYPES, _CONSTANT_RATES),
+        Method("alfa+proto-maml", "ALFA + Proto-MAML", _ALFA, _PROTOTYPES, _GENERATED_RATES),
+    )
+}
+
+
+def get_method(name: str) -> Method:
+    """Return a method by name.
+
+    Raises:
+        ConfigError: no method has this name; lists the known ones.
+    """
+    if name not in METHODS:
+        raise ConfigError(
+            f"unknown method {name!r}; known: {', '.join(METHODS)}.{did_you_mean(name, METHODS)}"
+        )
+    return METHODS[name]

@@ -1,0 +1,15 @@
+"""Optimizers and learning-rate schedules of the outer loop, by name."""
+
+from alfa.optim._adam import Adam
+from alfa.optim._optimizers import OPTIMIZERS, OptimizerFactory, register_optimizer
+from alfa.optim._schedules import SCHEDULES, Schedule, register_schedule
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Adam",
+    "OptimizerFactory",
+    "Schedule",
+    "register_optimizer",
+    "register_schedule",
+]

@@ -1,0 +1,194 @@
+"""One episode as an image: the support and query images of every class."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from alfa._io import write_atomic
+from alfa.data import FewShot, ImageSet, Split, Varied
+
+_PAPER, _TEXT, _FAINT, _WHITE = (238, 240, 243), (36, 41, 51), (112, 120, 133), (255, 255, 255)
+_MARGIN, _GAP, _ROW_GAP, _BETWEEN = 24, 4, 16, 36
+_RIGHT, _WRONG, _FRAME = (58, 125, 68), (190, 49, 68), 3
+_TITLE_SIZE, _TEXT_SIZE = 22, 15
+_MIN_SIZE, _MAX_IN_LINE, _MAX_NAME_WIDTH = 64, 15, 260
+
+
+def episode_figure(
+    tasks: FewShot | Varied,
+    path: Path,
+    *,
+    split: Split = "test",
+    index: int = 0,
+    seed: int = 0,
+    predictions: Tensor | None = None,
+    note: str = "",
+) -> None:
+    """Draw one episode as a PNG file, with one row per class.
+
+    Args:
+        tasks: the source of the episode.
+        path: the file.
+        split: the split of the episode.
+        index: the number of the episode.
+        seed: decides the episode, with `split` and `index`.
+        predictions: the predicted class of each query, ``[query]``; correct ones get a green frame,
+            wrong ones a red frame and the number of the predicted class.
+        note: a text for the top of the figure.
+
+    Raises:
+        DataError: there are no such tasks.
+    """
+    episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
+    if isinstance(tasks, Varied):
+        images, drawn = tasks.draw(index, split=split, seed=seed)
+        classes, size = drawn.classes, f"{drawn.num_support.sum()} support images"
+        num_query = drawn.num_query
+    else:
+        images, num_query, size = tasks.images, tasks.num_query, f"{tasks.shot}-shot"
+        (classes,), _ = tasks.draw(index, num_tasks=1, split=split, seed=seed)
+    names = [images.splits[split].names[number] for number in classes]
+    support, query = (_pixels(images, x[0]) for x in (episode.support_x, episode.query_x))
+    support_y, query_y = episode.support_y[0].numpy(), episode.query_y[0].numpy()
+    rows = []
+    for label, name in enumerate(names):
+        guesses: list[int] = []
+        if predictions is not None:
+            name = f"{label + 1}: {name}"
+            guesses = predictions.numpy()[query_y == label].tolist()
+        marks = ["" if guess == label else str(guess + 1) for guess in guesses]
+        rows.append(_Row(name, support[support_y == label], query[query_y == label], marks))
+    title = f"{images.name}, {split} split: {len(names)}-way {size}, {num_query} queries per class"
+    note = ", ".join(filter(None, [note, f"episode {index}, seed {seed}"]))
+    buffer = io.BytesIO()
+    _Layout(rows).draw(title, note).save(buffer, "png")
+    write_atomic(path, buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A class: its name, images, uint8 ``[image, height, width, 3]``, and marks of queries."""
+
+    name: str
+    support: np.ndarray
+    query: np.ndarray
+    marks: Sequence[str]
+
+
+def _pixels(images: ImageSet, x: Tensor) -> np.ndarray:
+    """Images before their normalization, ``[image, height, width, 3]``."""
+    mean, std = (np.reshape(v, (-1, 1, 1)) for v in (images.mean, images.std))
+    values = np.clip(x.double().numpy() * std + mean, 0, 1)
+    pixels: np.ndarray = np.round(255 * values).astype(np.uint8)
+    # Channels after the third are not shown.
+    colors = pixels[:, :3] if pixels.shape[1] >= 3 else pixels[:, :1].repeat(3, axis=1)
+    return colors.transpose(0, 2, 3, 1)
+
+
+class _Layout:
+    """The positions of all elements."""
+
+    def __init__(self, rows: Sequence[_Row]) -> None:
+        self.rows = rows
+        height, width = rows[0].support.shape[1:3]
+        # Small images grow by a whole factor, so that their pixels stay sharp squares.
+        factor = max(1, -(-_MIN_SIZE // max(height, width)))
+        self.size = width * factor, height * factor
+        self.font, self.title_font = _font(_TEXT_SIZE), _font(_TITLE_SIZE)
+        self.names = [_lines(row.name, self.font) for row in rows]
+        texts = ["class", *(line for lines in self.names for line in lines)]
+        name_width = int(max(self.font.getlength(text) for text in texts))
+        # Classes may differ in their number of images.
+        counts = [max(len(row.support) for row in rows), max(len(row.query) for row in rows)]
+        num_lines = [-(-count // _MAX_IN_LINE) for count in counts]
+        self.columns = [-(-count // lines) for count, lines in zip(counts, num_lines, strict=True)]
+        self.row_height = max(
+            max(num_lines) * (self.size[1] + _GAP) - _GAP, 2 * _line_height(self.font)
+        )
+        support_width, query_width = (n * (self.size[0] + _GAP) - _GAP for n in self.columns)
+        self.left = _MARGIN + name_width + _MARGIN
+        self.middle = self.left + support_width + _BETWEEN
+        self.right = self.middle + query_width + _MARGIN
+        self.top = _MARGIN + 3 * _line_height(self.title_font)
+
+    def draw(self, title: str, note: str) -> Image.Image:
+        title_end = 2 * _MARGIN + int(self.title_font.getlength(title))
+        width = max(self.right, title_end + int(self.font.getlength(note)) + _MARGIN)
+        step = self.row_height + _ROW_GAP
+        height = self.top + len(self.rows) * step - _ROW_GAP + _MARGIN
+        image = Image.new("RGB", (width, height), _PAPER)
+        pen = ImageDraw.Draw(image)
+        baseline = _MARGIN + _TITLE_SIZE
+        pen.text((_MARGIN, baseline), title, _TEXT, self.title_font, anchor="ls")
+        pen.text((width - _MARGIN, baseline), note, _FAINT, self.font, anchor="rs")
+        for x, text in ((_MARGIN, "class"), (self.left, "support"), (self.middle, "query")):
+            pen.text((x, self.top - 10), text, _FAINT, self.font, anchor="ls")
+        for number, row in enumerate(self.rows):
+            y = self.top + number * step
+            self._write_name(pen, self.names[number], y)
+            for position, pixels in self._grid(row.support, self.left, y, self.columns[0]):
+                image.paste(pixels, position)
+            queries = self._grid(row.query, self.middle, y, self.columns[1])
+            for position, pixels in queries:
+                image.paste(pixels, position)
+            for (position, _), mark in zip(queries, row.marks, strict=False):
+                self._mark(pen, mark, *position)
+        line = self.middle - _BETWEEN // 2
+        pen.line((line, self.top - 10 - _TEXT_SIZE, line, height - _MARGIN), _FAINT, 1)
+        return image
+
+    def _write_name(self, pen: ImageDraw.ImageDraw, lines: Sequence[str], y: int) -> None:
+        middle = y + self.row_height / 2
+        for number, line in enumerate(lines):
+            offset = (number - (len(lines) - 1) / 2) * _line_height(self.font)
+            pen.text((_MARGIN, middle + offset), line, _TEXT, self.font, anchor="lm")
+
+    def _grid(
+        self, images: np.ndarray, x: int, y: int, columns: int
+    ) -> list[tuple[tuple[int, int], Image.Image]]:
+        """Enlarged images and their positions."""
+        width, height = self.size
+        return [
+            (
+                (x + number % columns * (width + _GAP), y + number // columns * (height + _GAP)),
+                Image.fromarray(pixels).resize(self.size, Image.Resampling.NEAREST),
+            )
+            for number, pixels in enumerate(images)
+        ]
+
+    def _mark(self, pen: ImageDraw.ImageDraw, mark: str, x: int, y: int) -> None:
+        """Frame a query, and write the predicted class if it is wrong."""
+        width, height = self.size
+        color = _WRONG if mark else _RIGHT
+        pen.rectangle((x - 1, y - 1, x + width, y + height), outline=color, width=_FRAME)
+        if mark:
+            box = pen.textbbox((x + 5, y + 4), mark, self.font)
+            pen.rectangle((x, y, box[2] + 4, box[3] + 3), fill=color)
+            pen.text((x + 5, y + 4), mark, _WHITE, self.font)
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    # matplotlib includes a font with the letters of most alphabets.
+    return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
+
+
+def _line_height(font: ImageFont.FreeTypeFont) -> int:
+    return sum(font.getmetrics())
+
+
+def _lines(name: str, font: ImageFont.FreeTypeFont) -> list[str]:
+    """The name of a class, one line for each part of a path; long lines are cut."""
+    lines = []
+    for line in name.split("/"):
+        while font.getlength(line) > _MAX_NAME_WIDTH:
+            line = line.removesuffix("…")[:-1] + "…"
+        lines.append(line)
+    return lines

@@ -1,0 +1,240 @@
+"""The files of a run folder.
+
+config.toml                 the experiment, every option spelled out
+signature.json              what a model must know of the tasks it was trained on
+metrics.jsonl               one JSON object per validation
+checkpoints/                last.safetensors and previous.safetensors, the two newest states;
+                            best.safetensors; epoch-*.safetensors, the models of the ensemble
+result.json                 the test, when training is complete
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, NonNegativeInt, ValidationError
+
+from alfa._io import named_errors, read_json, try_lock, write_atomic, write_json
+from alfa.errors import BusyError, CheckpointError
+
+# A temporary file that a killed process left behind.
+_LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
+# How often, and after how many seconds, a lock is tried again.
+_TRIES, _PAUSE = 5, 0.1
+
+
+class RunFiles:
+    """The layout of one run folder, and how its files are read and written.
+
+    Args:
+        path: the folder; it need not exist yet.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = Path(path)
+        self.config = path / "config.toml"
+        self.signature = path / "signature.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        # Hidden, so that a folder with nothing else counts as empty.
+        self.launch = path / ".launch.json"
+
+    def checkpoint(self, name: str) -> Path:
+        return self.path / "checkpoints" / f"{name}.safetensors"
+
+    def member(self, iteration: int) -> Path:
+        """The model of one of the best epochs, which are tested together."""
+        return self.checkpoint(f"epoch-{iteration:06d}")
+
+    def members(self, iterations: Sequence[int]) -> list[int]:
+        """The iterations whose models are in the folder."""
+        return [number for number in sorted(iterations) if self.member(number).is_file()]
+
+    def remove_other_members(self, iterations: Sequence[int]) -> None:
+        """Remove the models of epochs that are no longer among the best."""
+        wanted = {self.member(iteration) for iteration in iterations}
+        for path in (self.path / "checkpoints").glob("epoch-*.safetensors"):
+            if path not in wanted:
+                path.unlink()
+
+    def remove_models(self) -> None:
+        """Remove the best models of a training that cannot be resumed."""
+        self.remove_other_members([])
+        self.checkpoint("best").unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove temporary files of a process that was killed."""
+        for folder in (self.path, self.path / "checkpoints"):
+            for path in folder.glob(".*"):
+                if _LEFTOVER.fullmatch(path.name):
+                    path.unlink()
+
+    @property
+    def exists(self) -> bool:
+        return self.config.is_file()
+
+    def check_empty(self) -> None:
+        """Raise unless a new run can use the folder.
+
+        Raises:
+            CheckpointError: the folder holds something already.
+        """
+        # A crash can leave a hidden temporary file, which is no reason to refuse the folder.
+        if not self.path.is_dir():
+            is_free = not self.path.exists()
+        else:
+            is_free = all(path.name.startswith(".") for path in self.path.iterdir())
+        if not is_free:
+            hint = "continue it with --resume, or " if self.exists else ""
+            raise CheckpointError(
+                f"{self.path} is not empty; {hint}choose another folder with --out."
+            )
+
+    def check_exists(self) -> None:
+        """Raise unless the folder is a run.
+
+        Raises:
+            CheckpointError: the folder is not a run.
+        """
+        if self.exists:
+            return
+        if self.path.is_dir():
+            missing = "has no config.toml"
+        else:
+            missing = "is a file" if self.path.exists() else "does not exist"
+        raise CheckpointError(
+            f"{self.path} is not a run: it {missing}; give a folder that `alfa train --out` made."
+        )
+
+    def belongs_to(self, launch: str | None) -> bool:
+        """Whether the processes of this launch began the run."""
+        return self.exists and (read_json(self.launch) or {}).get("launch") == launch
+
+    def write_launch(self, launch: str | None) -> None:
+        self.launch.unlink(missing_ok=True)
+        if launch is not None:
+            write_json(self.launch, {"launch": launch})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing into the folder.
+
+        Raises:
+            BusyError: another process is doing so.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a") as file:
+            # `is_busy` of another process holds the lock for a moment, too.
+            for _ in range(_TRIES):
+                if try_lock(file):
+                    yield
+                    return
+                time.sleep(_PAUSE)
+            raise BusyError(
+                f"{self.path} is in use by another process; wait until it has finished, or choose "
+                "another folder."
+            )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a process is writing into the folder."""
+        try:
+            with (self.path / ".lock").open() as file:
+                return not try_lock(file)
+        except OSError:
+            # There is no lock file, or the folder is read-only.
+            return False
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with named_errors(self.metrics), self.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The records so far; truncated and damaged lines are skipped."""
+        try:
+            lines = self.metrics.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        return [record for line in lines if (record := _record(line)) is not None]
+
+    def write_metrics(self, records: Sequence[dict[str, Any]]) -> None:
+        write_atomic(self.metrics, "".join(json.dumps(r) + "\n" for r in records).encode())
+
+    def rewind_metrics(self, iteration: int) -> None:
+        """Remove the records after an iteration, which will be written again."""
+        self.write_metrics([r for r in self.read_metrics() if r["iteration"] <= iteration])
+
+    def set_result_aside(self) -> None:
+        """Rename the result of a run that is trained further after its number of iterations."""
+        if self.result.is_file():
+            count = (read_json(self.result) or {}).get("num_iterations", "earlier")
+            self.result.replace(self.path / f"result-{count}.json")
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        write_json(self.result, result)
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The result, if training is complete.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
+        content = read_json(self.result)
+        if content is None:
+            return None
+        try:
+            _Result.model_validate(content)
+        except ValidationError:
+            raise CheckpointError(
+                f"{self.result} is damaged; remove it and run `alfa train --resume {self.path}`, "
+                "which writes it again."
+            ) from None
+        return content
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A record of the metrics; None if the line is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
+        return None
+    return record if all(map(_is_number, record.values())) else None
+
+
+def _is_number(value: Any) -> bool:
+    is_integer = isinstance(value, int) and abs(value) < 2**63
+    return value is None or is_integer or isinstance(value, float)
+
+
+class _Test(BaseModel, strict=True):
+    loss: float
+    interval: float | None
+    accuracy: float | None
+    accuracy_interval: float | None
+    num_tasks: int
+    num_models: int
+
+
+class _Config(BaseModel, strict=True):
+    seed: int
+
+
+class _Result(BaseModel, strict=True):
+    """The part of ``result.json`` that readers rely on."""
+
+    test: _Test
+    ensemble: _Test | None = None
+    best_iteration: int
+    val_loss: float | None
+    num_iterations: NonNegativeInt
+    num_meta_parameters: NonNegativeInt
+    seconds: float
+    config: _Config

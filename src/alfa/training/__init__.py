@@ -1,0 +1,20 @@
+"""The outer loop, and pretraining."""
+
+from alfa.training._outer_step import OuterStep, clip_gradient
+from alfa.training._pretrain import WEIGHTS, Epoch, Pretraining, pretrain, pretrain_run
+from alfa.training._progress import Progress, Work
+from alfa.training._trainer import Trainer, train_run
+
+__all__ = [
+    "WEIGHTS",
+    "Epoch",
+    "OuterStep",
+    "Pretraining",
+    "Progress",
+    "Trainer",
+    "Work",
+    "clip_gradient",
+    "pretrain",
+    "pretrain_run",
+    "train_run",
+]

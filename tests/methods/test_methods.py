@@ -1,0 +1,40 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from alfa.build import build_learner, build_tasks
+from alfa.config import compose
+from alfa.errors import ConfigError
+from alfa.methods import METHODS, get_method
+
+
+def test_the_methods_of_the_paper_and_of_meta_dataset_are_known() -> None:
+    rows = ["random", "alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f"]
+    assert list(METHODS) == [*rows, "proto-maml", "alfa+proto-maml"]
+    assert all(name == method.name for name, method in METHODS.items())
+
+
+def test_every_method_has_a_title_and_a_reference() -> None:
+    assert all(re.search(r" 20\d\d\.$", method.reference) for method in METHODS.values())
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_built_as_it_says(name: str, spots) -> None:
+    small = ["tasks.size=none", "tasks.way=3", "tasks.num_query=2", "model.filters=4"]
+    overrides = [*small, "model.num_blocks=2", "tasks.dataset=spots"]
+    experiment = compose("strokes", method=name, overrides=overrides)
+    method = get_method(name)
+    assert method.init.items() <= {"name": experiment.init.name, **experiment.init.options}.items()
+    assert method.rule.items() <= {"name": experiment.rule.name, **experiment.rule.options}.items()
+    learner = build_learner(experiment, build_tasks(experiment))
+    assert learner.init.variable_way == ("proto" in name)
+
+
+def test_an_unknown_method_is_an_error_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match=r"unknown method 'mamal'; known: .* mean 'maml'\?$"):
+        get_method("mamal")

@@ -23,8 +23,8 @@ from _claims_queue import (
 from _common import figure, table
 
 from alfa.evaluation import Difference, Evaluation, difference
+from alfa.methods import METHODS
 from alfa.paper import TABLES
-from alfa.paper._methods import TITLES
 
 # By so many points the same experiment, trained again, may have other figures than those of the
 # same tasks: two trainings of ALFA + MAML differed by 0.7 in validation, as the root of the mean
@@ -47,7 +47,7 @@ def rows_of(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) 
             trains = found["seconds"] > 0
             rows.append(
                 [
-                    TITLES[method],
+                    METHODS[method].title,
                     f"{length:,}" if trains else "-",
                     f"{found['best_iteration']:,}" if trains else "-",
                     figure(found["test"]),
@@ -69,7 +69,7 @@ def rows_elsewhere(results: Mapping[str, Any]) -> list[str]:
             if there:
                 figures = [figure(there[x]["test"]) if x in there else "-" for x in ELSEWHERE]
                 trains = found["seconds"] > 0
-                rows.append([TITLES[name], f"{length:,}" if trains else "-", *figures])
+                rows.append([METHODS[name].title, f"{length:,}" if trains else "-", *figures])
     head = ["trained on CIFAR-FS", "iterations", *ELSEWHERE]
     return ["### Tested elsewhere", "", *table(head, rows)] if rows else []
 
@@ -172,7 +172,7 @@ def against_longer(results: Mapping[str, Any]) -> list[str]:
         there = [
             with_interval(_over(found["elsewhere"][x], longer["elsewhere"][x])) for x in ELSEWHERE
         ]
-        rows.append([TITLES[name], with_interval(_over(found, longer)), *there])
+        rows.append([METHODS[name].title, with_interval(_over(found, longer)), *there])
     title = f"### After {LENGTH:,} iterations, against MAML after {longest:,}"
     return [title, "", *table(["", "cifar-fs", *ELSEWHERE], rows)] if rows else []
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from alfa.paper._methods import METHODS, classification
+from alfa.paper import classification
 
 # Validations, after each of which what was reached is kept.
 EPOCH = 500
@@ -19,7 +19,7 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "beta-factor": {"rule": {"beta_form": "factor"}},
     "state-gradient-full": {"rule": {"state_gradient": "full"}},
     "state-gradient-none": {"rule": {"state_gradient": "none"}},
-    "outer-rate": {"outer": {"learning_rate": 0.002}},
+    "outer-rate": {"optimizer": {"name": "adam", "learning_rate": 0.002}},
 }
 CHANGES = {
     "start-random": "g_phi starts at random",
@@ -58,7 +58,7 @@ class Entry:
 
     def content(self, num_iterations: int) -> dict[str, Any]:
         """The experiment, as in a file."""
-        content = classification(self.dataset, METHODS[self.method], shot=self.shot)
+        content = classification(self.dataset, self.method, shot=self.shot)
         for part, new in self.changes.items():
             content[part] = {**content.get(part, {}), **new}
         outer = {**content["outer"], "num_iterations": num_iterations}

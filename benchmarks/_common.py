@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa.runs import Run
 
 

@@ -12,7 +12,12 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from alfa.config import Engine, Experiment, Inner, Outer, Test
-from alfa.config._parts import _CONTEXT, REGISTRIES
+from alfa.data import TASKS
+from alfa.inits import INITS
+from alfa.models import MODELS
+from alfa.optim import OPTIMIZERS, SCHEDULES
+from alfa.registry import Registry
+from alfa.rules import RULES
 
 HEAD = """# Configuration
 
@@ -57,11 +62,21 @@ On the command line, `--set init.name=attenuated --set init.base.name=prototype-
 same as the row before the last. Which of them to choose is a
 [question](faq.md#methods) with figures for an answer."""
 
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "tasks": TASKS,
+    "model": MODELS,
+    "init": INITS,
+    "rule": RULES,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
 TITLES = {
     "tasks": "where tasks come from",
     "model": "what is adapted",
     "init": "where adaptation starts",
     "rule": "which rates a step uses",
+    "optimizer": "the outer loop's optimizer",
+    "schedule": "the outer loop's learning rate over time",
 }
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "inner": Inner,
@@ -92,8 +107,8 @@ def page() -> str:
             part = registry.get(name)
             # Others are a user's own.
             if part.__module__.startswith("alfa."):
-                left_out = _CONTEXT.get(registry.kind, ())
-                options = {k: v for k, v in registry.options(name).items() if k not in left_out}
+                known = registry.options(name).items()
+                options = {k: v for k, v in known if k not in registry.context}
                 parts += _part(name, part, options)
     for key, section in SECTIONS.items():
         parts += [f"## `[{key}]`", inspect.getdoc(section) or "", _defaults(section)]

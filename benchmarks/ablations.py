@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 from _common import alfa, choose, figure, table, write_part
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa.config import parse_experiment, to_dict
 from alfa.evaluation import Evaluation, difference, evaluate_run
 from alfa.paper import TABLES, Cell
@@ -85,7 +85,7 @@ def run() -> None:
             begin = ["--resume"] if begun else [str(config(name, cell)), "--out"]
             alfa("train", *begin, str(path))
         result = json.loads((path / "result.json").read_text())
-        tested, _ = evaluate_run(Run(path))
+        tested = evaluate_run(Run.open(path))
         assert tested.accuracy == result["test"]["accuracy"], "the test is not repeatable"
         metrics = [json.loads(line) for line in (path / "metrics.jsonl").open()]
         content = {key: result[key] for key in result if key != "config"}

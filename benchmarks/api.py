@@ -15,27 +15,29 @@ from pathlib import Path
 import _config_page
 
 import alfa
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 
 PAGE, CONFIG = Path("docs/api.md"), Path("docs/config.md")
 # In the order in which they are met, and whatever else is public behind them.
 GROUPS = {
     "Classify and predict": ("FewShotClassifier", "FewShotRegressor"),
+    "Train and evaluate": ("Trainer", "evaluate", "Run", "tune"),
     "The inner loop": ("Learner", "adapt"),
-    "Update rules": ("ALFA", "SGD", "LearnedRates", "Generated", "Learned", "register_rule"),
-    "Initializations": ("LearnedInit", "FixedInit", "Attenuated", "PrototypeHead", "register_init"),
+    "Update rules": (
+        *("Rule", "Rates", "ALFA", "SGD", "LearnedRates", "Generated", "Learned", "register_rule"),
+    ),
+    "Initializations": (
+        *("Init", "LearnedInit", "FixedInit", "Attenuated", "PrototypeHead", "register_init"),
+    ),
     "Models": ("Conv4", "ResNet12", "MLP", "register_model"),
-    "Tasks and losses": ("Episode", "Sinusoids", "cross_entropy", "mse"),
+    "Optimizers": ("register_optimizer", "register_schedule"),
+    "Tasks and losses": ("Tasks", "Episode", "Sinusoids", "register_tasks", "cross_entropy", "mse"),
     "Plain things": ("Params", "AlfaError"),
 }
 # Others that are met on the way, by where they are imported from.
 ELSEWHERE = {
     "What comes back": ("alfa.learner.Outcome", "alfa.learner.Adapted"),
     "Parts of your own": (
-        "alfa.rules.Rule",
-        "alfa.types.Rates",
-        "alfa.inits.Init",
-        "alfa.data.Tasks",
         "alfa.ops.per_task",
         "alfa.testing.check_rule",
         "alfa.testing.check_init",
@@ -47,7 +49,9 @@ ALSO = {
     "alfa.models": "models, and how any module runs on a stack of tasks",
     "alfa.rules": "update rules and their parts",
     "alfa.testing": "the contracts of rules and initializations, for your own",
-    "alfa.train": "training, evaluation and run folders",
+    "alfa.training": "the outer loop, and pretraining",
+    "alfa.evaluation": "evaluation and comparison",
+    "alfa.runs": "run folders",
 }
 _SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Example")
 

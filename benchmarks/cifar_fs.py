@@ -24,9 +24,9 @@ from typing import Any
 
 from _common import alfa, choose, figure, table, write_part
 
-from alfa._io._files import write_atomic
+from alfa import methods
+from alfa._io import write_atomic
 from alfa.paper import TABLES
-from alfa.paper._methods import TITLES
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
@@ -118,7 +118,7 @@ def iterate(cell_id: str) -> str:
 
     import torch
 
-    from alfa.build._build import build_learner, build_tasks
+    from alfa.build import build_learner, build_tasks
     from alfa.learner import plan_memory
 
     (cell,) = [cell for cell in TABLES["table1"].cells if cell.id == cell_id]
@@ -138,7 +138,7 @@ def iterate(cell_id: str) -> str:
             loss.backward()
         losses.append(float(loss.detach()))
     if parameters:
-        torch.optim.Adam(parameters, lr=cell.experiment.outer.learning_rate).step()
+        torch.optim.Adam(parameters, lr=cell.experiment.optimizer.options["learning_rate"]).step()
     return json.dumps(
         {
             "loss": sum(losses),
@@ -245,15 +245,15 @@ def on_large(results: dict[str, Any]) -> list[str]:
 def on_resnet12(results: dict[str, Any]) -> list[str]:
     rows = [
         [
-            title,
+            methods.METHODS[row].title,
             f"{found['num_meta_parameters']:,}",
             f"{found['loss']:.3f}",
             f"{found['seconds']:.1f}",
             f"{found['gigabytes']:.2f}",
             f"{found['memory']}, {found['tasks_at_once']} at once",
         ]
-        for row, title in TITLES.items()
-        for found in [results[row]]
+        for row in methods.METHODS
+        if (found := results.get(row)) is not None
     ]
     return table(["row", "meta-parameters", "loss", "seconds", "GB", "memory mode"], rows)
 

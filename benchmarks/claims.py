@@ -34,11 +34,10 @@ from _claims_page import (
 from _claims_queue import ELSEWHERE, EPOCH, LENGTH, QUEUE, ROWS, Entry
 from _common import command, figure, keep, progress, restore, write_part
 
-from alfa._io._files import write_atomic
-from alfa.build._build import build_tasks
+from alfa._io import write_atomic
 from alfa.cli.start import set_up
 from alfa.config import differing, parse_experiment, to_dict
-from alfa.evaluation import evaluate_run, on_dataset
+from alfa.evaluation import evaluate_run
 from alfa.runs import Run
 
 RUNS = Path("runs/claims")
@@ -134,7 +133,7 @@ def note(name: str) -> None:
     length = length_of(result)
     if length not in lengths_known(name):
         set_up(run.experiment, device="cpu", threads=None)
-        tested, _ = evaluate_run(run)
+        tested = evaluate_run(run)
         # Sums of other numbers of threads round otherwise, and a query in a thousand may change
         # sides.
         told = "the test is not repeatable"
@@ -153,9 +152,9 @@ def test_elsewhere(name: str, length: int, run: Run) -> None:
         found = known()[name][str(length)]
         if dataset not in found.get("elsewhere", {}):
             set_up(run.experiment, device="cpu", threads=None)
-            changes = on_dataset(dataset, tasks=run.experiment.tasks.name)
-            tested, changed = evaluate_run(run, changes=changes, num_tasks=NUM_TASKS)
-            data = build_tasks(changed).signature().data
+            overrides = run.dataset_overrides(dataset)
+            tested = evaluate_run(run, overrides=overrides, num_tasks=NUM_TASKS)
+            data = run.tasks(overrides).signature().data
             there = {"test": tested.as_dict(), "per_task": tested.per_task, "data": data}
             found.setdefault("elsewhere", {})[dataset] = there
             add(name, length, found)

@@ -26,17 +26,17 @@ import torch
 from _common import choose, command, table, write_part
 
 from alfa._distributed import ALONE, Processes, joined
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa._runtime import set_threads
-from alfa.build._build import build_learner, build_tasks
+from alfa.build import build_learner, build_tasks, trainer_options
 from alfa.config import compose
-from alfa.training._outer_step import OuterStep
+from alfa.training import OuterStep
 
 RESULTS = Path("docs/results/distributed.json")
 PAGE = Path("docs/results/distributed.md")
 FOLDER = Path("runs/ray")
 # For each experiment: outer iterations of a round, and rounds.
-WORKS = {"cifar-fs-alfa": (4, 12), "strokes-alfa": (10, 12), "sinusoid-alfa": (100, 12)}
+WORKLOADS = {"cifar-fs-alfa": (4, 12), "strokes-alfa": (10, 12), "sinusoid-alfa": (100, 12)}
 
 INTRO = """\
 # Several processes, several machines
@@ -76,8 +76,20 @@ class Rounds:
         experiment = compose(name.removesuffix("-alfa"), overrides=["outer.num_tasks=4"])
         tasks = build_tasks(experiment)
         learner = build_learner(experiment, tasks)
-        self.step = OuterStep(experiment, learner, tasks, processes, torch.device("cpu"))
-        self.step.plan()
+        options = trainer_options(experiment, learner)
+        names = (
+            *("optimizer", "scheduler", "num_tasks", "max_gradient_norm", "seed"),
+            *("memory", "tasks_at_once", "memory_budget"),
+        )
+        self.step = OuterStep(
+            learner,
+            tasks,
+            **{name: options[name] for name in names},
+            device=torch.device("cpu"),
+            processes=processes,
+            num_sharing=1,
+        )
+        self.step.make_plan()
         self.iteration, self.processes = 0, processes
 
     def __call__(self, count: int) -> float:
@@ -136,7 +148,7 @@ def speed() -> None:
         return max(own.recv() for own, _ in pipes)
 
     found: dict[str, Any] = {}
-    for name, (number, rounds) in WORKS.items():
+    for name, (number, rounds) in WORKLOADS.items():
         alone = Rounds(name, ALONE)
         times: dict[str, list[float]] = {}
         for turn in range(rounds + 1):

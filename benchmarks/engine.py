@@ -44,11 +44,10 @@ def add(key: str, content: Any) -> None:
 
 
 def ratios() -> None:
-    from alfa.bench.measure import compare, rivals_of
-    from alfa.bench.works import WORKS
+    from alfa.bench import WORKLOADS, compare, rivals_of
 
     found = known().get("ratios", {})
-    for work in WORKS:
+    for work in WORKLOADS:
         for rival in rivals_of(work):
             if rival in found.get(work, {}):
                 continue
@@ -200,10 +199,10 @@ KINDS = {
 
 def profile() -> None:
     """Time in each kind of work, of the fastest of several iterations."""
-    from alfa.bench.works import WORKS
+    from alfa.bench import WORKLOADS
 
     clock, found = watched(), {}
-    for name, work in WORKS.items():
+    for name, work in WORKLOADS.items():
         if work.size is None:
             continue
         iteration = work.iteration("alfa")
@@ -224,11 +223,11 @@ def profile() -> None:
 
 def stacking() -> None:
     """The same iteration with the tasks one after the other and side by side, in turns."""
-    from alfa.bench.works import WORKS
+    from alfa.bench import WORKLOADS
 
     found = {}
     for name in ("train-28", "train-32"):
-        learner, episode = WORKS[name].learner(), WORKS[name].episode()
+        learner, episode = WORKLOADS[name].learner(), WORKLOADS[name].episode()
         best: dict[str, float] = {}
         for turn in range(7):
             for way in ("loop", "stack", "auto"):
@@ -245,11 +244,11 @@ def stacking() -> None:
 
 def winograd() -> None:
     """The same iteration with torch's convolutions alone, and as it comes, in turns."""
-    from alfa.bench.works import WORKS
+    from alfa.bench import WORKLOADS
     from alfa.ops import _winograd
 
     iterations: dict[str, Callable[[], Any]] = {
-        name: work.iteration("alfa") for name, work in WORKS.items() if work.size is not None
+        name: work.iteration("alfa") for name, work in WORKLOADS.items() if work.size is not None
     }
     small = {"model": "resnet12", "size": 32, "tasks": 1, "steps": 5, "memory": "store"}
     iterations["ResNet12, 32 x 32, 1 task"] = iteration_of(small)
@@ -257,7 +256,7 @@ def winograd() -> None:
     found: dict[str, dict[str, float]] = {}
     for name, iteration in iterations.items():
         best = found[name] = {}
-        for turn in range(9 if name in WORKS else 4):
+        for turn in range(9 if name in WORKLOADS else 4):
             for way, fits in ways.items():
                 with mock.patch.object(_winograd, "is_faster", fits):
                     began = time.perf_counter()
@@ -284,11 +283,11 @@ def resnet() -> None:
 
 
 def ratio_table(results: dict[str, Any]) -> list[str]:
-    from alfa.bench.works import WORKS
+    from alfa.bench import WORKLOADS
 
     rows = []
     for name, found in results.items():
-        work = WORKS[name]
+        work = WORKLOADS[name]
         best = min(result["seconds"] for result in found.values())
         cells = [
             f"{found[rival]['ratio']:.2f}x" if rival in found else "-"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from _common import command
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 
 PAGE = Path("docs/results/estimate.md")
 RESULTS = Path("docs/results/estimate.json")

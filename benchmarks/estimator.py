@@ -35,12 +35,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from alfa import FewShotClassifier
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa.config import parse_experiment
 from alfa.data import FewShot, Split
 from alfa.errors import AlfaWarning
-from alfa.evaluation import reopen
-from alfa.evaluation._evaluate import mean_and_interval
+from alfa.evaluation import mean_and_interval
 from alfa.export import export_onnx
 from alfa.runs import Run
 from alfa.training import train_run
@@ -78,8 +77,8 @@ def keep(name: str, content: Any) -> None:
 
 
 def accuracy(run: str) -> None:
-    path = Run(Path(run))
-    _, tasks, experiment = reopen(path)
+    opened = Run.open(run)
+    tasks, experiment = opened.tasks(), opened.experiment
     assert isinstance(tasks, FewShot)
     found: dict[str, list[float]] = {}
     for index in range(NUM_DRAWS):
@@ -119,7 +118,8 @@ def draw(tasks: FewShot, index: int, split: Split, seed: int) -> tuple[np.ndarra
 def heads(*runs: str) -> None:
     found: dict[str, Any] = {}
     for run in runs:
-        _, tasks, experiment = reopen(Run(Path(run)))
+        opened = Run.open(run)
+        tasks, experiment = opened.tasks(), opened.experiment
         assert isinstance(tasks, FewShot)
         of_run: dict[str, dict[str, Any]] = {}
         for way in WAYS:

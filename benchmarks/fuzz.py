@@ -34,7 +34,7 @@ import torch
 from _common import table, write_part
 from PIL import Image
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa.cli.main import main
 from alfa.config import compose, to_dict
 from alfa.paper import TABLES, Cell

@@ -23,12 +23,12 @@ from typing import Any
 import tomli_w
 from _common import alfa, choose, figure, keep, restore, table, write_part
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa._runtime import set_threads
-from alfa.build._build import build_learner, build_tasks
+from alfa.build import build_learner, build_tasks
 from alfa.config import Experiment, parse_experiment, to_dict
 from alfa.data import grouped
-from alfa.evaluation._memory_probe import PeakMemory
+from alfa.evaluation import MemoryProbe
 
 RUNS = Path("runs/meta-dataset")
 KEPT = Path("docs/results/runs/meta-dataset")
@@ -155,7 +155,7 @@ def resnet18() -> None:
         # Loads kernels, and what else is made only once.
         learner(tasks.episode(smallest, num_tasks=1)).query_losses.mean().backward()
         episode = tasks.episode(middle, num_tasks=1)
-        with PeakMemory() as peak:
+        with MemoryProbe() as peak:
             began = time.perf_counter()
             learner(episode).query_losses.mean().backward()
             seconds = time.perf_counter() - began

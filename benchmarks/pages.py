@@ -23,12 +23,21 @@ from typing import Any
 import torch
 from _common import table as table_of
 
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa._runtime import usable_cpus
 from alfa.cli.progress import duration_text
 from alfa.cli.start import set_up
-from alfa.paper import TABLES, Collection, Job, Table, collect, estimate, lay_out, plan_jobs
-from alfa.paper._methods import SIZES
+from alfa.paper import (
+    SIZES,
+    TABLES,
+    Collection,
+    Job,
+    Table,
+    collect,
+    comparison_grid,
+    estimate,
+    plan_jobs,
+)
 from alfa.report.tables import markdown
 
 RUNS = Path("docs/results/runs")
@@ -92,7 +101,7 @@ def pages() -> dict[str, str]:
 def index(collection: Collection) -> str:
     rows = []
     for name, table in TABLES.items():
-        measured = lay_out(table, collection, links_from=PAGES.resolve()).num_measured
+        measured = comparison_grid(table, collection, links_from=PAGES.resolve()).num_measured
         count = len(table.cells)
         rows.append([f"[{table.label}]({name}.md)", table.title, str(count), str(measured)])
     return f"""# The paper's tables
@@ -108,7 +117,7 @@ and D have none of their own.
 
 
 def page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
-    grid = lay_out(table, collection, links_from=PAGES.resolve())
+    grid = comparison_grid(table, collection, links_from=PAGES.resolve())
     heading, _, body = markdown(grid).partition("\n")
     # Between them, where something was measured, how to read it.
     about, *legend, figures = body.strip().split("\n\n")

@@ -27,7 +27,7 @@ import tomli_w
 from _common import choose, table, write_part
 
 import alfa.cli.train  # noqa: F401 - what is forked need not import it anew
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa.cli.main import main
 from alfa.config import parse_experiment, to_dict
 from alfa.runs import Checkpoint, Run
@@ -106,7 +106,7 @@ def compare(path: Path, unbroken: Path) -> None:
         assert results[0][key] == results[1][key], f"{key} differs"
     files = [sorted(p.name for p in (r.path / "checkpoints").iterdir()) for r in (own, other)]
     assert files[0] == files[1], f"there are {files[0]}, not {files[1]}"
-    fingerprint = own.experiment().fingerprint()
+    fingerprint = own.fingerprint
     for name in files[0]:
         states = [
             Checkpoint.load(run.path / "checkpoints" / name, fingerprint=fingerprint).tensors

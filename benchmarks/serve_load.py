@@ -38,7 +38,7 @@ from PIL import Image
 
 import alfa
 from alfa import FewShotClassifier
-from alfa._io._files import write_atomic
+from alfa._io import write_atomic
 from alfa._runtime import usable_cpus
 from alfa.data import Strokes
 from alfa.serve import Model

@@ -22,7 +22,7 @@ SIZES = TaskSizes(support=370.0, query=200.0, largest=1_000)
 @pytest.fixture(autouse=True)
 def _short(monkeypatch) -> None:
     """Exact figures are not needed here."""
-    monkeypatch.setattr(module, "_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_SECONDS", 0.01)
 
 
 def learner_for(tasks: Tasks = TASKS, init=LearnedInit, rule=ALFA) -> Learner:

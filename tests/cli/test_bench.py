@@ -10,7 +10,7 @@ import pytest
 
 from alfa.bench import worker
 from alfa.bench.measure import Comparison
-from alfa.bench.works import WORKS
+from alfa.bench.workloads import WORKLOADS
 
 
 @pytest.fixture
@@ -18,24 +18,24 @@ def measured(monkeypatch):
     """Pretends to measure; what changes can be given by name."""
     changes = {}
 
-    def fake(work, rival, *, rounds, on_round):
+    def fake(workload, rival, *, rounds, on_round):
         for _ in range(2 * rounds):
             on_round()
-        comparison = Comparison(work, rival, 0.5, 10**9, 2.0, 3 * 10**9, rounds)
+        comparison = Comparison(workload, rival, 0.5, 10**9, 2.0, 3 * 10**9, rounds)
         if rival == "limit":
             comparison = dataclasses.replace(comparison, seconds=0.48, rival_seconds=0.4)
         return dataclasses.replace(comparison, **changes)
 
     monkeypatch.setattr("alfa.bench.compare", fake)
     monkeypatch.setattr(
-        "alfa.bench.rivals_of", lambda work: ["plain", "higher", "plain_kept", "limit"]
+        "alfa.bench.rivals_of", lambda workload: ["plain", "higher", "plain_kept", "limit"]
     )
     return changes
 
 
 @pytest.mark.usefixtures("measured")
 def test_bench_prints_a_table_for_every_work(alfa) -> None:
-    answer = alfa("bench", "--work", "train-28", "--work", "sinusoid", "--rounds", "1")
+    answer = alfa("bench", "--workload", "train-28", "--workload", "sinusoid", "--rounds", "1")
     assert answer.code == 0
     first, second, note = answer.out.split("\n\n")
     title, *rows = first.splitlines()
@@ -55,8 +55,8 @@ def test_bench_prints_a_table_for_every_work(alfa) -> None:
 @pytest.mark.usefixtures("measured")
 def test_what_only_one_of_them_leaves_out_is_said(alfa) -> None:
     told = "alfa makes no graph here; the others, which have no such mode, train."
-    assert told in alfa("bench", "--work", "evaluate-84", "--rounds", "1").out
-    assert told not in alfa("bench", "--work", "train-84", "--rounds", "1").out
+    assert told in alfa("bench", "--workload", "evaluate-84", "--rounds", "1").out
+    assert told not in alfa("bench", "--workload", "train-84", "--rounds", "1").out
 
 
 @pytest.mark.usefixtures("measured")
@@ -64,7 +64,7 @@ def test_the_tables_are_narrow(alfa, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     answer = alfa("bench", "--rounds", "1")
     *blocks, note = answer.out.split("\n\n")
-    assert len(blocks) == len(WORKS)
+    assert len(blocks) == len(WORKLOADS)
     lines = [line for block in blocks for line in block.splitlines()]
     assert max(map(len, lines)) <= 80
     assert max(map(len, note.splitlines())) <= 100
@@ -74,10 +74,10 @@ def test_the_tables_are_narrow(alfa, monkeypatch) -> None:
 
 def test_where_the_system_does_not_tell_the_peak_there_is_none(alfa, measured) -> None:
     measured.update(peak=None, rival_peak=None)
-    answer = alfa("bench", "--work", "train-28")
+    answer = alfa("bench", "--workload", "train-28")
     rows = answer.out.split("\n\n")[0].splitlines()[2:]
     assert [row.split()[-2] for row in rows] == ["-"] * 5
-    content = json.loads(alfa("bench", "--work", "train-28", "--json").out)
+    content = json.loads(alfa("bench", "--workload", "train-28", "--json").out)
     assert content["train-28"]["plain"]["peak"] is None
     assert content["train-28"]["plain"]["rival_peak"] is None
 
@@ -90,7 +90,7 @@ def test_a_worker_that_ends_too_early_is_one_sentence(alfa, monkeypatch) -> None
             self._process.wait()
 
     monkeypatch.setattr("alfa.bench.measure.Worker", Killed)
-    answer = alfa("bench", "--work", "sinusoid")
+    answer = alfa("bench", "--workload", "sinusoid")
     assert answer.code == 2
     assert answer.out == ""
     assert "alfa: the process that measures 'sinusoid' with 'alfa' ended" in answer.err
@@ -99,16 +99,16 @@ def test_a_worker_that_ends_too_early_is_one_sentence(alfa, monkeypatch) -> None
 
 @pytest.mark.usefixtures("measured")
 def test_bench_prints_json(alfa) -> None:
-    answer = alfa("bench", "--work", "sinusoid", "--rounds", "2", "--json")
+    answer = alfa("bench", "--workload", "sinusoid", "--rounds", "2", "--json")
     content = json.loads(answer.out)
     assert content["sinusoid"]["plain"]["ratio"] == 4
     assert content["sinusoid"]["plain"]["rounds"] == 2
-    assert {"work", "rival", "seconds", "peak", "rival_seconds", "rival_peak"} < set(
+    assert {"workload", "rival", "seconds", "peak", "rival_seconds", "rival_peak"} < set(
         content["sinusoid"]["plain"]
     )
 
 
 def test_a_misspelt_work_gets_a_hint(alfa) -> None:
-    answer = alfa("bench", "--work", "train-48")
+    answer = alfa("bench", "--workload", "train-48")
     assert answer.code == 2
     assert "Did you mean 'train-84'" in answer.err

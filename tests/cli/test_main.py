@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -360,6 +361,16 @@ def test_every_command_has_examples_that_it_understands(alfa, name: str) -> None
         its_words, its_command = COMMANDS[named]
         context = its_command.make_context(named, example[len(its_words) :])
         _check_target(context.params)
+
+
+def test_no_command_imports_the_module_of_another() -> None:
+    modules = {command.callback.__module__ for _, command in COMMANDS.values()}
+    for module in modules:
+        source = Path(sys.modules[module].__file__).read_text()
+        imported = {
+            node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
+        }
+        assert not (modules - {module}) & imported, module
 
 
 def _check_target(params: dict[str, Any]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from alfa.config import to_dict
+from alfa.data import Signature
 from alfa.paper import TABLES, Cell
 from alfa.runs import Run
 
@@ -118,7 +123,8 @@ def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:
     assert not out.exists()
 
 
-def test_costs_are_told_and_nothing_is_run(alfa, out) -> None:
+def test_costs_are_told_and_nothing_is_run(alfa, out, monkeypatch) -> None:
+    monkeypatch.setattr("alfa.bench.speed._SECONDS", 0.01)
     words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--dry-run", "--out", out)
     answer = alfa(*words)
     assert answer.code == 0
@@ -165,20 +171,48 @@ def _write_run(
     cell: Cell, path: Path, num_iterations: int, *, num_meta_parameters: int = 100
 ) -> None:
     """A run folder as if a cell had been run."""
-    run = Run(path)
-    run.write_config(cell.experiment)
+    run = Run.new(path, cell.experiment)
+    run.create(Signature((1,), 1, "mse"))
     run.files.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
-    accuracy = {"accuracy": 0.31, "accuracy_interval": 0.01} if cell.metric == "accuracy" else {}
-    test = {"loss": 0.0123, "interval": 0.0045, **accuracy, "num_tasks": 600}
+    figures = (0.31, 0.01) if cell.metric == "accuracy" else (None, None)
+    test = {"loss": 0.0123, "interval": 0.0045, "num_tasks": 600, "num_models": 1}
+    test |= dict(zip(("accuracy", "accuracy_interval"), figures, strict=True))
     run.files.write_result(
         {
             "test": test,
+            "best_iteration": num_iterations,
+            "val_loss": 1.0,
             "num_iterations": num_iterations,
             "num_meta_parameters": num_meta_parameters,
             "seconds": 60.0,
             "config": to_dict(cell.experiment),
         }
     )
+
+
+def test_jobs_that_are_stopped_go_on(alfa, out, monkeypatch) -> None:
+    # In case that the command has ended when the signal comes.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stopping = threading.Thread(target=_stop_when_two_have_begun, args=(out,))
+    stopping.start()
+    words = ("reproduce", "table8", "--shots", "5", "--iterations", "20000", "--jobs", "2")
+    try:
+        answer = alfa(*words, "--out", out, "--json")
+    finally:
+        stopping.join()
+        signal.signal(signal.SIGTERM, before)
+    assert answer.code == 143
+    assert "alfa: stopped; the same command goes on from here." in answer.err
+    assert "Traceback" not in answer.err
+    assert len(list(out.rglob("last.safetensors"))) == 2
+
+
+def _stop_when_two_have_begun(out: Path) -> None:
+    deadline = time.monotonic() + 90
+    while len(list(out.rglob("config.toml"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 # --- report
@@ -197,20 +231,20 @@ def test_the_list_of_runs_has_three_digits_where_there_is_no_accuracy(alfa, tmp_
     assert "<td>31.00 \u00b1 1.00</td>" in listed
 
 
-@pytest.mark.parametrize("content", [None, "{"])
-def test_a_quick_run_without_its_mark_is_listed_as_quick(alfa, out, tmp_path, content) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_quick_run_is_listed_as_quick(alfa, out, tmp_path, is_damaged: bool) -> None:
     words = ("table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out)
     alfa("reproduce", *words)
     path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
-    (path / ".paper.json").unlink()
-    if content is not None:
-        (path / ".paper.json").write_text(content)
+    if is_damaged:
+        result = json.loads((path / "result.json").read_text())
+        (path / "result.json").write_text(json.dumps({**result, "paper": {}}))
     answer = alfa("report", path, "--out", tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
     assert html.split("Runs and what they cost")[1].count("<td>quick, no result</td>") == 1
-    told = f"{path / '.paper.json'} is damaged: it does not say whether the run is quick"
-    assert (f"alfa: cannot be read: {told}" in answer.err) == (content is not None)
-    assert (told in html) == (content is not None)
+    told = f"{path / 'result.json'} is damaged: it does not say whether the run is quick"
+    assert (f"alfa: cannot be read: {told}" in answer.err) == is_damaged
+    assert (told in html) == is_damaged
 
 
 def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import hashlib
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -195,44 +192,11 @@ class TestPurity:
                 one.episode(3, num_tasks=3, split=split), other.episode(3, num_tasks=3, split=split)
             )
 
-    @pytest.mark.parametrize("augment", [False, True])
-    def test_another_process_draws_the_same_tasks(self, tmp_path: Path, colourful, augment):
-        _mapped(colourful, tmp_path)
-        code = f"""
-import hashlib
-import numpy as np
-from alfa.data import Classes, FewShot, ImageSet
-
-first = np.arange(6) * 12
-splits = {{
-    split: Classes([f"{{split}}-{{i}}" for i in range(6)], 72 * number + first, np.full(6, 12))
-    for number, split in enumerate(("train", "val", "test"))
-}}
-images = np.load({str(tmp_path / "images.npy")!r}, mmap_mode="r")
-images = ImageSet("noise", images, splits, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
-tasks = FewShot(images, way=4, shot=2, num_query=3, augment={augment})
-for split in splits:
-    episode = tasks.episode(11, num_tasks=2, split=split, seed=6)
-    parts = (episode.support_x, episode.support_y, episode.query_x, episode.query_y)
-    print(hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest())
-"""
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        tasks = FewShot(colourful, way=4, shot=2, num_query=3, augment=augment)
-        assert done.stdout.split() == [
-            _checksum(tasks.episode(11, num_tasks=2, split=split, seed=6)) for split in SPLITS
-        ]
-
 
 def _mapped(images: ImageSet, folder: Path) -> ImageSet:
     np.save(folder / "images.npy", images.images)
     mapped = np.load(folder / "images.npy", mmap_mode="r")
     return ImageSet(images.name, mapped, images.splits, images.mean, images.std)
-
-
-def _checksum(episode: Episode) -> str:
-    parts = b"".join(getattr(episode, name).numpy().tobytes() for name in PARTS)
-    return hashlib.sha256(parts).hexdigest()
 
 
 class TestTooSmall:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -95,20 +93,6 @@ def test_a_task_is_a_function_of_seed_split_and_index(tasks) -> None:
     assert key(4, "train", 0) == key(4, "train", 0)
     several = {tuple(key(i, s, d)) for i in (4, 5) for s in ("train", "val") for d in (0, 1)}
     assert len(several) == 8
-
-
-def test_another_process_draws_the_same() -> None:
-    code = (
-        "from alfa.data import Strokes, Varied;"
-        "t = Varied([Strokes(num_classes=40, num_examples=6).images()]);"
-        "e = t.episode(3, num_tasks=1, seed=9);"
-        "print(tuple(e.support_x.shape), float(e.support_x.double().sum()))"
-    )
-    runs = [
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        for _ in range(2)
-    ]
-    assert runs[0].stdout == runs[1].stdout
 
 
 # Sources

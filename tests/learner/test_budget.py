@@ -41,7 +41,7 @@ def needed(conv4):
 
 
 def needed_by(learner, episode, *way):
-    return budget._needed(learner, episode, [way])[way]
+    return budget._needed_bytes(learner, episode, [way])[way]
 
 
 def chosen(case, size, **options):
@@ -248,7 +248,7 @@ def test_what_a_task_keeps_is_known_closely(
     )
     if not list(learner.meta_parameters()):
         pytest.skip("nothing is trained")
-    step, query = budget._stored(learner, episode[:1])
+    step, query = budget._saved_by_step_and_query(learner, episode[:1])
     real = kept_bytes(learner, episode[:1])
     assert 10 * step + query == pytest.approx(real, rel=0.15)
 
@@ -296,12 +296,12 @@ def test_the_probe_leaves_nothing_in_memory(conv4, module, monkeypatch, kind):
         learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
     storages = []
 
-    class Recorded(budget._Kept):
+    class Recorded(budget._Saved):
         def __init__(self, tensor):
             super().__init__(tensor)
             storages.append(StorageWeakRef(tensor.untyped_storage()))
 
-    monkeypatch.setattr(budget, "_Kept", Recorded)
+    monkeypatch.setattr(budget, "_Saved", Recorded)
     plan_memory(learner, episode, budget=GB)
     data = (episode.support_x, episode.support_y, episode.query_x, episode.query_y)
     known = {StorageWeakRef(tensor.untyped_storage()) for tensor in data}

@@ -187,7 +187,7 @@ def check_losses_and_rates(golden, adapted):
             close(adapted.support_losses[step, task], golden[f"{prefix}/support_loss"])
             if not isinstance(golden.rule, ALFA):
                 continue
-            alpha1, beta1 = adapted.rates[step].memory
+            alpha1, beta1 = adapted.rates[step].state
             close(alpha1[task], torch.stack(golden.by_layer(f"{prefix}/generated_alpha/")))
             close(beta1[task], torch.stack(golden.by_layer(f"{prefix}/generated_beta/")))
 

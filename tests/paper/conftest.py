@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from alfa.config import to_dict
+from alfa.config import parse_experiment, to_dict
 from alfa.data import Signature
-from alfa.paper import Cell
+from alfa.paper import Cell, Job
 from alfa.runs import Run
 
 ACCURACY = ("accuracy", "accuracy_interval")
+
+
+@pytest.fixture
+def smaller() -> Callable[[Job], Job]:
+    """A job of images with fewer filters, and a ResNet with fewer steps and classes."""
+
+    def make(job: Job) -> Job:
+        content = to_dict(job.experiment)
+        model, tasks, inner = content["model"], content["tasks"], content["inner"]
+        if model["name"].startswith("resnet"):
+            model["filters"] = [8, 8, 8, 8]
+            inner |= {name: 2 for name in ("num_steps", "num_test_steps") if name in inner}
+        elif "dataset" in tasks:
+            model["filters"] = 8
+        if "max_way" in tasks:
+            tasks |= {"max_way": 5, "max_support": 5}
+        return replace(job, experiment=parse_experiment(content, source=job.name))
+
+    return make
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -339,20 +337,3 @@ def test_what_ray_prints_is_no_part_of_what_is_printed(ray_workers, capsys) -> N
 def test_ray_that_is_not_installed_is_named(ray_workers) -> None:
     with pytest.raises(ConfigError, match=r"pip install 'alfa\[cluster\]'"):
         ray_workers(None)
-
-
-def test_jobs_that_are_stopped_go_on(tmp_path) -> None:
-    command = [sys.executable, "-m", "alfa", "reproduce", "table8", "--shots", "5"]
-    command += ["--iterations", "20000", "--jobs", "2", "--out", str(tmp_path), "--json"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 90
-        while len(list(tmp_path.rglob("config.toml"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert "alfa: stopped; the same command goes on from here." in told
-    assert "Traceback" not in told
-    assert len(list(tmp_path.rglob("last.safetensors"))) == 2

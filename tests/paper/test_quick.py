@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from alfa.config import parse_experiment, to_dict
-from alfa.paper import TABLES, Cell, Job, State, cell_status, measurement, plan_jobs, reproduce
+from alfa.paper import TABLES, Cell, State, cell_status, measurement, plan_jobs, reproduce
 from alfa.paper._job import on_strokes
 
 CELLS = [cell for table in TABLES.values() for cell in table.cells]
@@ -30,21 +28,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("paper")
 
 
-def _smaller(job: Job) -> Job:
-    """A ResNet with fewer filters, steps, and classes."""
-    content = to_dict(job.experiment)
-    if content["model"]["name"].startswith("resnet"):
-        content["model"]["filters"] = [8, 8, 8, 8]
-        steps = {name: 2 for name in ("num_steps", "num_test_steps") if name in content["inner"]}
-        content["inner"] |= steps
-    if content["tasks"]["name"] == "meta-dataset":
-        content["tasks"] |= {"max_way": 5, "max_support": 5}
-    return replace(job, experiment=parse_experiment(content, source=job.name))
-
-
 @pytest.mark.parametrize("cell", KINDS.values(), ids=lambda cell: "-".join(kind(cell)))
-def test_a_cell_of_each_kind_runs(cell: Cell, out: Path) -> None:
-    (job,) = map(_smaller, plan_jobs([cell], out, quick=True))
+def test_a_cell_of_each_kind_runs(cell: Cell, out: Path, smaller) -> None:
+    (job,) = map(smaller, plan_jobs([cell], out, quick=True))
     outcome = reproduce([job])
     assert (outcome.done, outcome.failed) == ([job.name], {})
     assert cell_status(job, cell) == (State.DONE, "")

@@ -36,12 +36,12 @@ assert isinstance(ACROSS, Cell)
 
 
 @pytest.fixture
-def quick(tmp_path) -> Callable[..., Job]:
-    """The one job of a cell, in its quick form."""
+def quick(tmp_path, smaller) -> Callable[..., Job]:
+    """The one job of some cells, in its quick form."""
 
-    def make(cell: Cell = SINE, **options) -> Job:
-        (job,) = plan_jobs([cell], tmp_path, quick=True, **options)
-        return job
+    def make(*cells: Cell) -> Job:
+        (job,) = plan_jobs(cells or [SINE], tmp_path, quick=True)
+        return smaller(job)
 
     return make
 
@@ -345,9 +345,9 @@ def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
 # --- other datasets
 
 
-def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, tmp_path, monkeypatch) -> None:
+def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, monkeypatch) -> None:
     cells = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
-    (job,) = plan_jobs([*cells, ACROSS], tmp_path, quick=True)
+    job = quick(*cells, ACROSS)
     calls = []
     work = module.evaluate_run
     monkeypatch.setattr(module, "evaluate_run", lambda run, **o: calls.append(o) or work(run, **o))
@@ -381,9 +381,9 @@ def test_a_test_of_a_shorter_training_does_not_count(quick) -> None:
     assert measurement(longer(job, 3), ACROSS) is None
 
 
-def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick, tmp_path) -> None:
+def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick) -> None:
     (omniglot,) = [c for c in TABLES["tableE"].cells if "omniglot/maml/" in c.id]
-    (job,) = plan_jobs([ACROSS, omniglot], tmp_path, quick=True)
+    job = quick(ACROSS, omniglot)
     reproduce([replace(job, cells=(omniglot,))])
     (job.path / "tests" / "cub.json").write_text("{")
     assert cell_status(job, ACROSS)[0] == State.DAMAGED
@@ -393,11 +393,9 @@ def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick, tmp_path) -
     assert cell_status(job, omniglot)[0] == State.DONE
 
 
-def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(
-    quick, tmp_path, monkeypatch
-) -> None:
+def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(quick, monkeypatch) -> None:
     others = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
-    (job,) = plan_jobs([ACROSS, *others], tmp_path, quick=True)
+    job = quick(ACROSS, *others)
     work = module.evaluate_run
 
     def fail(run, **options):

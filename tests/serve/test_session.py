@@ -12,7 +12,7 @@ import pytest
 from alfa import FewShotClassifier
 from alfa.errors import CheckpointError, ConfigError, DataError
 from alfa.serve import Model
-from alfa.serve._limits import MAX_CLASSES, MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MAX_TRIED
+from alfa.serve._limits import MAX_CLASSES, MAX_IMAGES, MAX_NAME, MAX_PER_CLASS
 from alfa.serve._model import UploadedImage
 from alfa.serve._session import Session
 
@@ -163,13 +163,6 @@ def test_a_new_class_leaves_what_was_learnt(taught: Session) -> None:
     assert taught.is_stale
     taught.remove_class(new.number)
     assert taught.adapted is not None
-
-
-def test_so_many_are_tried_at_once(taught: Session) -> None:
-    taught.learn()
-    pixels = taught.classes[0].examples[0].pixels
-    with pytest.raises(ConfigError, match=f"more than the {MAX_TRIED} that can be tried"):
-        taught.predict([("", pixels)] * (MAX_TRIED + 1))
 
 
 def test_people_do_not_mix(

@@ -1,26 +1,14 @@
-"""How many threads serve on the machine at hand."""
+"""The number of CPU threads."""
 
 from __future__ import annotations
 
-import math
-import os
-from pathlib import Path
-
-# A container's share of the processors, in version 2 of Linux's control groups.
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
 
 def usable_cpus() -> int:
-    """Processors that this process may really use, where affinity or a container limits it."""
-    cpus = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cpus = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _QUOTA.read_text().split()
-        cpus = min(cpus, max(1, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass  # no limit, or none that can be read
-    return cpus
+    """CPUs that this process may use, also if affinity or a container limits it."""
+    # Importing loky takes longer than this package.
+    from loky import cpu_count
+
+    return int(cpu_count())
 
 
 class _Threads:

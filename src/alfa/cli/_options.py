@@ -54,6 +54,10 @@ BatchNorm = Annotated[
 ]
 
 # What to adapt to.
+Support = Annotated[
+    Path,
+    typer.Option(help="A folder of class folders: a few images of each class to learn from."),
+]
 Head = Annotated[
     str,
     typer.Option(help="The last layer: trained, or zero or prototype for any number of classes."),

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli._options import Checkpoint, Device, Head, Json, NumSteps, OnProblem, Support, TheRun, Threads
+from alfa.cli._options import (
+    Checkpoint,
+    Device,
+    Head,
+    Json,
+    NumSteps,
+    OnProblem,
+    Support,
+    TheRun,
+    Threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +35,6 @@ if TYPE_CHECKING:
 _THUMBNAIL_SIZE, _BATCH_SIZE = 128, 32
 # Images that are normalized together for the transductive accuracy; more need too much memory.
 _MAX_TOGETHER = 250
-# Notes that the terminal shows.
-_MAX_NOTES = 5
 
 
 def adapt(
@@ -68,6 +76,7 @@ def adapt(
 
         alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head zero
     """
+    from alfa.cli._adapting import fit_and_collect_warnings
     from alfa.cli._options import check_choices
     from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
@@ -326,6 +335,7 @@ def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from alfa.cli._adapting import print_notes
     from alfa.data.photos import printable
 
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -11,7 +11,7 @@ import typer
 from alfa.cli._options import Json
 
 if TYPE_CHECKING:
-    from alfa.data import Index
+    from alfa.data import Store
     from alfa.data.sources import Source
 
 app = typer.Typer(
@@ -60,7 +60,7 @@ def list_datasets(as_json: Json = False) -> None:
 
     from alfa.data import data_folder
 
-    rows = _known()
+    rows = _list()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -109,12 +109,12 @@ def prepare(
 
         alfa data prepare folder ~/pets --name pets --set split=ratio --set seed=1
     """
-    from alfa.cli.preparing import prepare_shown
+    from alfa.cli._prepare import prepare_with_progress
 
     source = _source(name, settings or [])
-    store, notes = prepare_shown(
+    store, notes = prepare_with_progress(
         source,
-        _raw(name) if path is None else path,
+        _default_path(name) if path is None else path,
         name=called or name,
         size=size,
         on_problem=on_problem,
@@ -122,7 +122,7 @@ def prepare(
         force=force,
         quiet=as_json,
     )
-    summary = _summary(store.path, store.index, source)
+    summary = _summary(store, source)
     if as_json:
         typer.echo(json.dumps({**summary, "notes": notes}, indent=2))
     else:
@@ -149,7 +149,7 @@ def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
     with meter(name, quiet=as_json) as shown:
         faults = store.verify(lambda done: shown.update(name, done, total, unit="images"))
     source = SOURCES.get(name) if name in SOURCES else None
-    summary = {**_summary(store.path, store.index, source), "faults": faults}
+    summary = {**_summary(store, source), "faults": faults}
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         raise typer.Exit(2 if faults else 0)
@@ -200,8 +200,8 @@ def download(
     typer.echo(f"next: alfa data prepare {name}{place}")
 
 
-def _raw(name: str) -> Path:
-    """Where a dataset lies that the user gives no place for."""
+def _default_path(name: str) -> Path:
+    """The folder that `alfa data download` puts a dataset into."""
     from alfa.data import raw_dataset_path
     from alfa.data.sources import SOURCES
     from alfa.errors import DataError
@@ -218,7 +218,6 @@ def _raw(name: str) -> Path:
 
 
 def _source(name: str, settings: list[str]) -> Source:
-    """A dataset with its options."""
     import tomllib
 
     from pydantic import TypeAdapter, ValidationError
@@ -246,8 +245,8 @@ def _source(name: str, settings: list[str]) -> Source:
     return SOURCES.get(name)(**options)
 
 
-def _known() -> list[dict[str, Any]]:
-    """Everything that has a name: datasets that can be prepared, and that are."""
+def _list() -> list[dict[str, Any]]:
+    """All known datasets, and all prepared ones."""
     from alfa.data import GENERATED_DATASETS, prepared, store_path
     from alfa.data.sources import SOURCES
 
@@ -284,10 +283,11 @@ def _known() -> list[dict[str, Any]]:
     return rows
 
 
-def _summary(path: Path, index: Index, source: type[Source] | Source | None) -> dict[str, Any]:
+def _summary(store: Store, source: type[Source] | Source | None) -> dict[str, Any]:
+    index = store.index
     return {
         "dataset": index.dataset,
-        "path": str(path),
+        "path": str(store.path),
         "size": index.size,
         "num_channels": index.num_channels,
         "splits": _counts(index.counts()),
@@ -304,7 +304,7 @@ def _counts(counts: Any) -> dict[str, dict[str, int | None]]:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """Counts beside the published ones, and what was left out or changed."""
+    """Print the counts beside the published ones, and the images left out or changed."""
     from rich.console import Console
     from rich.table import Table
 
@@ -331,7 +331,7 @@ def _print(summary: dict[str, Any]) -> None:
 
 
 def _total(counts: list[int | None]) -> str:
-    """The sum, where all are known."""
+    """The sum, if all are known."""
     known = [count for count in counts if count is not None]
     return _text(sum(known) if known and len(known) == len(counts) else None)
 

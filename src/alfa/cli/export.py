@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from alfa.cli._options import Checkpoint, Head, Json, NumSteps, OnProblem, TheRun, Threads
-from alfa.cli.adapt import Support
+from alfa.cli._options import Checkpoint, Head, Json, NumSteps, OnProblem, Support, TheRun, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,8 +49,8 @@ def export(
         print(names[model.run(None, {"images": image[None]})[0][0].argmax()])
     """
     from alfa._io import check_writable
+    from alfa.cli._adapting import fit_and_collect_warnings
     from alfa.cli._options import check_choices
-    from alfa.cli.adapt import fit_and_collect_warnings
     from alfa.cli.progress import meter, tell_unfinished
     from alfa.cli.start import set_up
     from alfa.data.photos import (
@@ -100,7 +99,7 @@ def export(
 
 
 def _print(summary: dict[str, Any]) -> None:
-    from alfa.cli.adapt import print_notes
+    from alfa.cli._adapting import print_notes
     from alfa.data.photos import printable
 
     num_channels, height, width = summary["input_shape"]

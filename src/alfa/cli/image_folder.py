@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alfa.build import OwnData, contents, counts_of, experiment_for, survey, title_of, worth
-from alfa.cli.preparing import prepare_shown, show_preparing
+from alfa.cli._prepare import prepare_with_progress, progress_callback
 from alfa.cli.progress import Meter, meter
 from alfa.config import Choices, Experiment, datasets
 from alfa.data import PrepareProgress, Store, data_folder, open_store, store_path
@@ -60,7 +60,7 @@ def prepare_folder(
             if store is not None:
                 shown.tell(f"prepared already: {store.path}")
         if store is None:
-            store, _ = prepare_shown(
+            store, _ = prepare_with_progress(
                 data.source,
                 path,
                 name=data.dataset,
@@ -109,7 +109,7 @@ def _intact(dataset: str, size: int, shown: Meter) -> Store | None:
 
 
 def _surveyed(path: Path, work: Path, shown: Meter) -> OwnData:
-    show = show_preparing(shown, shown.name)
+    show = progress_callback(shown, shown.name)
 
     def on_unpack(archive: Path, done: int, total: int) -> None:
         show(PrepareProgress(done, total, archive=archive.name))

@@ -1,4 +1,4 @@
-"""What a source of tasks is."""
+"""The interface of a distribution of tasks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Signature:
-    """What must be known of the tasks that a model was trained on, to use it without them.
+    """The properties of tasks that a model needs to be used without them.
 
     Attributes:
         input_shape: the shape of one input.
-        num_outputs: what a model puts out for one input.
-        loss: the name of the loss that fits.
-        mean: of every channel of images, which are normalised by it; otherwise nothing.
+        num_outputs: the number of outputs for one input.
+        loss: the name of the loss.
+        mean: of every channel, by which images are normalised; empty for other inputs.
         std: likewise.
-        varies: tasks differ in their number of classes, of which there are `num_outputs` at most.
-        data: tells apart images that were prepared differently; nothing where none were.
+        varies: tasks have varying numbers of classes, at most `num_outputs`.
+        data: identifies prepared images; empty for other inputs.
     """
 
     input_shape: tuple[int, ...]
@@ -43,19 +43,14 @@ class Signature:
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks of one size, as a stack.
-
-    Attributes:
-        indices: which tasks of a split these are.
-        episode: the tasks.
-    """
+    """Tasks of one size, stacked, and their indices in the split."""
 
     indices: tuple[int, ...]
     episode: Episode
 
 
 def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
-    """Single tasks, those of one size stacked; every group begins with its first task."""
+    """Stack single tasks of the same size; groups are in the order of their first tasks."""
     sizes: dict[tuple[int, ...], list[tuple[int, Episode]]] = {}
     for index, task in zip(indices, tasks, strict=True):
         # Targets of regression are no classes.
@@ -84,10 +79,10 @@ class Tasks(abc.ABC):
 
     Attributes:
         input_shape: the shape of one input.
-        num_outputs: what a model must put out for one input.
-        loss: the name of the loss that fits.
-        varies: tasks differ in their number of classes, of which there are `num_outputs` at most,
-            or of examples; such tasks implement `groups`.
+        num_outputs: the number of outputs of a model for one input.
+        loss: the name of the loss.
+        varies: tasks have varying numbers of classes, at most `num_outputs`, or of examples; such
+            tasks implement `groups`.
 
     Example:
         >>> import torch
@@ -118,22 +113,22 @@ class Tasks(abc.ABC):
     def groups(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> list[Group]:
-        """The same tasks, a stack for each size that they have."""
+        """The same tasks, one stack for each size."""
         episode = self.episode(first, num_tasks=num_tasks, split=split, seed=seed)
         return [Group(tuple(range(first, first + num_tasks)), episode)]
 
     def largest(self, num_tasks: int) -> Episode:
-        """Tasks as large as they can get, to see what they take."""
+        """Tasks of the largest possible size, to measure their memory."""
         return self.episode(0, num_tasks=num_tasks)
 
     def signature(self) -> Signature:
-        """What a model must know of these tasks."""
+        """The properties that a model needs to be used without these tasks."""
         # NumPy's numbers cannot be written as JSON.
         shape = tuple(map(int, self.input_shape))
         return Signature(shape, int(self.num_outputs), self.loss, varies=self.varies)
 
     def like(self, signature: Signature) -> Tasks:
-        """The same tasks as a model that was trained on others must see them."""
+        """The same tasks with the inputs of a model that was trained on other tasks."""
         return self
 
     @classmethod
@@ -150,18 +145,18 @@ class Tasks(abc.ABC):
         raise ConfigError(f"{cls.__name__} tasks do not come from a dataset; leave --dataset out.")
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
-        """Make sure that tasks of these splits can be drawn, before hours of training.
+        """Make sure that tasks of these splits can be drawn, before training.
 
         Raises:
-            DataError: they cannot; says everything that is missing.
+            DataError: they cannot; lists everything that is missing.
         """
 
     def stamp(self) -> str:
-        """Another one whenever somebody has written into the files that tasks come from."""
+        """Changes whenever the files of the tasks are written."""
         return ""
 
     def names_digest(self, split: Split) -> str:
-        """Another one where the examples that tasks of a split are drawn from have other names.
+        """Identifies the names of the examples of a split.
 
         Raises:
             DataError: the names cannot be read.
@@ -169,10 +164,10 @@ class Tasks(abc.ABC):
         return ""
 
     def verify(self) -> None:  # noqa: B027 - most tasks come from no files
-        """Compare the files that tasks come from with their checksums, which reads all of them.
+        """Compare all files of the tasks with their checksums.
 
         Raises:
-            DataError: they hold something else; says what.
+            DataError: a file was changed.
         """
 
 

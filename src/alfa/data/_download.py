@@ -90,8 +90,8 @@ def fetch(
             if target.exists():
                 # Another process has just finished.
                 return fetch(file, folder, on_progress=on_progress)
+            part.touch()
             try:
-                part.touch()
                 _complete(file, part, on_progress, waits)
             finally:
                 if not part.stat().st_size:

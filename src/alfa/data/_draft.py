@@ -29,14 +29,9 @@ from alfa.errors import DataError
 
 @dataclass(frozen=True)
 class Entry:
-    """A class that is written.
+    """A class that is written, and notes on its images by their number.
 
-    Attributes:
-        listing: fingerprint of the names of its images as they were found.
-        count: images that were written.
-        checksum: SHA-256 of their pixels.
-        left_out: the number of each image that could not be used, and the reason.
-        changed: the number of each image that was changed, and the change.
+    `listing` is the fingerprint of the names of all images that were found.
     """
 
     split: Split

@@ -34,13 +34,7 @@ _UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")
 
 @dataclass(frozen=True)
 class PhotoFile:
-    """An image file.
-
-    Attributes:
-        path: of the file, beginning with the path that the user gave.
-        label: the folder around it, right below the folder that the user gave; None if there is
-            none.
-    """
+    """An image file; its label is the folder right below the one that the user gave, if any."""
 
     path: Path
     label: str | None = None
@@ -53,13 +47,7 @@ class PhotoFile:
 
 @dataclass(frozen=True)
 class PhotoListing:
-    """Image files that have not been read yet.
-
-    Attributes:
-        files: the files.
-        problems: found so far.
-        has_classes: they are a support set, so that a label without images is a problem.
-    """
+    """Image files that have not been read yet; those with classes are a support set."""
 
     files: Sequence[PhotoFile]
     problems: Sequence[Problem] = ()
@@ -238,14 +226,11 @@ def read_photo(path: Path) -> bytes:
 
 
 def check_photos(*groups: Photos, on_problem: str) -> None:
-    """Raise if some images cannot be used, unless they are to be skipped.
+    """Raise a DataError if some images cannot be used, unless they are to be skipped.
 
     Args:
-        groups: images, at least one of each group.
+        groups: images, of which each group needs at least one.
         on_problem: ``"stop"`` names all that cannot be used; ``"skip"`` leaves them out.
-
-    Raises:
-        DataError: names the images that cannot be used.
     """
     check_choice("--on-problem", on_problem, ("stop", "skip"))
     fatal = [str(problem) for group in groups for problem in group.problems if problem.fatal]
@@ -268,15 +253,7 @@ def skip_advice(num_problems: int, *, usable: bool) -> str:
 
 
 def check_num_classes(support: Photos, folder: Path) -> None:
-    """Make sure that a support set has several classes.
-
-    Args:
-        support: the images.
-        folder: that they were read from.
-
-    Raises:
-        DataError: there is one class only, often because the folders lie one level deeper.
-    """
+    """Raise a DataError if a support set, read from a folder, has only one class."""
     classes = sorted(set(support.labels))
     if len(classes) < 2:
         raise DataError(

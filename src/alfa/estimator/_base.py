@@ -72,14 +72,10 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         chance_loss: float | None = None,
     ) -> None:
-        """Adapt to one task; set ``model_``, ``support_losses_``, ``rates_``, and ``num_steps_``.
+        """Adapt to the support set x, y, and set the fitted attributes.
 
-        Args:
-            run: the run.
-            learners: its models, on the estimator's device; several are averaged.
-            x: the support set, ``[support, ...]``, on the CPU.
-            y: the targets.
-            chance_loss: the loss of a model that guesses, if that is defined.
+        The outputs of several learners are averaged. A model with a support loss of `chance_loss`
+        or more is no better than guessing.
         """
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         models = []

@@ -16,14 +16,7 @@ HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
 def load_learners(
     run: Run, *, checkpoint: str, head: str, num_classes: int, device: str
 ) -> list[Learner]:
-    """Load the learners of a checkpoint with a head for a number of classes.
-
-    Args:
-        run: the run.
-        checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
-        head: ``"trained"``, or one of `HEADS`.
-        num_classes: the number of classes.
-        device: the device of the learners.
+    """Load the learners of a checkpoint with a trained head, or with one of `HEADS`.
 
     Raises:
         ConfigError: the run cannot have this head, or its head has too few outputs.

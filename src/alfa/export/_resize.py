@@ -1,10 +1,8 @@
-"""From images of any size to what a model is given, as a graph of ONNX operations.
+"""Resizing of images as a graph of ONNX operations, to the same pixels as `alfa.data.decode`.
 
-Its Resize has no Lanczos filter, so this is Pillow's own algorithm: along each side a matrix of
-weights, which depend on the two sizes, in whole numbers of 2^-22. Products and sums of these and
-of bytes are exact in doubles, and the results are rounded to bytes after each side, as in Pillow.
-So pixels come out as `alfa.data.decode` gives them, all of them. An image of the right size is kept
-as it is.
+The Resize operation of ONNX has no Lanczos filter, so this is Pillow's algorithm: along each side a
+matrix of weights in whole numbers of 2^-22. Their products with bytes are exact in doubles, and the
+results are rounded to bytes after each side. An image of the right size stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,24 +11,17 @@ from __future__ import annotations
 _UNIT = 1 << 22
 _LUMA = (19595, 38470, 7471)
 _LUMA_UNIT = 1 << 16
-# An image that is more than so many times as tall as it is wide is made lower before it is made
-# wider, and any other the other way round.
+# Pillow resizes the height first if an image is more than this many times as tall as wide.
 _TALL = 100
 # Types, as ONNX counts them.
 _FLOAT, _INT32, _DOUBLE = 1, 6, 11
 
 
 def resize_graph(shape: tuple[int, int, int], *, opset: int, ir_version: int) -> str:
-    """A model of ONNX, in its text form, that brings images to a shape.
+    """An ONNX model, in text form, that resizes images to a shape with 1 or 3 channels.
 
-    Args:
-        shape: channel, height and width that are wanted; 1 channel for grey, or 3.
-        opset: the version of the operations.
-        ir_version: of the format.
-
-    Returns:
-        The model, from ``images``, uint8 ``[batch, height, width, channel]`` of any size and with
-        1 or 3 channels, to ``levels``, float32 ``[batch, channel, height, width]``.
+    Its input is ``images``, uint8 ``[batch, height, width, channel]`` of any size and with 1 or 3
+    channels, and its output ``levels``, float32 ``[batch, channel, height, width]``.
     """
     num_channels, height, width = shape
     wanted = f"float[batch, {num_channels}, {height}, {width}]"
@@ -90,10 +81,7 @@ images (uint8[batch, height, width, channel] images) => ({wanted} levels) {{
 
 
 def _grey() -> str:
-    """Grey levels; those of images that are grey already stay, as the shares add up to one.
-
-    Sums are whole numbers below 2^24, which floats hold exactly.
-    """
+    """Gray levels; sums are whole numbers below 2^24, which floats represent exactly."""
     return f"""
   bright = Cast <to = {_FLOAT}> (colours)
   shares = Constant <value = float[3, 1] {{{", ".join(map(str, _LUMA))}}}> ()
@@ -106,7 +94,7 @@ def _grey() -> str:
 
 
 def _weights(p: str, *, axis: int, wanted: int) -> str:
-    """What every pixel along a side gives to every new one, ``[new, old]``, in whole units.
+    """The weight of every pixel along a side for every new one, ``[new, old]``, in whole units.
 
     With s = old / new and r = max(s, 1), the weight of pixel i for pixel o is proportional to
     sinc(d) sinc(d / 3), where d = (i + 1/2 - (o + 1/2) s) / r, and zero from |d| = 3 on.
@@ -118,13 +106,11 @@ def _weights(p: str, *, axis: int, wanted: int) -> str:
       {p}_new = Constant <value = double {{{wanted}}}> ()
       {p}_s = Div ({p}_old, {p}_new)
       {p}_r = Max ({p}_s, one)
-      {p}_o = Range (zero, {p}_new, one)
-      {p}_o_middle = Add ({p}_o, half)
-      {p}_centre = Mul ({p}_o_middle, {p}_s)
+      {p}_o = Range (half, {p}_new, one)
+      {p}_centre = Mul ({p}_o, {p}_s)
       {p}_column = Unsqueeze ({p}_centre, second)
-      {p}_i = Range (zero, {p}_old, one)
-      {p}_i_middle = Add ({p}_i, half)
-      {p}_away = Sub ({p}_i_middle, {p}_column)
+      {p}_i = Range (half, {p}_old, one)
+      {p}_away = Sub ({p}_i, {p}_column)
       {p}_d = Div ({p}_away, {p}_r)
       {p}_angle = Mul ({p}_d, pi)
       {p}_third = Div ({p}_angle, lobes)
@@ -149,7 +135,7 @@ def _weights(p: str, *, axis: int, wanted: int) -> str:
 
 
 def _rounded(sums: str, result: str) -> str:
-    """Bytes again: the nearest, a half upwards, and none below 0 or above 255."""
+    """Round to the nearest byte, a half upwards."""
     return f"""
       {result}_parts = Div ({sums}, unit)
       {result}_above = Add ({result}_parts, half)

@@ -1,7 +1,7 @@
 """The inner loop."""
 
 from alfa.learner._budget import GB, MemoryPlan, plan_memory
-from alfa.learner._learner import Learner
+from alfa.learner._learner import Learner, Outcome
 from alfa.learner._loop import Adapted, adapt, check_batch_norm
 from alfa.learner._memory import RandomState
 
@@ -10,6 +10,7 @@ __all__ = [
     "GB",
     "Learner",
     "MemoryPlan",
+    "Outcome",
     "RandomState",
     "adapt",
     "check_batch_norm",

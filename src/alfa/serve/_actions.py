@@ -28,14 +28,9 @@ def next_turn() -> int:
 
 @dataclass(frozen=True)
 class ActionResult:
-    """The result of an action.
+    """Sentences about what was done and what was not, predictions, and a file to download.
 
-    Attributes:
-        done: sentences about what was done.
-        problems: sentences about what was not.
-        predictions: for images that were tried.
-        file: the token and the name of a file to download.
-        turn: orders the results.
+    The file has a token and a name. The turn orders the results.
     """
 
     done: Sequence[str] = ()
@@ -47,13 +42,7 @@ class ActionResult:
 
 @dataclass(frozen=True)
 class Actions:
-    """All actions of the page; errors that the user can fix become part of the result.
-
-    Attributes:
-        sessions: of all users.
-        transfers: their uploads and downloads.
-        can_export: whether models can be downloaded.
-    """
+    """All actions of the page; errors that the user can fix become part of the result."""
 
     sessions: Sessions
     transfers: Transfers

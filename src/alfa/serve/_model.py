@@ -48,12 +48,9 @@ def can_export() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class UploadedImage:
-    """An uploaded image; nothing else of the file is kept.
+    """An uploaded image as the model's input, uint8 ``[channel, height, width]``.
 
-    Attributes:
-        name: of the file.
-        pixels: the model's input, uint8 ``[channel, height, width]``; None if it is invalid.
-        problem: a sentence that says why it is invalid.
+    An invalid image has no pixels, but a problem, which is a sentence.
     """
 
     name: str
@@ -63,12 +60,9 @@ class UploadedImage:
 
 @dataclass(frozen=True)
 class AdaptedModel:
-    """A model that was adapted to a user's examples.
+    """A model that was adapted to images, uint8 ``[height, width, channel]`` each.
 
-    Attributes:
-        classifier: its labels are the positions of the classes.
-        images: the examples, uint8 ``[height, width, channel]`` each.
-        seconds: that adaptation took.
+    The labels of the classifier are the positions of the classes.
     """
 
     classifier: FewShotClassifier

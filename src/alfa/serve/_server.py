@@ -82,12 +82,7 @@ def bind(port: int) -> socket.socket:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server.
-
-    Attributes:
-        address: of the page.
-        sessions: of all users.
-    """
+    """A running server: the address of its page, and the sessions of its users."""
 
     address: str
     sessions: Sessions

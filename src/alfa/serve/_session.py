@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from alfa.errors import ConfigError, DataError
-from alfa.serve._limits import MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MAX_TRIED, MIN_CLASSES
+from alfa.serve._limits import MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MIN_CLASSES
 from alfa.serve._model import AdaptedModel, Model, UploadedImage
 
 NOT_LEARNED = "nothing has been learnt yet; press Learn first."
@@ -26,12 +26,7 @@ _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One example image, as the model's input; nothing else of the file is kept.
-
-    Attributes:
-        number: its identifier within the session.
-        pixels: uint8 ``[channel, height, width]``.
-    """
+    """An image by its number in the session; pixels are uint8 ``[channel, height, width]``."""
 
     number: int
     pixels: np.ndarray
@@ -43,13 +38,7 @@ class Example:
 
 @dataclass(eq=False)
 class ExampleClass:
-    """A class that the user made.
-
-    Attributes:
-        number: its identifier within the session.
-        name: as the user calls it.
-        examples: its images.
-    """
+    """A class that the user made, by its number in the session."""
 
     number: int
     name: str
@@ -58,12 +47,9 @@ class ExampleClass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one image.
+    """The prediction for one image, which is a data URL.
 
-    Attributes:
-        name: of the file, if it was one.
-        image: the model's input, as a data URL.
-        classes: the number, name and probability of each class, the likeliest first.
+    The classes have a number, a name, and a probability; the likeliest is the first.
     """
 
     name: str
@@ -76,9 +62,6 @@ class Session:
 
     Methods that change something do so completely or raise an `AlfaError`, whose text is for the
     user. Callers hold `lock` while they call several methods or read what these have changed.
-
-    Args:
-        model: the served model.
     """
 
     def __init__(self, model: Model) -> None:
@@ -226,11 +209,6 @@ class Session:
         """Classify new images, given by file name and pixels."""
         if self.adapted is None:
             raise ConfigError(NOT_LEARNED)
-        if len(images) > MAX_TRIED:
-            raise ConfigError(
-                f"there are {len(images)} pictures, more than the {MAX_TRIED} that can be tried "
-                "at once; take fewer."
-            )
         names = self.adapted_names()
         rows = self.adapted.predict_proba([pixels for _, pixels in images])
         found = []

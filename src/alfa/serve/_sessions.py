@@ -14,10 +14,7 @@ from alfa.serve._session import Session
 class Sessions:
     """The session of every browser tab, by its identifier.
 
-    Args:
-        make: makes a new session.
-        capacity: the largest number of sessions; a new one replaces the one that was idle longest.
-        clock: the time in seconds.
+    If there are as many as the capacity, a new one replaces one that has been idle for long.
     """
 
     def __init__(

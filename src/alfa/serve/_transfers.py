@@ -58,12 +58,7 @@ class _Transfer:
 
 
 class Transfers:
-    """Files and images on their way between browsers and sessions; each is taken once.
-
-    Args:
-        max_bytes: the largest total size.
-        clock: the time in seconds.
-    """
+    """Files and images on their way between browsers and sessions; each is taken once."""
 
     def __init__(
         self, *, max_bytes: int = MAX_TRANSFER_BYTES, clock: Callable[[], float] = time.monotonic

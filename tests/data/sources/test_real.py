@@ -1,5 +1,6 @@
 """The real datasets, where they are: unpacked into the folder that ALFA_TEST_DATA names."""
 
+import functools
 import io
 
 import numpy as np
@@ -41,6 +42,14 @@ def unpacked(tmp_path_factory):
     return tmp_path_factory.mktemp("unpacked")
 
 
+@pytest.fixture(scope="module")
+def listing_of(real_data, unpacked):
+    """Finds a dataset once for all tests."""
+    return functools.cache(
+        lambda name: SOURCES.get(name)().find(part_of(real_data, name), work=Workspace(unpacked))
+    )
+
+
 def part_of(real_data, name):
     path = real_data / WHERE[name]
     if not path.exists():
@@ -49,9 +58,8 @@ def part_of(real_data, name):
 
 
 @pytest.mark.parametrize("name", WHERE)
-def test_counts(real_data, unpacked, counts, fatal, notes, name):
-    source = SOURCES.get(name)()
-    listing = source.find(part_of(real_data, name), work=Workspace(unpacked))
+def test_counts(listing_of, counts, fatal, notes, name):
+    source, listing = SOURCES.get(name), listing_of(name)
     assert counts(listing) == COUNTS[name]
     assert fatal(listing) == []
     differing = {
@@ -96,9 +104,8 @@ def test_omniglot_of_lake(real_data, unpacked, counts, fatal, notes):
     assert fatal(listing) == notes(listing) == []
 
 
-def test_cifar_pixels(real_data, unpacked):
-    folder = part_of(real_data, "cifar-fs")
-    listing = SOURCES.get("cifar-fs")().find(folder, work=Workspace(unpacked))
+def test_cifar_pixels(real_data, listing_of):
+    folder, listing = part_of(real_data, "cifar-fs"), listing_of("cifar-fs")
     pixels = {
         item.name: item.read().transpose(2, 0, 1).tobytes()
         for classes in listing.classes.values()

@@ -24,14 +24,10 @@ IMAGE_SUFFIXES = (
 )
 # Files of file managers and archivers, besides names that begin with a dot.
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
-_SPLIT_NAMES: dict[str, Split] = {
-    "train": "train",
-    "base": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "novel": "test",
+_SPLIT_NAMES: Mapping[Split, Sequence[str]] = {
+    "train": ("train", "base"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "novel"),
 }
 # Begins the note about folders inside a class folder, before their names.
 INNER_FOLDERS = "folders in it are left out: "
@@ -45,11 +41,7 @@ _MAX_NESTED = 2
 class FoundClass:
     """A class on disk, before it is compared with a published list.
 
-    Attributes:
-        name: of the class.
-        items: its images.
-        split: of the folder around it; None if only its name can tell.
-        is_certain: the split is right although no published list has a class of this name.
+    Its split is that of the folder around it. If that is certain, no list must name the class.
     """
 
     name: str
@@ -95,12 +87,10 @@ Reader = Callable[[Path], FoundClasses]
 """Reads a path in one layout; returns no classes if the layout is another."""
 
 
-# Names
-
-
 def split_of_folder(name: str) -> Split | None:
     """The split that a folder or file of this name contains."""
-    return _SPLIT_NAMES.get(name.casefold().removeprefix("meta").lstrip("-_"))
+    plain = name.casefold().removeprefix("meta").lstrip("-_")
+    return next((split for split, names in _SPLIT_NAMES.items() if plain in names), None)
 
 
 def is_image(file_name: str) -> bool:
@@ -112,9 +102,6 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
     """The first few names, and the number of the others."""
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
-
-
-# Folders
 
 
 def subfolders(folder: Path) -> dict[str, Path]:
@@ -181,9 +168,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     # Such as a link to itself.
     except OSError:
         return False
-
-
-# Datasets
 
 
 def find_classes(source: Source, path: Path, *, work: Workspace) -> FoundClasses:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,9 @@ from alfa.types import Count
 SplitBy = Literal["auto", "folders", "file", "ratio", "train", "val", "test"]
 _SPLIT_BY = ("auto", "folders", "file", "ratio", *SPLITS)
 _MAX_HINTS = 20
+
+_Splits = tuple[dict[Split, list[str]], Sequence[Problem]]
+"""The classes of every split, and problems with them."""
 
 
 @register_source("folder")
@@ -85,94 +88,89 @@ class Folder(Source):
             self.mean, self.std = (0.5,), (0.5,)
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
-        found = _large(find_classes(self, path, work=work), self._min_images)
+        found = _drop_small(find_classes(self, path, work=work), self._min_images)
+        classes = found.by_name()
         split = self._split
         if split == "auto":
             is_split = any(entry.split is not None for entry in found.classes)
             split = "folders" if is_split else "ratio"
         if split == "folders":
-            return _by_folder(found, path)
-        classes = found.by_name()
-        problems = list(found.problems)
-        if split == "ratio":
-            # A class without images, which is told of, must not take the place of one with some.
-            full = [name for name, items in classes.items() if items]
-            problems += [
-                Problem(name, "the class has no images")
-                for name, items in classes.items()
-                if not items
-            ]
-            named = split_by_ratio(full, self._ratio, self._seed)
-            problems += [
-                Problem(name, f"none of the {len(full)} classes is for it", fatal=False)
-                for name, share in zip(SPLITS, self._ratio, strict=True)
-                if share and not named[name]
-            ]
+            named, problems = _split_by_folder(found, path)
+        elif split == "ratio":
+            named, problems = self._split_by_ratio(classes)
         elif self._file is not None:
-            named, faults = _by_file(self._file, list(classes))
-            problems += faults
+            named, problems = _split_by_file(self._file, list(classes))
         else:
-            named = {some: list(classes) for some in SPLITS if some == split}
+            named, problems = {some: list(classes) for some in SPLITS if some == split}, []
         listed: dict[Split, dict[str, Sequence[Item]]] = {
             some: {name: classes[name] for name in sorted(names)} for some, names in named.items()
         }
-        problems += drop_empty(listed)
+        problems = [*found.problems, *problems, *drop_empty(listed)]
         return Listing({some: listed[some] for some in listed if listed[some]}, problems)
 
+    def _split_by_ratio(self, classes: Mapping[str, Sequence[Item]]) -> _Splits:
+        # A class without images must not take the place of one with images.
+        full = [name for name, items in classes.items() if items]
+        empty = [name for name in classes if name not in full]
+        named = split_by_ratio(full, self._ratio, self._seed)
+        unused = [
+            split
+            for split, share in zip(SPLITS, self._ratio, strict=True)
+            if share and not named[split]
+        ]
+        what = f"none of the {len(full)} classes is for it"
+        return named, [
+            *(Problem(name, "the class has no images") for name in empty),
+            *(Problem(split, what, fatal=False) for split in unused),
+        ]
 
-def _large(found: FoundClasses, min_images: int) -> FoundClasses:
-    """Without the classes that have too few images, wherever these lie."""
+
+def _drop_small(found: FoundClasses, min_images: int) -> FoundClasses:
+    """Without the classes that have too few images in all splits together."""
     counts = {name: len(items) for name, items in found.by_name().items()}
-    # A class with none at all is a mistake, which is told of later.
+    # A class without any images is a mistake, and reported later.
     small = {name: count for name, count in counts.items() if 0 < count < min_images}
-    told = [
+    notes = [
         Problem(name, f"left out, as its images are {count}, fewer than {min_images}", fatal=False)
         for name, count in small.items()
     ]
-    kept = [entry for entry in found.classes if entry.name not in small]
-    return FoundClasses(kept, (*found.problems, *told))
+    large = [entry for entry in found.classes if entry.name not in small]
+    return FoundClasses(large, (*found.problems, *notes))
 
 
-def _by_folder(found: FoundClasses, path: Path) -> Listing:
-    """Every class in the split that it lies under; one that lies under two is in neither."""
-    if any(entry.split is None for entry in found.classes):
-        raise DataError(
-            f"`split` is 'folders', but {path} has class folders without the folders train, val "
-            "and test around them; make these, or choose another `split`."
-        )
-    problems = list(found.problems)
-    under: dict[str, list[Split]] = {}
-    listed: dict[Split, dict[str, Sequence[Item]]] = {split: {} for split in SPLITS}
+def _split_by_folder(found: FoundClasses, path: Path) -> _Splits:
+    splits_of: dict[str, list[Split]] = {}
     for entry in sorted(found.classes, key=lambda entry: entry.name):
-        if entry.split is not None:
-            under.setdefault(entry.name, []).append(entry.split)
-            listed[entry.split][entry.name] = entry.items
-    for name, splits in under.items():
-        if len(splits) > 1:
-            problems.append(_in_many(name, sorted(splits, key=SPLITS.index)))
-            for split in splits:
-                listed[split].pop(name, None)
-    problems += drop_empty(listed)
-    return Listing({split: listed[split] for split in SPLITS if listed[split]}, problems)
+        if entry.split is None:
+            raise DataError(
+                f"`split` is 'folders', but {path} has class folders without the folders train, "
+                "val and test around them; make these, or choose another `split`."
+            )
+        splits_of.setdefault(entry.name, []).append(entry.split)
+    return _assign(splits_of)
 
 
-def _in_many(name: str, splits: Sequence[Split]) -> Problem:
-    return Problem(name, f"the class is in {' and '.join(splits)}, but can be in one split only")
+def _assign(splits_of: Mapping[str, Sequence[Split]], *, missing: str = "") -> _Splits:
+    """Put every class into its split; a class in none or in several is a problem."""
+    named: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    problems = []
+    for name, splits in splits_of.items():
+        if len(splits) == 1:
+            named[splits[0]].append(name)
+        else:
+            several = " and ".join(split for split in SPLITS if split in splits)
+            what = f"the class is in {several}, but can be in one split only"
+            problems.append(Problem(name, what if splits else missing))
+    return named, problems
 
 
 def split_by_ratio(
     names: Sequence[str], ratio: Sequence[float], seed: int
 ) -> dict[Split, list[str]]:
-    """Classes shared out by chance, the same on every machine and with every version.
-
-    Args:
-        names: of the classes.
-        ratio: the shares of the splits.
-        seed: of the chance.
-    """
+    """Assign classes to splits at random, the same on every machine and with every version."""
 
     def chance(name: str) -> bytes:
-        # A file system's names need not be text.
+        # Names of files need not be valid text.
         return hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
 
     drawn = sorted(names, key=chance)
@@ -187,40 +185,29 @@ def split_by_ratio(
     return named
 
 
-def _by_file(
-    path: Path, classes: Sequence[str]
-) -> tuple[dict[Split, list[str]], Sequence[Problem]]:
-    """The classes of every split that a file names, and what is wrong with it."""
-    problems = []
-    under: dict[str, list[Split]] = {}
+def _split_by_file(path: Path, classes: Sequence[str]) -> _Splits:
+    problems: list[Problem] = []
+    splits_of: dict[str, list[Split]] = {name: [] for name in classes}
     for where, name, written in _pairs(path):
-        # As the folders are called everywhere, unless both spellings are there.
+        # Folders have this spelling everywhere, unless both are there.
         name = name if name in classes else unicodedata.normalize("NFC", name)
         split = split_of_folder(written)
         if split is None:
             what = f"{written!r} is not a split; there are {', '.join(SPLITS)}"
             problems.append(Problem(where, what))
         elif name not in classes:
-            # Looking for names that are alike takes long, and a few such hints are enough.
+            # Looking for similar names takes long, and a few hints are enough.
             hint = did_you_mean(name, classes) if len(problems) < _MAX_HINTS else ""
             what = f"{path.name} names this class, but it has no folder{hint and f'.{hint}'}"
             problems.append(Problem(f"{split}/{name}", what))
-        elif split not in under.setdefault(name, []):
-            under[name].append(split)
-    named: dict[Split, list[str]] = {split: [] for split in SPLITS}
-    for name in classes:
-        splits = under.get(name, [])
-        if not splits:
-            problems.append(Problem(name, f"{path.name} has no split for this class"))
-        elif len(splits) > 1:
-            problems.append(_in_many(name, splits))
-        else:
-            named[splits[0]].append(name)
-    return named, list(dict.fromkeys(problems))
+        elif split not in splits_of[name]:
+            splits_of[name].append(split)
+    named, faults = _assign(splits_of, missing=f"{path.name} has no split for this class")
+    return named, list(dict.fromkeys([*problems, *faults]))
 
 
 def _pairs(path: Path) -> list[tuple[str, str, str]]:
-    """Where a file says so, a class and the split that it is said to be in."""
+    """The lines of a split file: where, the class, and its split."""
     try:
         content = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".csv":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from alfa._io import write_atomic
 from alfa.data._base import SPLITS, Split
 from alfa.data._unpickle import get_entry, get_texts, load_plain
 from alfa.data.sources._base import (
@@ -137,11 +137,13 @@ def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
             raise DataError(f"{pickle} is not a list of images; get it again.")
         work.path.mkdir(parents=True, exist_ok=True)
         lengths = [0]
-        with _complete(content) as file:
+        with content.open("wb") as file:
             for image in images:
                 lengths.append(file.write(_encoded(image, pickle)))
-        with _complete(index) as file:
-            np.save(file, np.cumsum(lengths))
+        offsets = io.BytesIO()
+        np.save(offsets, np.cumsum(lengths))
+        # Written last, so that images without it are incomplete.
+        write_atomic(index, offsets.getvalue())
     return str(content), np.load(index, allow_pickle=False)
 
 
@@ -154,18 +156,6 @@ def _encoded(image: object, pickle: Path) -> bytes:
         f"{pickle} must be a list of PNG files, each an array of uint8, but one of them is "
         f"{getattr(image, 'dtype', type(image).__name__)}; get it again."
     )
-
-
-@contextlib.contextmanager
-def _complete(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears once it is complete."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            yield file
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _read_part(path: str, begin: int, end: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Preparing images, and showing how far that is."""
+"""Prepare images and show the progress."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from alfa.data import PrepareProgress, Store, data_folder, prepare
 from alfa.data.sources import Source
 
 
-def prepare_shown(
+def prepare_with_progress(
     source: Source,
-    place: Path,
+    path: Path,
     *,
     name: str,
     size: int | None,
@@ -23,18 +23,11 @@ def prepare_shown(
     force: bool = False,
     quiet: bool,
 ) -> tuple[Store, list[str]]:
-    """Prepare a dataset, and show how far that is.
-
-    Returns:
-        The prepared dataset, and what was told on the way.
-
-    Raises:
-        typer.Exit: the user has stopped it.
-    """
+    """Prepare a dataset; returns it, and the messages on the way."""
     notes: list[str] = []
     try:
         with meter(name, quiet=quiet) as shown:
-            show = show_preparing(shown, name)
+            show = progress_callback(shown, name)
 
             def on_progress(progress: PrepareProgress) -> None:
                 if progress.message is not None:
@@ -43,7 +36,7 @@ def prepare_shown(
 
             store = prepare(
                 source,
-                place,
+                path,
                 root=data_folder(),
                 size=size,
                 name=name,
@@ -58,8 +51,8 @@ def prepare_shown(
     return store, notes
 
 
-def show_preparing(shown: Meter, name: str) -> Callable[[PrepareProgress], None]:
-    """What `alfa.data.prepare` is to tell its progress to."""
+def progress_callback(shown: Meter, name: str) -> Callable[[PrepareProgress], None]:
+    """Shows the progress of `alfa.data.prepare` on a meter."""
 
     def show(progress: PrepareProgress) -> None:
         if progress.message is not None:
@@ -67,7 +60,7 @@ def show_preparing(shown: Meter, name: str) -> Callable[[PrepareProgress], None]
         if progress.archive is not None:
             what = f"unpacking {progress.archive}"
             shown.update(what, progress.done, progress.total, unit="bytes", transient=True)
-        # While images are looked for, there is nothing to count.
+        # While images are searched, there is nothing to count.
         elif progress.total:
             shown.update(name, progress.done, progress.total, unit="images")
 

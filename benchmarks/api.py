@@ -106,6 +106,20 @@ def described(name: str) -> list[str]:
     return [part.replace("``", "`") if part[:3] != "```" else part for part in parts]
 
 
+def _without_addresses(signature: inspect.Signature) -> inspect.Signature:
+    """A signature whose defaults print the same in every process."""
+
+    class Ellipsis:
+        def __repr__(self) -> str:
+            return "..."
+
+    parameters = [
+        parameter.replace(default=Ellipsis()) if " at 0x" in repr(parameter.default) else parameter
+        for parameter in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
 def own_methods(thing: type) -> list[str]:
     """What our own classes add, and the first sentence on each."""
     found = []
@@ -129,7 +143,7 @@ def own_methods(thing: type) -> list[str]:
 def called(name: str, thing: object) -> str:
     """Its signature, an argument a line where it is long."""
     try:
-        found = inspect.signature(thing)  # type: ignore[arg-type]
+        found = _without_addresses(inspect.signature(thing))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return name
     words = [str(p.replace(annotation=inspect.Parameter.empty)) for p in found.parameters.values()]

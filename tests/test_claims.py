@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from alfa.config import parse_experiment, to_dict
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -68,7 +70,6 @@ def _evaluated(accuracy: float, count: int = 40) -> SimpleNamespace:
 def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
     claims, monkeypatch, length: int, is_elsewhere: bool
 ) -> None:
-    experiment = SimpleNamespace(tasks=SimpleNamespace(name="images"))
     result = {
         "num_iterations": length,
         "num_meta_parameters": 1,
@@ -78,37 +79,37 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
         "val_accuracy": 0.5,
         "seconds": 1.0,
     }
+    there = SimpleNamespace(signature=lambda: SimpleNamespace(data="there"))
     run = SimpleNamespace(
-        exists=True,
+        files=SimpleNamespace(exists=True),
         path=Path("run"),
-        read_result=lambda: result,
-        experiment=lambda: experiment,
-        signature=lambda experiment: SimpleNamespace(data="here"),
+        result=result,
+        experiment=SimpleNamespace(),
+        signature=SimpleNamespace(data="here"),
+        dataset_overrides=lambda dataset: dataset,
+        tasks=lambda overrides: there,
     )
     monkeypatch.setattr(claims, "Run", lambda path: run)
     monkeypatch.setattr(claims, "progress", lambda path: length)
     monkeypatch.setattr(claims, "set_up", lambda *_, **__: None)
-    monkeypatch.setattr(claims, "on_dataset", lambda dataset, tasks: dataset)
-    signed = SimpleNamespace(signature=lambda: SimpleNamespace(data="there"))
-    monkeypatch.setattr(claims, "build_tasks", lambda experiment: signed)
-    judged: list[Any] = []
+    evaluated: list[Any] = []
 
-    def judge(run: Any, changes: Any = None, num_tasks: int = 0) -> tuple[Any, None]:
-        judged.append(changes)
-        return _evaluated(0.5), None
+    def evaluate_run(run: Any, overrides: Any = None, num_tasks: int = 0) -> Any:
+        evaluated.append(overrides)
+        return _evaluated(0.5)
 
-    monkeypatch.setattr(claims, "judge", judge)
+    monkeypatch.setattr(claims, "evaluate_run", evaluate_run)
     # The second time, all is known.
     for _ in range(2):
         claims.note("maml")
-    assert judged == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
+    assert evaluated == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
     found = json.loads(claims.RESULTS.read_text())["maml"]
     assert list(found) == [str(length)]
-    there = found[str(length)].get("elsewhere", {})
-    assert set(there) == set(judged) - {None}
+    elsewhere = found[str(length)].get("elsewhere", {})
+    assert set(elsewhere) == set(evaluated) - {None}
     # Figures are compared on the same images only.
     assert found[str(length)]["data"] == "here"
-    assert all(figures["data"] == "there" for figures in there.values())
+    assert all(figures["data"] == "there" for figures in elsewhere.values())
 
 
 def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
@@ -307,7 +308,9 @@ def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
 
 def test_a_change_changes_nothing_else(page) -> None:
     for name, base in [*((x, "alfa+maml") for x in page.VARIANTS), ("maml-outer-rate", "maml")]:
-        content, default = (page.QUEUE[x].content(1) for x in (name, base))
+        content, default = (
+            to_dict(parse_experiment(page.QUEUE[x].content(1))) for x in (name, base)
+        )
         assert content.keys() == default.keys()
         found = {
             (part, key)
@@ -317,7 +320,7 @@ def test_a_change_changes_nothing_else(page) -> None:
             if content[part].get(key) != default[part].get(key)
         }
         changes = page.VARIANTS[name.removeprefix("maml-")]
-        assert found == {(part, key) for part, new in changes.items() for key in new}
+        assert found == {(part, k) for part, new in changes.items() for k in new if k != "name"}
 
 
 def test_what_one_seed_does_not_settle_is_trained_from_another(page) -> None:

@@ -69,7 +69,8 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
-    blocks = _blocks(page, "python")
+    # What trains takes long, and has a test of its own.
+    blocks = [block for block in _blocks(page, "python") if "Trainer(" not in block]
     for run in {name for block in blocks for name in re.findall(r'"(runs/[\w-]+)"', block)}:
         # In place of one that takes minutes to train.
         small_run(tmp_path).rename(_made(tmp_path / run))
@@ -107,3 +108,19 @@ def test_what_is_said_to_hold_the_promises_of_security_is_there() -> None:
     named = set(re.findall(r"\btest_\w+\.py", (ROOT / "SECURITY.md").read_text()))
     assert named
     assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+
+
+def test_the_architecture_lists_files_that_exist_once_on_each_path() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    paths = [re.findall(r"^\d+\. `(.+)`$", part, flags=re.M) for part in page.split("\n### ")[1:]]
+    assert len(paths) == 5
+    for files in paths:
+        assert len(files) == len(set(files))
+        assert [file for file in files if not (ROOT / "src" / "alfa" / file).is_file()] == []
+
+
+def test_the_architecture_lists_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page[page.index("| package |") : page.index("## Files on the path")]
+    packages = {path.parent.name for path in (ROOT / "src" / "alfa").glob("*/__init__.py")}
+    assert packages <= set(re.findall(r"`(\w+)`", table))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import doctest
 import re
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import alfa
+from alfa.errors import AlfaWarning
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -36,10 +39,31 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
         assert results.failed == 0
 
 
-def test_the_example_of_the_readme_runs() -> None:
+def test_the_example_of_the_readme_trains_resumes_and_evaluates(
+    tmp_path, monkeypatch, capsys
+) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    (example,) = [block for block in blocks if "Learner" in block]
-    assert len(example.strip().splitlines()) <= 15
-    names: dict[str, object] = {}
-    exec(example, names)
-    assert names["query_losses"].shape == (4,)  # type: ignore[attr-defined]
+    (example,) = [block for block in blocks if "Trainer" in block]
+    assert len(example.strip().splitlines()) < 40
+    # The same program, with fewer and smaller tasks.
+    for name, value in {"num_iterations": 4, "validate_every": 2, "filters": 4}.items():
+        example, count = re.subn(rf"{name}=\d+", f"{name}={value}", example)
+        assert count == 1
+    example, count = re.subn(r"(num_(?:val_|test_)?tasks)=\d+", r"\1=2", example)
+    assert count == 4
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(alfa, "tune", lambda: None)
+    printed = []
+    for _ in range(2):
+        exec(example, {})
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert re.fullmatch(r"[\d.]+% \+- [\d.]+% over 2 tasks\n", printed[0])
+    (predicting,) = [block for block in blocks if 'FewShotClassifier("runs/mine")' in block]
+    images = np.random.default_rng(0).integers(0, 256, (10, 28, 28), np.uint8)
+    names = {"images": images, "labels": ["a", "b"] * 5, "new_images": images[:3]}
+    with warnings.catch_warnings():
+        # So little training is no better than chance, which is said.
+        warnings.simplefilter("ignore", AlfaWarning)
+        exec(predicting, names)
+    assert len(names["clf"].predict(images)) == 10

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from alfa.inits import register_init as register_init
     from alfa.learner import Learner as Learner
     from alfa.learner import adapt as adapt
-    from alfa.models import Conv4 as Conv4
     from alfa.models import MLP as MLP
+    from alfa.models import Conv4 as Conv4
     from alfa.models import ResNet12 as ResNet12
     from alfa.models import register_model as register_model
     from alfa.ops import cross_entropy as cross_entropy
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from alfa.optim import register_optimizer as register_optimizer
     from alfa.optim import register_schedule as register_schedule
     from alfa.rules import ALFA as ALFA
+    from alfa.rules import SGD as SGD
     from alfa.rules import Generated as Generated
     from alfa.rules import Learned as Learned
     from alfa.rules import LearnedRates as LearnedRates
     from alfa.rules import Rule as Rule
-    from alfa.rules import SGD as SGD
     from alfa.rules import register_rule as register_rule
     from alfa.runs import Run as Run
     from alfa.training import Trainer as Trainer

@@ -141,6 +141,10 @@ class Params(Mapping[str, Tensor]):
             self._views = views
         return views[name]
 
+    def __contains__(self, name: object) -> bool:
+        # The default looks the layer up, which makes all views.
+        return name in self.layers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.layers)
 

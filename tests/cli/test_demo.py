@@ -8,17 +8,16 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from alfa.cli.demo import _locked
+from alfa.cli import demo
 from alfa.cli.main import main
+from alfa.errors import AlfaError, DivergedError
 from alfa.runs import Run
 from alfa.training import train_run
 
@@ -171,31 +170,41 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
 @with_locks
 def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents, tmp_path) -> None:
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
-    with _locked(out):
+    with demo._locked(out):
         before = contents(out)
         assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
 
 
-@with_locks
-def test_processes_of_a_demo_that_is_killed_end(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ["demo", "--out", str(out)]
-    code = "import sys; from alfa.cli.main import main; main(sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-
-    def wait(done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not done():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    runs = [Run(out / name) for name in ("maml", "alfa+maml")]
+def test_processes_of_a_demo_end_with_it_and_ignore_ctrl_c(monkeypatch) -> None:
+    watched = []
+    monkeypatch.setattr("alfa._runtime.leave_with_parent", watched.append)
+    monkeypatch.setattr(demo, "_worker", None, raising=False)
+    before = signal.getsignal(signal.SIGINT)
     try:
-        wait(lambda: all(run.files.is_busy for run in runs))
+        demo._start_worker(None, None, 1234)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
-        process.terminate()
-        process.wait()
-    wait(lambda: not any(run.files.is_busy for run in runs))
+        signal.signal(signal.SIGINT, before)
+    assert watched == [1234]
+
+
+def test_when_one_training_fails_the_other_is_stopped(monkeypatch, tmp_path: Path) -> None:
+    class Threads(ThreadPoolExecutor):
+        def __init__(self, count, *, mp_context, initializer, initargs) -> None:
+            super().__init__(count)
+            demo._worker = initargs[:2]
+
+    stopped = []
+
+    def train(name, experiment, out) -> None:
+        if name == "maml":
+            raise DivergedError("the loss is not finite.")
+        stopped.append(demo._worker[1].wait(60))
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Threads)
+    monkeypatch.setattr(demo, "_worker", None, raising=False)
+    monkeypatch.setattr(demo, "_train", train)
+    with pytest.raises(AlfaError, match=r"^MAML: the loss is not finite\.$"):
+        demo._train_side_by_side({"maml": None, "alfa+maml": None}, tmp_path, quiet=True)
+    assert stopped == [True]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 import alfa.training
+from alfa.cli.train import train
 from alfa.config import compose
+from alfa.methods import METHODS
 from alfa.runs import Run
 
 
@@ -120,6 +123,10 @@ def test_a_target_or_choice_that_does_not_fit_is_refused(
     monkeypatch.chdir(tmp_path)
     assert told in refused("train", *words)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_help_lists_the_methods() -> None:
+    assert set(METHODS) <= set(re.findall(r"`([\w+-]+)`", train.__doc__))
 
 
 # --- several seeds

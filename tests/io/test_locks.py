@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from alfa._io import is_locked, locked, try_lock
+from alfa._io import is_locked, locked
+from alfa._io._locks import _try_lock
 
 fcntl = pytest.importorskip("fcntl", reason="there are no such locks on this system")
 BUSY = RuntimeError("busy")
@@ -32,7 +33,7 @@ def test_a_disk_without_locks_is_used_without(number: int, tmp_path: Path, monke
     path.touch()
     monkeypatch.setattr(fcntl, "flock", failing_flock(number))
     with path.open("a") as file:
-        assert try_lock(file)
+        assert _try_lock(file)
     for _ in range(2):
         with locked(path, busy=BUSY):
             assert not is_locked(path)

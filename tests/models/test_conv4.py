@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -122,9 +119,10 @@ def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks
     assert_equal(ours, of_plain_torch(rule, init, order))
 
 
-@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-@pytest.mark.parametrize("init", INITS)
-@pytest.mark.parametrize("rule", ["sgd", "alfa"])
+@pytest.mark.parametrize(
+    ("rule", "init", "over_tasks"),
+    [("sgd", "attenuated", "loop"), ("alfa", "learned", "stack"), ("alfa", "fixed", "loop")],
+)
 def test_recomputing_gives_the_same_numbers(rule, init, over_tasks) -> None:
     model, episode = make()
     ours = meta_gradients(model, episode, rule, init, over_tasks=over_tasks, memory="recompute")
@@ -266,7 +264,7 @@ def losses_of_training(model: nn.Module) -> Tensor:
     generator = torch.Generator().manual_seed(3)
     y = torch.arange(3).repeat(8).expand(2, -1)
     losses = []
-    for _ in range(30):
+    for _ in range(20):
         classes = torch.randn(2, 3, 1, 8, 8, generator=generator).repeat(1, 8, 1, 1, 1)
         x = classes + 0.3 * torch.randn(classes.shape, generator=generator)
         loss = learner(Episode(x[:, :12], y[:, :12], x[:, 12:], y[:, 12:])).query_losses.mean()
@@ -284,23 +282,6 @@ def test_training_follows_the_curve_of_plain_torch() -> None:
     ours, theirs = losses_of_training(model), losses_of_training(twin)
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)
     assert ours[-5:].mean() < 0.9 * ours[:5].mean()
-
-
-def test_running_it_leaves_the_number_of_threads_alone() -> None:
-    code = (
-        "import torch; from alfa.models import Conv4; torch.set_num_threads(1);"
-        "Conv4((1, 4, 4), 2, filters=2, num_blocks=1)(torch.randn(3, 1, 4, 4));"
-        "print(torch.get_num_threads())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NUMBA_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert done.stdout == "1\n"
 
 
 def test_images_too_small_are_refused() -> None:

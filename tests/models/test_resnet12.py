@@ -124,19 +124,23 @@ def test_the_forward_pass_is_that_of_plain_torch(pooling, size) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+# Every rule from every init is tested with Conv4, which is smaller.
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
 @pytest.mark.parametrize("order", ["second", "first"])
-@pytest.mark.parametrize("init", INITS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("rule", "init"), [("sgd", "attenuated"), ("learned", "fixed"), ("alfa", "learned")]
+)
 def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks) -> None:
     model, episode = make()
     ours = meta_gradients(model, episode, rule, init, order=order, over_tasks=over_tasks)
     assert_equal(ours, of_plain_torch(rule, init, order))
 
 
-@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-@pytest.mark.parametrize("order", ["second", "first"])
-@pytest.mark.parametrize("size", [(4, 4), (9, 12), (21, 16)], ids=str)
+@pytest.mark.parametrize(
+    ("size", "order", "over_tasks"),
+    [((4, 4), "second", "loop"), ((9, 12), "second", "stack"), ((21, 16), "first", "stack")],
+    ids=str,
+)
 def test_pooling_three_times_is_that_of_plain_torch(size, order, over_tasks) -> None:
     model, episode = make((1, *size), pooling="three")
     ours = meta_gradients(model, episode, order=order, over_tasks=over_tasks)
@@ -248,8 +252,7 @@ def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
         model(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("order", ["second", "first"])
-@pytest.mark.parametrize("num_devices", [2, 4])
+@pytest.mark.parametrize(("num_devices", "order"), [(2, "second"), (4, "first")])
 def test_parts_are_normalised_as_several_devices_do(num_devices, order) -> None:
     model, episode = make(device_parts=num_devices)
     theirs = meta_gradients(OnDevices(Plain(model), num_devices), episode, order=order)

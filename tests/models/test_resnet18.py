@@ -52,7 +52,7 @@ class Plain(nn.Module):
         return self.linear(x.mean((2, 3)))
 
 
-def make(shape=(2, 33, 35), ways=3) -> tuple[ResNet18, Episode]:
+def make(shape=(2, 17, 19), ways=3) -> tuple[ResNet18, Episode]:
     generator = torch.Generator().manual_seed(0)
     model = ResNet18(shape, ways, filters=FILTERS, generator=generator).double()
     with torch.no_grad():
@@ -100,10 +100,16 @@ def test_outputs_are_those_of_plain_torch(size) -> None:
     torch.testing.assert_close(model(x), Plain(model)(x), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("order", ["second", "first"])
+@pytest.mark.parametrize(
+    ("head", "order", "batch_norm"),
+    [
+        ("prototypes", "second", "transductive"),
+        ("learned", "second", "inductive"),
+        ("zero", "first", "transductive"),
+        ("zero", "first", "inductive"),
+    ],
+)
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-@pytest.mark.parametrize("batch_norm", ["transductive", "inductive"])
 def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks, batch_norm) -> None:
     model, episode = make()
     ours = meta_gradients(

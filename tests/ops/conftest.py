@@ -1,31 +1,8 @@
-"""What the tests of the operations share."""
-
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+"""Fixtures that the tests of the operations share."""
 
 import pytest
 
 from alfa.ops import _compiled, _winograd
-
-
-@pytest.fixture(scope="session")
-def printed() -> Callable[..., list[int]]:
-    """The numbers that a program prints in a process of its own, with a switch set or not."""
-
-    def run(program: str, switch: str, *, value: str | None = None) -> list[int]:
-        environment = {name: text for name, text in os.environ.items() if name != switch}
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment if value is None else {**environment, switch: value},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [int(word) for word in done.stdout.split()]
-
-    return run
 
 
 @pytest.fixture(params=["compiled", "torch"])

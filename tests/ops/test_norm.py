@@ -8,12 +8,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import _norm, norm_pool_act
+from alfa.ops import Plan, _norm, network
+from alfa.ops.stages import Norm
 
 
 def plain(z: Tensor, gamma: Tensor, beta: Tensor, slope: float = 0.01) -> Tensor:
     normed = F.batch_norm(z, None, None, gamma, beta, training=True, eps=1e-5)
     return F.max_pool2d(F.leaky_relu(normed, slope), 2)
+
+
+def norm_pool_act(z: Tensor, gamma: Tensor, beta: Tensor, size: int = 2) -> Tensor:
+    """The operation on the images of one task."""
+    plan = Plan(Norm("norm", size=size))
+    return network(plan, z.unsqueeze(0), [gamma.unsqueeze(0), beta.unsqueeze(0)]).squeeze(0)
 
 
 def draw(shape: tuple[int, ...], seed: int = 0, *, negative: bool = True) -> list[Tensor]:

@@ -242,7 +242,8 @@ def test_the_input_needs_no_gradient(name, way, at_once) -> None:
     assert_equal(derivatives(case.ours(at_once), inputs, moves=False), expected)
 
 
-@pytest.mark.parametrize(("name", "way"), NAMES_AND_WAYS, indirect=["way"])
+@pytest.mark.parametrize("way", ["torch", "compiled", "winograd"], indirect=True)
+@pytest.mark.parametrize("name", ["one block", "residual block"])
 def test_finite_differences_agree(name, way) -> None:
     case = CASES[name]
     inputs = tuple(tensor.requires_grad_() for tensor in case.draw(num_tasks=2, seed=3))

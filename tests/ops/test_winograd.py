@@ -41,7 +41,7 @@ def draw(
 def products(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
     """z, dx and dW."""
     u = _winograd.transform(weight)
-    term = _winograd.Term(dz, x, u)
+    term = (dz, x, u)
     return [_winograd.conv((x, u)), *_winograd.conv_backward(term, shape=weight.shape)]
 
 
@@ -79,7 +79,7 @@ def test_products_are_summed(most_values: int, monkeypatch) -> None:
     shape = given[0][1].shape
     expected = [one + other for one, other in zip(*(plain(*some) for some in given), strict=True)]
     z = _winograd.conv(*((x, _winograd.transform(weight)) for x, weight, _ in given))
-    terms = [_winograd.Term(dz, x, _winograd.transform(weight)) for x, weight, dz in given]
+    terms = [(dz, x, _winograd.transform(weight)) for x, weight, dz in given]
     for found, right in zip(
         [z, *_winograd.conv_backward(*terms, shape=shape)], expected, strict=True
     ):
@@ -90,13 +90,13 @@ def test_only_what_is_asked_for_is_made() -> None:
     given = draw(SHAPES[1])
     (x, weight, dz), (_, dx, dw) = given, plain(*given)
     u, shape = _winograd.transform(weight), weight.shape
-    found, nothing = _winograd.conv_backward(_winograd.Term(dz, None, u), shape=shape)
+    found, nothing = _winograd.conv_backward((dz, None, u), shape=shape)
     assert nothing is None
     torch.testing.assert_close(found, dx, rtol=1e-12, atol=1e-12)
-    nothing, found = _winograd.conv_backward(_winograd.Term(dz, x, None), shape=shape)
+    nothing, found = _winograd.conv_backward((dz, x, None), shape=shape)
     assert nothing is None
     torch.testing.assert_close(found, dw, rtol=1e-12, atol=1e-12)
-    both = [_winograd.Term(dz, None, u), _winograd.Term(dz, x, None)]
+    both = [(dz, None, u), (dz, x, None)]
     for found, right in zip(_winograd.conv_backward(*both, shape=shape), (dx, dw), strict=True):
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 

@@ -18,7 +18,7 @@ from alfa.runs import Run
 ACCURACY = ("accuracy", "accuracy_interval")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def smaller() -> Callable[[Job], Job]:
     """A job of images with fewer filters, and a ResNet with fewer steps and classes."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,6 +45,22 @@ def quick(tmp_path, smaller) -> Callable[..., Job]:
         return smaller(job)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def across(tmp_path_factory: pytest.TempPathFactory, smaller) -> Job:
+    """A job that is done, for `done` to copy."""
+    (job,) = plan_jobs([ACROSS], tmp_path_factory.mktemp("across"), quick=True)
+    job = smaller(job)
+    assert reproduce([job]).done == [job.name]
+    return job
+
+
+@pytest.fixture
+def done(across: Job, tmp_path) -> Job:
+    """The job of a cell that is tested on another dataset, which is done."""
+    path = shutil.copytree(across.path, tmp_path / across.name)
+    return replace(across, path=path)
 
 
 def longer(job: Job, num_iterations: int) -> Job:
@@ -363,9 +380,8 @@ def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, monkeypatch)
     assert measurement(job, ACROSS).value == 100 * content["accuracy"]
 
 
-def test_only_the_tests_that_are_missing_are_made(quick, monkeypatch) -> None:
-    job = quick(ACROSS)
-    reproduce([job])
+def test_only_the_tests_that_are_missing_are_made(done, monkeypatch) -> None:
+    job = done
     (job.path / "tests" / "cub.json").unlink()
     assert cell_status(job, ACROSS) == (State.STOPPED, "trained, but not tested on cub")
     monkeypatch.setattr(module, "train_run", lambda *a, **o: pytest.fail("trained again"))
@@ -373,18 +389,16 @@ def test_only_the_tests_that_are_missing_are_made(quick, monkeypatch) -> None:
     assert cell_status(job, ACROSS)[0] == State.DONE
 
 
-def test_a_test_of_a_shorter_training_does_not_count(quick) -> None:
-    job = quick(ACROSS)
-    reproduce([job])
+def test_a_test_of_a_shorter_training_does_not_count(done) -> None:
+    job = done
     train_run(Run.new(job.path, longer(job, 3).experiment), resume=True)
     assert cell_status(longer(job, 3), ACROSS)[0] == State.STOPPED
     assert measurement(longer(job, 3), ACROSS) is None
 
 
-def test_a_damaged_test_is_named_and_the_other_cells_are_done(quick) -> None:
+def test_a_damaged_test_is_named_and_the_other_cells_are_done(done) -> None:
     (omniglot,) = [c for c in TABLES["tableE"].cells if "omniglot/maml/" in c.id]
-    job = quick(ACROSS, omniglot)
-    reproduce([replace(job, cells=(omniglot,))])
+    job = replace(done, cells=(ACROSS, omniglot))
     (job.path / "tests" / "cub.json").write_text("{")
     assert cell_status(job, ACROSS)[0] == State.DAMAGED
     outcome = reproduce([job])

@@ -28,7 +28,7 @@ def judged(monkeypatch) -> Callable[[Sequence[float]], None]:
             found = evaluate(*args, split=split, **options)
             return found if split == "test" else replace(found, loss=next(left))
 
-        monkeypatch.setattr("alfa.training._trainer.evaluate", judge)
+        monkeypatch.setattr("alfa.training._loop.evaluate", judge)
 
     return give
 

@@ -283,7 +283,7 @@ def test_what_a_meta_learner_begins_with_does_not_matter(experiment, pretrained)
 
 
 def test_two_at_once_do_not_meet(experiment, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("alfa.runs._files._TRIES", 1)
+    monkeypatch.setattr("alfa.runs._files._PATIENCE", 0.05)
     with (
         Run(tmp_path / "out").files.lock(),
         pytest.raises(BusyError, match="in use by another process"),

@@ -2,7 +2,7 @@
 
 from alfa._io._durable import sync_folder
 from alfa._io._files import check_writable, named_errors, read_json, write_atomic, write_json
-from alfa._io._locks import is_locked, locked, try_lock
+from alfa._io._locks import is_locked, locked
 
 __all__ = [
     "check_writable",
@@ -11,7 +11,6 @@ __all__ = [
     "named_errors",
     "read_json",
     "sync_folder",
-    "try_lock",
     "write_atomic",
     "write_json",
 ]

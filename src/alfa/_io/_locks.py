@@ -50,12 +50,12 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock; no if the file is missing or cannot be read."""
     try:
         with path.open("rb") as file:
-            return not try_lock(file)
+            return not _try_lock(file)
     except OSError:
         return False
 
 
-def try_lock(file: IO[Any]) -> bool:
+def _try_lock(file: IO[Any]) -> bool:
     """Lock an open file until it is closed, unless another process has done so."""
     from filelock import lock_descriptor
 

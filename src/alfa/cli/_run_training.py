@@ -59,29 +59,27 @@ def train_seeds(
         raise ConfigError(f"{path} is a run; choose another folder for --seeds with --out.")
     seeds = range(config.seed, config.seed + num_seeds)
     configs = {seed_folder(path, s): config.model_copy(update={"seed": s}) for s in seeds}
-    results = {folder: _complete_result(own, folder) for folder, own in configs.items()}
-    for folder, result in results.items():
+    complete = {folder: _complete_result(own, folder) for folder, own in configs.items()}
+    for folder, result in complete.items():
         if result is None and not (or_resume and RunFiles(folder).exists):
             RunFiles(folder).check_empty()
     hint = "run the same command with --or-resume to continue"
-    tests = []
+    results: dict[str, dict[str, Any]] = {}
     for folder, own in configs.items():
-        result = results[folder]
-        if result is not None:
+        if (result := complete[folder]) is not None:
             with meter(folder.name, quiet=computing.as_json) as shown:
                 shown.tell("already complete")
         else:
             result = _train(own, folder, computing, or_resume=or_resume, hint=hint)
-        assert result is not None
-        results[folder] = result
-        tests.append(result["test"])
+        assert result is not None, "--seeds is for one process"
+        results[folder.name] = result
+    tests = [result["test"] for result in results.values()]
     figure = "loss" if tests[0]["accuracy"] is None else "accuracy"
     statistics = seed_statistics([test[figure] for test in tests])
-    by_name = {folder.name: result for folder, result in results.items() if result is not None}
     if computing.as_json:
-        typer.echo(json.dumps({"runs": by_name, "seeds": asdict(statistics)}, indent=2))
+        typer.echo(json.dumps({"runs": results, "seeds": asdict(statistics)}, indent=2))
         return
-    result_table(by_name, folder=path)
+    result_table(results, folder=path)
     text = seeds_text(statistics, is_accuracy=figure == "accuracy")
     typer.echo(f"\nover {num_seeds} seeds: {figure} {text} (95 % interval of the mean)")
 

@@ -215,7 +215,8 @@ def _print(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run")
     headers = ["figure", *(["over seeds"] if has_seeds else [])]
-    headers += [f"beyond {escape(str(groups[0].path))}", ""] if len(groups) > 1 else []
+    intervals_of = " (+- tasks, seeds)" if has_seeds else ""
+    headers += [f"beyond {escape(str(groups[0].path))}{intervals_of}", ""] * (len(groups) > 1)
     for header in headers:
         table.add_column(header, justify="right" if header else "left")
     for group, over in zip(groups, differences, strict=True):

@@ -19,30 +19,28 @@ def wide_console() -> Console:
 
 
 def figure_text(evaluation: Evaluation) -> str:
-    """The figure of an evaluation, with its interval."""
-    if evaluation.accuracy is not None:
-        return f"accuracy {accuracy_text(evaluation.accuracy, evaluation.accuracy_interval)}"
-    return f"loss {evaluation.loss:.4f} {interval_text(evaluation.interval)}"
+    """The accuracy or the loss of an evaluation, with its interval."""
+    if evaluation.accuracy is None:
+        return f"loss {value_text(evaluation.loss, evaluation.interval)}"
+    return f"accuracy {accuracy_text(evaluation.accuracy, evaluation.accuracy_interval)}"
 
 
 def accuracy_text(accuracy: float, interval: float | None) -> str:
-    """In percent."""
-    spread = "+- ?" if interval is None else f"+- {100 * interval:.2f}"
-    return f"{100 * accuracy:.2f} {spread} %"
+    """An accuracy in percent, with its interval."""
+    return f"{value_text(100 * accuracy, None if interval is None else 100 * interval, 2)} %"
 
 
-def interval_text(interval: float | None) -> str:
-    """Half the width of an interval, where there is one."""
-    return "+- ?" if interval is None else f"+- {interval:.4f}"
+def value_text(value: float, interval: float | None, places: int = 4) -> str:
+    """A value with its interval, if there is one."""
+    return f"{value:.{places}f} +- {'?' if interval is None else f'{interval:.{places}f}'}"
 
 
 def seeds_text(seeds: SeedStatistics, is_accuracy: bool) -> str:
     """The mean over seeds with its interval, and the standard deviation over seeds."""
-    if is_accuracy:
-        spread = "" if seeds.std is None else f", std {100 * seeds.std:.2f}"
-        return f"{accuracy_text(seeds.mean, seeds.interval)}{spread}"
-    spread = "" if seeds.std is None else f", std {seeds.std:.4f}"
-    return f"{seeds.mean:.4f} {interval_text(seeds.interval)}{spread}"
+    text = (accuracy_text if is_accuracy else value_text)(seeds.mean, seeds.interval)
+    if seeds.std is None:
+        return text
+    return f"{text}, std {100 * seeds.std:.2f}" if is_accuracy else f"{text}, std {seeds.std:.4f}"
 
 
 def result_table(
@@ -51,38 +49,27 @@ def result_table(
     folder: Path,
     published: dict[str, str] | None = None,
 ) -> None:
-    """A table of test results on standard output."""
+    """Print a table of test results."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", no_wrap=True)
-    accurate = any(result["test"].get("accuracy") is not None for result in results.values())
-    figures = ("accuracy, best model", "ensemble") if accurate else ("test loss", "95 %")
-    for header in (*figures, *(["paper"] if published else [])):
-        table.add_column(header, justify="right", no_wrap=True)
-    for header in ("tasks", "iterations", "seconds"):
+    is_accuracy = any(result["test"].get("accuracy") is not None for result in results.values())
+    headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 %"]
+    headers += ["paper"] if published else []
+    for header in (*headers, "tasks", "iterations", "seconds"):
         table.add_column(header, justify="right", no_wrap=True)
     for name, result in results.items():
         test = result["test"]
-        table.add_row(
-            escape(name),
-            *(_accuracies(result) if accurate else _losses(test)),
-            *([published[name]] if published else []),
-            f"{test['num_tasks']}",
-            f"{result['num_iterations']}",
-            f"{result['seconds']:.0f}",
-        )
+        if is_accuracy:
+            tests = [test, result.get("ensemble")]
+            cells = [
+                "-" if each is None else accuracy_text(each["accuracy"], each["accuracy_interval"])
+                for each in tests
+            ]
+        else:
+            cells = [value_text(test["loss"], test["interval"])]
+        cells += [published[name]] if published else []
+        cells += [str(test["num_tasks"]), str(result["num_iterations"]), f"{result['seconds']:.0f}"]
+        table.add_row(escape(name), *cells)
     console = Console()
     console.print(table)
     console.print(f"\nwritten: {escape(str(folder))}", soft_wrap=True, highlight=False)
-
-
-def _accuracies(result: dict[str, Any]) -> list[str]:
-    """Of the best model and of the ensemble, with their intervals."""
-    found = [result["test"], result.get("ensemble")]
-    return [
-        "-" if test is None else accuracy_text(test["accuracy"], test["accuracy_interval"])
-        for test in found
-    ]
-
-
-def _losses(test: dict[str, Any]) -> list[str]:
-    return [f"{test['loss']:.4f}", interval_text(test["interval"])]

@@ -165,16 +165,12 @@ class Draft(contextlib.ExitStack):
         _sync(self._images)
         # Windows moves no folder that holds an open file.
         self._images.close()
-        with (self._store / ITEMS).open("wb") as file:
-            hasher = hashlib.sha256()
-            for item in items:
-                line = f"{item}\n".encode()
-                file.write(line)
-                hasher.update(line)
-            _sync(file)
-        with (self._store / INDEX).open("wb") as file:
-            file.write(f"{replace(index, items=hasher.hexdigest()).to_json()}\n".encode())
-            _sync(file)
+        names = "".join(f"{item}\n" for item in items).encode()
+        index = replace(index, items=hashlib.sha256(names).hexdigest())
+        for name, content in ((ITEMS, names), (INDEX, f"{index.to_json()}\n".encode())):
+            with (self._store / name).open("wb") as file:
+                file.write(content)
+                _sync(file)
         sync_folder(self._store)
         shutil.rmtree(self._old, ignore_errors=True)
         if self.place.exists():

@@ -40,7 +40,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         if self.run is None:
             raise ConfigError(
                 f"{type(self).__name__} has no `run`; give it a folder that `alfa train` made, "
-                "such as the one that `alfa train --preset strokes-demo` makes in minutes."
+                "such as the one that `alfa train strokes-demo` makes in minutes."
             )
         check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
         check_device(self.device, name="`device`")

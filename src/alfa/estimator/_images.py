@@ -41,7 +41,7 @@ def check_normalized(signature: Signature, run: Any) -> None:
     if signature.loss != "cross_entropy" or len(signature.input_shape) != 3:
         raise ConfigError(
             f"{run} was not trained on images of classes; use a run that was, such as the one that "
-            "`alfa train --preset strokes-demo` makes in minutes, or FewShotRegressor for a run of "
+            "`alfa train strokes-demo` makes in minutes, or FewShotRegressor for a run of "
             "regression."
         )
     num_channels = signature.input_shape[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -243,11 +242,10 @@ def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_no
     """
     check_choice(name, batch_norm, ("transductive", "inductive"))
     if batch_norm == "inductive" and not (isinstance(model, Model) and model.has_batch_norm):
-        reason = f"{type(model).__name__} has no batch norm"
+        kind = type(model).__name__
+        reason = f"{kind} has no batch norm"
         if any(isinstance(part, _BatchNorm) for part in model.modules()):
-            reason = (
-                f"the batch norm of {type(model).__name__} is torch's, which ignores support sets"
-            )
+            reason = f"the batch norm of {kind} is torch's, which cannot use the support set"
         raise ConfigError(
             f"`{name}` is 'inductive', but {reason}; leave it out, or use one of alfa's backbones."
         )
@@ -261,8 +259,8 @@ def _losses_and_gradients(
     params = at.params
     if not (graph and params.flat.requires_grad):
         params = params.like(params.flat.detach().requires_grad_())
-    if isinstance(loss, nn.Module) and at.of_loss:
-        loss = partial(_loss_with, loss, at.of_loss)
+    if isinstance(module := loss, nn.Module) and at.of_loss:
+        loss = lambda outputs, y: functional_call(module, at.of_loss, (outputs, y))  # noqa: E731
     trained_data = at.x.requires_grad or at.y.requires_grad
     if isinstance(model, Model) and not trained_data:
         with torch.set_grad_enabled(graph):
@@ -275,14 +273,6 @@ def _losses_and_gradients(
         outputs = run_stacked(model, params, at.shared, at.x, mode)
         losses = check_losses(loss(outputs, at.y), len(at.x))
         return losses.detach(), _gradients(losses, params, graph=graph)
-
-
-def _loss_with(
-    loss: nn.Module, params: dict[str, Tensor], outputs: Tensor, targets: Tensor
-) -> Tensor:
-    """A loss that is a module, with other parameters."""
-    losses: Tensor = functional_call(loss, params, (outputs, targets))
-    return losses
 
 
 def _gradients(losses: Tensor, params: Params, *, graph: bool) -> Params:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,14 +48,10 @@ class SupportAt:
         return SupportAt(self.params.like(flat), x, y, shared, of_loss)
 
 
-class Compute(Protocol):
-    """Computes the support losses, as constants, and their gradients, with or without a graph."""
-
-    def __call__(self, at: SupportAt, *, graph: bool) -> tuple[Tensor, Params]: ...
-
-
-def recomputed(compute: Compute, at: SupportAt) -> tuple[Tensor, Params]:
-    """Losses and gradients that store only their inputs.
+def recomputed(
+    compute: Callable[..., tuple[Tensor, Params]], at: SupportAt
+) -> tuple[Tensor, Params]:
+    """The results of ``compute(at, graph=True)``, but autograd saves only their inputs.
 
     The outer gradient recomputes them, task by task, with the same random numbers, such as those of
     dropout.

@@ -15,7 +15,7 @@ from alfa.ops._losses import (
     register_loss,
 )
 from alfa.ops._mlp import mlp, mlp_mse_gradients
-from alfa.ops._network import Plan, network, network_gradients, norm_pool_act
+from alfa.ops._network import Plan, network, network_gradients
 from alfa.ops._uninitialized import uninitialized
 from alfa.ops._update import apply_rates, expand_to_parameters, layer_means
 
@@ -42,7 +42,6 @@ __all__ = [
     "mse",
     "network",
     "network_gradients",
-    "norm_pool_act",
     "per_task",
     "register_loss",
     "uninitialized",

@@ -86,10 +86,7 @@ def conv_backward(*terms: Term) -> tuple[Tensor | None, Tensor | None]:
     kernel = terms[0].kernel
     if kernel.is_winograd:
         return _winograd.conv_backward(
-            *(
-                _winograd.Term(dz, x if dw else None, kernel.values if dx else None)
-                for dz, x, kernel, dx, dw in terms
-            ),
+            *((dz, x if dw else None, w.values if dx else None) for dz, x, w, dx, dw in terms),
             shape=kernel.shape,
         )
     in_x: Tensor | None = None

@@ -24,7 +24,6 @@ from alfa.ops._losses import Loss, check_losses
 from alfa.ops.stages import (
     Gradients,
     Maybe,
-    Norm,
     Stage,
     Tape,
     from_stage_layout,
@@ -106,28 +105,6 @@ def network_gradients(
         w = [p.detach() for p in w]
     results = _Gradients.apply(plan, loss, tuple(wanted), x, targets, *w)  # type: ignore[no-untyped-call]
     return results[0], list(results[1:])
-
-
-def norm_pool_act(
-    z: Tensor, gamma: Tensor, beta: Tensor, *, size: int = 2, slope: float = 0.01
-) -> Tensor:
-    """Leaky ReLU of the max pool of the batch norm of z; can be differentiated twice.
-
-    Args:
-        z: ``[example, channel, height, width]``.
-        gamma: ``[channel]``.
-        beta: ``[channel]``.
-        size: the side of a pooling window, 2, or 1 for none.
-        slope: of the leaky ReLU, from 0 to 1, which means no activation.
-
-    Returns:
-        ``[example, channel, height // size, width // size]``.
-
-    Raises:
-        ConfigError: if there is only one value per channel, or no window to pool.
-    """
-    plan = Plan(Norm("norm", size=size, slope=slope))
-    return network(plan, z.unsqueeze(0), [gamma.unsqueeze(0), beta.unsqueeze(0)]).squeeze(0)
 
 
 class _Network(torch.autograd.Function):

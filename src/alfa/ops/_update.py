@@ -31,7 +31,7 @@ def layer_means(params: Params) -> Tensor:
     if _small(layers):
         return flat @ layers.averages(flat.device, flat.dtype)
     if compiled.use_kernels(flat):
-        return _Means.apply(flat, layers)  # type: ignore[no-any-return, no-untyped-call]
+        return _Means.apply(flat, layers, False)  # type: ignore[no-any-return, no-untyped-call]
     parts = flat.split(layers.sizes, dim=1)
     return torch.stack([part.sum(1) / max(part.shape[1], 1) for part in parts], dim=1)
 
@@ -130,29 +130,18 @@ class _Means(torch.autograd.Function):
     """A linear map: its derivative is its transpose, whose derivative is the map again."""
 
     @staticmethod
-    def forward(ctx: Any, flat: Tensor, layers: Layers) -> Tensor:
-        ctx.layers = layers
-        means = flat.new_empty(len(flat), len(layers))
-        compiled.update_kernels().means(*_with_bounds(layers, flat), *compiled.arrays(means))
-        return means
+    def forward(ctx: Any, values: Tensor, layers: Layers, transposed: bool) -> Tensor:
+        ctx.layers, ctx.transposed = layers, transposed
+        kernels = compiled.update_kernels()
+        run = kernels.means_transposed if transposed else kernels.means
+        size = int(layers.bounds[-1]) if transposed else len(layers)
+        result = values.new_empty(len(values), size)
+        run(*_with_bounds(layers, values), *compiled.arrays(result))
+        return result
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
-        return _MeansTransposed.apply(d, ctx.layers), None  # type: ignore[no-untyped-call]
-
-
-class _MeansTransposed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, d: Tensor, layers: Layers) -> Tensor:
-        ctx.layers = layers
-        rows = d.new_empty(len(d), int(layers.bounds[-1]))
-        kernels = compiled.update_kernels()
-        kernels.means_transposed(*_with_bounds(layers, d), *compiled.arrays(rows))
-        return rows
-
-    @staticmethod
-    def backward(ctx: Any, v: Tensor) -> tuple[Any, ...]:
-        return _Means.apply(v, ctx.layers), None  # type: ignore[no-untyped-call]
+        return _Means.apply(d, ctx.layers, not ctx.transposed), None, None  # type: ignore[no-untyped-call]
 
 
 class _Update(torch.autograd.Function):

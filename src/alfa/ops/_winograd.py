@@ -22,7 +22,7 @@ X and Z are tiles, ``[36, task, tile, channel]``, and U is ``[36, task, out, in]
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,38 +78,26 @@ def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
     return z
 
 
-class Term(NamedTuple):
-    """One term of a gradient.
-
-    Attributes:
-        dz: the gradient in the output.
-        x: the images, if the gradient in W is needed.
-        u: U, if the gradient in x is needed.
-    """
-
-    dz: Tensor
-    x: Tensor | None
-    u: Tensor | None
-
-
-def conv_backward(*terms: Term, shape: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
-    """dx and dW, each summed over the terms that need it; `shape` is that of W."""
+def conv_backward(
+    *terms: tuple[Tensor, Tensor | None, Tensor | None], shape: Sequence[int]
+) -> tuple[Tensor | None, Tensor | None]:
+    """dx and dW, of a shape, each summed over terms (dz, x, U); without U no dx, without x no dW."""
     num_tasks, num_out, num_in = shape[:3]
-    dz = terms[0].dz
+    first = terms[0][0]
     dx: Tensor | None = None
-    if any(term.u is not None for term in terms):
-        dx = dz.new_empty(*dz.shape[:3], num_tasks * num_in)
-    kernels = compiled.winograd_kernels(dz.dtype)
+    if any(u is not None for _, _, u in terms):
+        dx = first.new_empty(*first.shape[:3], num_tasks * num_in)
+    kernels = compiled.winograd_kernels(first.dtype)
     du: Tensor | None = None
-    for examples in _parts(dz, num_tasks, max(num_in, num_out)):
+    for examples in _parts(first, num_tasks, max(num_in, num_out)):
         tiles: Tensor | None = None
-        for term in terms:
-            dtiles = _tiles(kernels.output_grad_to_tiles, term.dz[examples], num_tasks)
-            if term.x is not None:
-                x_tiles = _tiles(kernels.input_to_tiles, term.x[examples], num_tasks)
+        for dz, x, u in terms:
+            dtiles = _tiles(kernels.output_grad_to_tiles, dz[examples], num_tasks)
+            if x is not None:
+                x_tiles = _tiles(kernels.input_to_tiles, x[examples], num_tasks)
                 du = _add_product(du, dtiles.mT, x_tiles)
-            if term.u is not None:
-                tiles = _add_product(tiles, dtiles, term.u)
+            if u is not None:
+                tiles = _add_product(tiles, dtiles, u)
         if dx is not None:
             _write_images(kernels.tiles_to_input_grad, tiles, dx[examples], num_tasks)
     if du is None:

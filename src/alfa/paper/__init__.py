@@ -3,29 +3,18 @@
 Baik et al., Meta-Learning with Adaptive Hyperparameters, NeurIPS 2020.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from alfa.paper._ablation_tables import TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_A
 from alfa.paper._cell_status import Measurement, State, cell_status, measurement
 from alfa.paper._collect import Collection, FoundRun, collect
 from alfa.paper._compare import comparison_grid, relative_link, runs_with_curves
 from alfa.paper._estimate import Cost, estimate
 from alfa.paper._experiments import SIZES, classification
 from alfa.paper._job import Job, plan_jobs
-from alfa.paper._method_tables import TABLE_1, TABLE_2, TABLE_3, TABLE_B, TABLE_C, TABLE_D, TABLE_E
 from alfa.paper._parallel import LocalWorkers, Workers, run_parallel
 from alfa.paper._ray import RayWorkers
 from alfa.paper._reproduce import JobResult, reproduce
 from alfa.paper._select import select
 from alfa.paper._table import Cell, Figure, Line, Quoted, Table
-
-_ALL = (
-    *(TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8),
-    *(TABLE_A, TABLE_B, TABLE_C, TABLE_D, TABLE_E),
-)
-TABLES: Mapping[str, Table] = {table.name: table for table in _ALL}
+from alfa.paper._tables import TABLES
 
 __all__ = [
     "SIZES",

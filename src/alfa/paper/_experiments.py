@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from alfa.data import SOURCES
 from alfa.methods import METHODS
 
+# Meta-Dataset's photographs are stored larger than a model needs, and resized when they are drawn.
+_META_DATASET_SIZE = 126
+_META_DATASET_PHOTOS = (
+    *("md-ilsvrc", "md-omniglot", "md-aircraft", "md-birds", "md-textures"),
+    *("md-fungi", "md-flower", "md-traffic-sign", "md-mscoco"),
+)
 # The size of the images that each dataset is prepared with.
 SIZES: Mapping[str, int] = {
-    "miniimagenet": 84,
-    "tieredimagenet": 84,
-    "fc100": 32,
-    "cifar-fs": 32,
-    "cub": 84,
-    "omniglot": 28,
-    # Meta-Dataset's images are resized for the model when they are drawn.
-    "md-ilsvrc": 126,
-    "md-omniglot": 126,
-    "md-aircraft": 126,
-    "md-birds": 126,
-    "md-textures": 126,
-    "md-quickdraw": 28,
-    "md-fungi": 126,
-    "md-flower": 126,
-    "md-traffic-sign": 126,
-    "md-mscoco": 126,
+    **{name: SOURCES.get(name).size for name in SOURCES},
+    **dict.fromkeys(_META_DATASET_PHOTOS, _META_DATASET_SIZE),
 }
-_NUM_VAL_CLASSES = {"miniimagenet": 16, "tieredimagenet": 97, "fc100": 20, "cifar-fs": 16}
 # Published runs with 2 tasks per iteration for 1-shot, too; all others have 4.
 _TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
 
@@ -67,9 +58,10 @@ def classification(
         "shot": shot,
         "num_query": 15,
     }
-    if way > _NUM_VAL_CLASSES[dataset]:
+    num_val_classes, _ = SOURCES.get(dataset).published["val"]
+    if way > num_val_classes:
         # 20-way tasks need more than the 16 validation classes of miniImageNet.
-        tasks["val_way"] = _NUM_VAL_CLASSES[dataset]
+        tasks["val_way"] = num_val_classes
     num_tasks = 2 if shot > 1 or (method, backbone) in _TWO_TASKS else 4
     return {
         "preset": "default",
@@ -138,15 +130,10 @@ def meta_dataset(method: str) -> dict[str, Any]:
     rule: Mapping[str, Any] = {"name": "sgd", "learning_rate": rate}
     if method != base:
         rule = {"name": "alfa", "alpha": {"source": "generated", "start": rate}}
-    size = SIZES["md-ilsvrc"]
+    sizes = {"size": _META_DATASET_SIZE, "stored_size": _META_DATASET_SIZE}
     return {
         "preset": "default",
-        "tasks": {
-            "name": "meta-dataset",
-            "dataset": "md-ilsvrc",
-            "size": size,
-            "stored_size": size,
-        },
+        "tasks": {"name": "meta-dataset", "dataset": "md-ilsvrc", **sizes},
         "model": {"name": "resnet18"},
         **sections,
         "rule": rule,

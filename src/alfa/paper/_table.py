@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -151,22 +151,3 @@ class Table:
         places = [(row.key, column.key) for row in self.rows for column in self.columns]
         found = [self.entries[place] for place in places if place in self.entries]
         return tuple(e for e in found if isinstance(e, Cell) and e.table == self.name)
-
-
-def fill(
-    published: Mapping[str, Sequence[str]],
-    columns: Sequence[Line],
-    cell: Callable[[str, str, Figure], Cell],
-) -> Entries:
-    """The entries of a table.
-
-    Args:
-        published: the figures of each row by its key, from left to right.
-        columns: the columns of these figures.
-        cell: makes a cell from the keys of row and column and the published figure.
-    """
-    return {
-        (row, column.key): cell(row, column.key, Figure(text))
-        for row, texts in published.items()
-        for column, text in zip(columns, texts, strict=True)
-    }

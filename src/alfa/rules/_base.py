@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import abc
-import warnings
 from collections.abc import Mapping
 
 import torch
 from torch import nn
 
-from alfa.errors import AlfaWarning
 from alfa.registry import Registry
 from alfa.types import Layers, Params, Rates, State
 
@@ -44,22 +42,11 @@ class Rule(nn.Module, abc.ABC):
     def __init__(self, layers: Mapping[str, torch.Size]) -> None:
         super().__init__()
         self.layers = Layers(layers)
-        self._warned_extra_steps = False
+        self._warns_of_extra_steps = True
 
     def allow_extra_steps(self) -> None:
         """Disable the warning about more steps than in training."""
-        self._warned_extra_steps = True
-
-    def warn_extra_step(self, step: int, num_steps: int) -> None:
-        """Warn once if a rule with values for each step has none for this one."""
-        if step >= num_steps and not self._warned_extra_steps:
-            self._warned_extra_steps = True
-            warnings.warn(
-                f"inner step {step + 1} is beyond the {num_steps} steps of the rule "
-                f"{type(self).__name__}, which uses the values of its last step from there on.",
-                AlfaWarning,
-                stacklevel=4,
-            )
+        self._warns_of_extra_steps = False
 
     @abc.abstractmethod
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:

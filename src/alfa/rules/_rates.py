@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ import torch
 from pydantic import ConfigDict, Discriminator
 from torch import Tensor, nn
 
-from alfa.errors import ConfigError, check_choice
+from alfa.errors import AlfaWarning, ConfigError, check_choice
 from alfa.ops import expand_to_parameters
 from alfa.rules._base import Rule
 from alfa.types import Count, Layers, Params
@@ -220,8 +221,15 @@ class TableRule(Rule):
         self, step: int, params: Params, alpha1: Tensor | None = None, beta1: Tensor | None = None
     ) -> tuple[Tensor, Tensor | Params]:
         """Alpha and beta from the tables, times the generated values if there are any (Eq. 7)."""
-        if self.alpha0.per_step or self.beta0.per_step:
-            self.warn_extra_step(step, self.num_steps)
+        has_steps = self.alpha0.per_step or self.beta0.per_step
+        if has_steps and step >= self.num_steps and self._warns_of_extra_steps:
+            self._warns_of_extra_steps = False  # once
+            warnings.warn(
+                f"inner step {step + 1} is beyond the {self.num_steps} steps of the rule "
+                f"{type(self).__name__}, which uses the values of its last step from there on.",
+                AlfaWarning,
+                stacklevel=3,
+            )
         alpha, beta = (table.at(step, like=params.flat) for table in (self.alpha0, self.beta0))
         alpha = alpha if alpha1 is None else alpha * alpha1
         beta = beta if beta1 is None else beta * beta1

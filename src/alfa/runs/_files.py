@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +19,13 @@ from typing import Any
 
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
-from alfa._io import named_errors, read_json, try_lock, write_atomic, write_json
+from alfa._io import is_locked, locked, named_errors, read_json, write_atomic, write_json
 from alfa.errors import BusyError, CheckpointError
 
 # A temporary file that a killed process left behind.
 _LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
-# How often, and after how many seconds, a lock is tried again.
-_TRIES, _PAUSE = 5, 0.1
+# Seconds to wait for a lock, which `is_busy` of another process holds for a moment, too.
+_PATIENCE = 0.5
 
 
 class RunFiles:
@@ -128,28 +127,17 @@ class RunFiles:
         Raises:
             BusyError: another process is doing so.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a") as file:
-            # `is_busy` of another process holds the lock for a moment, too.
-            for _ in range(_TRIES):
-                if try_lock(file):
-                    yield
-                    return
-                time.sleep(_PAUSE)
-            raise BusyError(
-                f"{self.path} is in use by another process; wait until it has finished, or choose "
-                "another folder."
-            )
+        busy = BusyError(
+            f"{self.path} is in use by another process; wait until it has finished, or choose "
+            "another folder."
+        )
+        with locked(self.path / ".lock", busy=busy, timeout=_PATIENCE, remove=False):
+            yield
 
     @property
     def is_busy(self) -> bool:
         """Whether a process is writing into the folder."""
-        try:
-            with (self.path / ".lock").open() as file:
-                return not try_lock(file)
-        except OSError:
-            # There is no lock file, or the folder is read-only.
-            return False
+        return is_locked(self.path / ".lock")
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with named_errors(self.metrics), self.metrics.open("a") as file:

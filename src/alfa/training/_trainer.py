@@ -133,7 +133,7 @@ class Trainer:
         self,
         run: Run | Path | str,
         *,
-        resume: bool = False,
+        resume: bool | Literal["auto"] = False,
         lock: bool = True,
         processes: Processes = ALONE,
         num_sharing: int = 1,
@@ -148,7 +148,8 @@ class Trainer:
             resume: continue from the folder's last checkpoint, to the same numbers as an
                 uninterrupted run. A run that is resumed with more iterations equals the longer run
                 unless it was validated at its earlier end only because that was the end: that
-                model may be the best, and the next mean training loss begins there.
+                model may be the best, and the next mean training loss begins there. ``"auto"``
+                resumes if the folder holds a run, and starts otherwise.
             lock: keep other processes out of the folder, unless the caller does so already.
             processes: the processes that train together.
             num_sharing: trainings that share the memory of this machine.
@@ -177,6 +178,8 @@ class Trainer:
                 **asdict(self.options),
             )
             run = Run.new(run, described)
+        files = run.files
+        resumes = processes.from_first(lambda: files.exists) if resume == "auto" else resume
         training = TrainingLoop(
             self.learner,
             self.tasks,
@@ -194,14 +197,14 @@ class Trainer:
         with ExitStack() as stack:
 
             def begin() -> Checkpoint:
-                if resume:
-                    run.files.check_exists()
+                if resumes:
+                    files.check_exists()
                 else:
-                    run.files.check_empty()
+                    files.check_empty()
                     run.load_initial_weights(self.learner)
                 if lock:
-                    stack.enter_context(run.files.lock())
-                return training.begin(resume=resume)
+                    stack.enter_context(files.lock())
+                return training.begin(resume=resumes)
 
             training.restore(training.shared(begin))
             training.train()

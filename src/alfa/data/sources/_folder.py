@@ -111,7 +111,7 @@ class Folder(Source):
     def _split_by_ratio(self, classes: Mapping[str, Sequence[Item]]) -> _Splits:
         # A class without images must not take the place of one with images.
         full = [name for name, items in classes.items() if items]
-        empty = [name for name in classes if name not in full]
+        empty = [name for name, items in classes.items() if not items]
         named = split_by_ratio(full, self._ratio, self._seed)
         unused = [
             split

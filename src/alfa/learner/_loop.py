@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -259,8 +260,8 @@ def _losses_and_gradients(
     params = at.params
     if not (graph and params.flat.requires_grad):
         params = params.like(params.flat.detach().requires_grad_())
-    if isinstance(module := loss, nn.Module) and at.of_loss:
-        loss = lambda outputs, y: functional_call(module, at.of_loss, (outputs, y))  # noqa: E731
+    if isinstance(loss, nn.Module) and at.of_loss:
+        loss = partial(_loss_with, loss, at.of_loss)
     trained_data = at.x.requires_grad or at.y.requires_grad
     if isinstance(model, Model) and not trained_data:
         with torch.set_grad_enabled(graph):
@@ -273,6 +274,14 @@ def _losses_and_gradients(
         outputs = run_stacked(model, params, at.shared, at.x, mode)
         losses = check_losses(loss(outputs, at.y), len(at.x))
         return losses.detach(), _gradients(losses, params, graph=graph)
+
+
+def _loss_with(
+    loss: nn.Module, params: dict[str, Tensor], outputs: Tensor, targets: Tensor
+) -> Tensor:
+    """A loss that is a module, with other parameters."""
+    losses: Tensor = functional_call(loss, params, (outputs, targets))
+    return losses
 
 
 def _gradients(losses: Tensor, params: Params, *, graph: bool) -> Params:

@@ -81,7 +81,7 @@ def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
 def conv_backward(
     *terms: tuple[Tensor, Tensor | None, Tensor | None], shape: Sequence[int]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """dx and dW, of a shape, each summed over terms (dz, x, U); without U no dx, without x no dW."""
+    """dx and dW, of a shape, summed over terms (dz, x, U); without U no dx, without x no dW."""
     num_tasks, num_out, num_in = shape[:3]
     first = terms[0][0]
     dx: Tensor | None = None

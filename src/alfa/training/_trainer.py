@@ -60,9 +60,8 @@ class Trainer:
         >>> model = MLP((1,), 1)
         >>> init = LearnedInit(model)
         >>> learner = Learner(model, init=init, rule=ALFA(init.layers), loss=mse)
-        >>> trainer = Trainer(
-        ...     learner, Sinusoids(), num_iterations=4, num_val_tasks=4, num_test_tasks=4
-        ... )
+        >>> small = {"num_iterations": 4, "num_val_tasks": 4, "num_test_tasks": 4}
+        >>> trainer = Trainer(learner, Sinusoids(), **small)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = trainer.fit(f"{folder}/run")
         >>> result["num_iterations"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from alfa import tune
 from alfa._io import write_atomic
 from alfa.runs import Run
 
@@ -88,9 +90,15 @@ def _aside(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
 
 
-def choose(doc: str | None, *functions: Callable[[], None]) -> None:
-    """Call the function that the command line names."""
+def choose(doc: str | None, *functions: Callable[..., None]) -> None:
+    """Tune the process and call the function named on the command line with the other words."""
     known = {function.__name__: function for function in functions}
-    if len(sys.argv) != 2 or sys.argv[1] not in known:
+    if len(sys.argv) < 2 or sys.argv[1] not in known:
         sys.exit(doc)
-    known[sys.argv[1]]()
+    function, words = known[sys.argv[1]], sys.argv[2:]
+    try:
+        inspect.signature(function).bind(*words)
+    except TypeError:
+        sys.exit(doc)
+    tune()
+    function(*words)

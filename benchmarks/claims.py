@@ -32,7 +32,7 @@ from _claims_page import (
     runs_of,
 )
 from _claims_queue import ELSEWHERE, EPOCH, LENGTH, QUEUE, ROWS, Entry
-from _common import command, figure, keep, progress, restore, write_part
+from _common import choose, command, figure, keep, progress, restore, write_part
 
 from alfa._io import write_atomic
 from alfa.cli.start import set_up
@@ -232,7 +232,4 @@ def left_over(results: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    chosen = {f.__name__: f for f in (run, until, state, report)}
-    if len(sys.argv) < 2 or sys.argv[1] not in chosen:
-        sys.exit(__doc__)
-    chosen[sys.argv[1]](*sys.argv[2:])
+    choose(__doc__, run, until, state, report)

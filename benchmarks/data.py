@@ -22,7 +22,7 @@ import torch
 from _common import table
 from PIL import Image
 
-from alfa import ALFA, Conv4, LearnedInit, Learner, cross_entropy
+from alfa import ALFA, Conv4, LearnedInit, Learner, cross_entropy, tune
 from alfa.data import FewShot, _workers, open_images, prepare
 from alfa.data.sources import SOURCES
 
@@ -128,4 +128,5 @@ python benchmarks/data.py PREPARED SOURCE
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
+    tune()
     main(Path(sys.argv[1]), Path(sys.argv[2]))

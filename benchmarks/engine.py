@@ -6,6 +6,7 @@
     python benchmarks/engine.py stacking  tasks one after the other and side by side
     python benchmarks/engine.py winograd  with torch's convolutions alone, and as it comes
     python benchmarks/engine.py resnet    ResNet12: both memory modes, and its peak at 84 x 84
+    python benchmarks/engine.py tuned     with and without alfa.tune()
     python benchmarks/engine.py report    writes docs/results/engine.md and its picture
 
 Each but the last adds what it measured to docs/results/engine.json; run them on an idle machine.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import inspect
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -26,7 +28,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from _common import table, write_part
+from _common import choose, table, write_part
+
+import alfa
 
 RESULTS = Path("docs/results/engine.json")
 PAGE = Path("docs/results/engine.md")
@@ -95,7 +99,9 @@ def iteration_of(options: dict[str, Any]) -> Callable[[], None]:
 
 
 def one(options: dict[str, Any]) -> dict[str, Any]:
-    """Iterations of it: the best time, and the peak memory of the process."""
+    """Run the iteration several times; return the best time and the peak memory."""
+    if options.get("tune", True):
+        alfa.tune()
     iteration, best = iteration_of(options), float("inf")
     for _ in range(options["rounds"]):
         began = time.perf_counter()
@@ -282,6 +288,33 @@ def resnet() -> None:
     add("resnet", found)
 
 
+def tuned() -> None:
+    """Measure the same iteration in processes with and without `alfa.tune()`, in turns."""
+    usual = {"model": "conv4", "tasks": 1, "steps": 5, "memory": "store", "rounds": 8}
+    found: dict[str, list[dict[str, float]]] = {}
+    for size in (32, 84):
+        rounds = found[f"{size} x {size}"] = []
+        for _ in range(7):
+            times = {
+                name: measured(json.dumps({**usual, "size": size, "tune": tune}))["seconds"]
+                for name, tune in (("default", False), ("tuned", True))
+            }
+            rounds.append(times)
+            print(size, {name: f"{seconds * 1e3:.0f} ms" for name, seconds in times.items()})
+    add("tuned", found)
+
+
+def tuned_table(results: dict[str, list[dict[str, float]]]) -> list[str]:
+    rows = []
+    for size, rounds in results.items():
+        ratios = sorted(times["default"] / times["tuned"] for times in rounds)
+        seconds = [statistics.median(t[name] for t in rounds) for name in ("default", "tuned")]
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        cells = [f"{1e3 * s:.0f}" for s in seconds]
+        rows.append([size, *cells, f"{statistics.median(ratios):.2f}x", spread])
+    return table(["ms", "default", "tuned", "ratio, median", "over the rounds"], rows)
+
+
 def ratio_table(results: dict[str, Any]) -> list[str]:
     from alfa.bench import WORKLOADS
 
@@ -366,18 +399,13 @@ def report() -> None:
     ]
     lines += table(["ms", "torch", "as it comes", "ratio"], rows)
     lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
+    lines += ["### With and without `alfa.tune()`", "", *tuned_table(results["tuned"])]
     picture(results["growth"])
     write_part(PAGE, "engine.py", lines)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "one":
+    if sys.argv[1:2] == ["one"]:
         print(json.dumps(one(json.loads(sys.argv[2]))))
     else:
-        all_ = (ratios, growth, profile, stacking, winograd, resnet, report)
-        commands = {f.__name__: f for f in all_}
-        if sys.argv[1] not in commands:
-            sys.exit(f"{sys.argv[1]!r} is not one of {', '.join(commands)}.")
-        commands[sys.argv[1]]()
+        choose(__doc__, ratios, growth, profile, stacking, winograd, resnet, tuned, report)

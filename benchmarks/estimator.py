@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import torch
-from _common import alfa, figure, table, write_part
+from _common import alfa, choose, figure, table, write_part
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
@@ -334,7 +334,4 @@ def many_people(load: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    chosen = {f.__name__: f for f in (accuracy, heads, times, cold, report)}
-    if len(sys.argv) < 2 or sys.argv[1] not in chosen:
-        sys.exit(__doc__)
-    chosen[sys.argv[1]](*sys.argv[2:])
+    choose(__doc__, accuracy, heads, times, cold, report)

@@ -21,6 +21,7 @@ from textwrap import fill
 from typing import Any
 
 import torch
+from _common import choose
 from _common import table as table_of
 
 from alfa._io import write_atomic
@@ -205,7 +206,4 @@ def cost_of(table: Table, costs: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    chosen = {f.__name__: f for f in (keep, cost, write)}
-    if len(sys.argv) < 2 or sys.argv[1] not in chosen or (sys.argv[1] == "write" and sys.argv[2:]):
-        sys.exit(__doc__)
-    chosen[sys.argv[1]](*sys.argv[2:])
+    choose(__doc__, keep, cost, write)

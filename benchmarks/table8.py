@@ -14,14 +14,13 @@ import math
 import os
 import statistics
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from _common import choose, write_part
 from _common import command as alfa_command
-from _common import write_part
 
 RUNS = Path("runs/table8")
 RESULTS = Path("docs/results/table8.json")
@@ -123,4 +122,4 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    {"run": run, "report": report}[sys.argv[1]]()
+    choose(__doc__, run, report)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test setup clean
+.PHONY: demo test docs setup clean
 
 demo: setup
 	$(BIN)/alfa demo
@@ -14,9 +14,12 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto --dist worksteal
 
+docs: setup
+	$(BIN)/mkdocs serve
+
 setup: .venv/.installed
 
-# Through pip and the constraints only, so that everybody tests the same versions.
+# pip and constraints.txt give every developer the same versions.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch

@@ -16,6 +16,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -208,23 +209,23 @@ def _check_purity(rule: Rule) -> None:
     _assert_equal(first, again, "is not a function of its inputs: a second call differs")
 
 
+def _adapted(learner: Learner, tasks: slice = slice(None), **options: Any) -> Tensor:
+    episode = _episode(learner.init).to(dtype=learner.dtype)[tasks]
+    return learner.adapt(episode.support_x, episode.support_y, **options).params.flat
+
+
 def _check_tasks_are_independent(learner: Learner) -> None:
-    episode = _episode(learner.init)
-    together = learner.adapt(episode.support_x, episode.support_y, order="none").params.flat
+    together = _adapted(learner, order="none")
     for task in range(_NUM_TASKS):
         one = slice(task, task + 1)
-        alone = learner.adapt(episode.support_x[one], episode.support_y[one], order="none")
-        assert torch.allclose(together[one], alone.params.flat, rtol=1e-10, atol=1e-12), (
+        alone = _adapted(learner, one, order="none")
+        assert torch.allclose(together[one], alone, rtol=1e-10, atol=1e-12), (
             f"task {task} is adapted differently alone and in a stack of tasks"
         )
 
 
 def _check_orders_agree(learner: Learner) -> None:
-    episode = _episode(learner.init)
-    flats = {
-        order: learner.adapt(episode.support_x, episode.support_y, order=order).params.flat
-        for order in ("second", "first", "none")
-    }
+    flats = {order: _adapted(learner, order=order) for order in ("second", "first", "none")}
     for order in ("first", "none"):
         assert torch.allclose(flats["second"], flats[order], rtol=1e-10, atol=1e-12), (
             f"the adapted weights of order {order!r} differ from order 'second'"
@@ -258,18 +259,15 @@ def _check_saving(learner: Learner, make_rule: MakeRule) -> None:
 
 
 def _check_more_steps(learner: Learner) -> None:
-    episode = _episode(learner.init)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AlfaWarning)
-        adapted = learner.adapt(episode.support_x, episode.support_y, num_steps=_NUM_STEPS + 2)
-    assert bool(adapted.params.flat.isfinite().all()), "more steps than in training fail"
+        flat = _adapted(learner, num_steps=_NUM_STEPS + 2)
+    assert bool(flat.isfinite().all()), "more steps than in training fail"
 
 
 def _check_single_precision(learner: Learner) -> None:
-    single = copy.deepcopy(learner).float()
-    episode = _episode(learner.init).to("cpu", torch.float32)
-    adapted = single.adapt(episode.support_x, episode.support_y, order="none")
-    assert adapted.params.flat.dtype == torch.float32, "float32 inputs give another data type"
+    flat = _adapted(copy.deepcopy(learner).float(), order="none")
+    assert flat.dtype == torch.float32, "float32 inputs give another data type"
 
 
 def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:

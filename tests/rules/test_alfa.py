@@ -322,8 +322,9 @@ def test_a_rule_warns_once(make_mlp, make_episode):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"state": ["weight"]}, "`state` is 'weight'.*Did you mean 'weights'"),
-        ({"state": []}, r"`state` must name 'weights', 'gradients', or both, .* got \[\]"),
+        ({"state": ["weight"]}, r"`state` must be a list .* got \['weight'\]"),
+        ({"state": "weights"}, "`state` must be a list of 'weights'.* got 'weights'"),
+        ({"state": []}, r"`state` must be a list of 'weights', 'gradients', or both, .* got \[\]"),
         ({"state": ["weights", "weights"]}, "once each"),
         ({"state_gradient": "ful"}, "`state_gradient` is 'ful'.*Did you mean 'full'"),
         ({"generator_start": "identiy"}, "`generator_start`.*Did you mean 'identity'"),

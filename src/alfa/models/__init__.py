@@ -1,6 +1,6 @@
 """Models, and how any module runs on a stack of tasks."""
 
-from alfa.models._backbones import Conv4, ResNet12, ResNet18
+from alfa.models._backbones import Conv4, Convolutional, ResNet12, ResNet18
 from alfa.models._base import (
     DEFAULT_MODE,
     MODELS,
@@ -12,7 +12,6 @@ from alfa.models._base import (
     register_model,
     run_stacked,
 )
-from alfa.models._convolutional import Convolutional
 from alfa.models._frozen import (
     Bound,
     batch_statistics,

@@ -93,13 +93,18 @@ class ALFA(TableRule):
                 "neither `alpha` nor `beta` is generated; make one of them Generated(), or use the "
                 "rule 'learned'."
             )
-        _check_state(state)
+        parts = ("weights", "gradients")
+        if isinstance(state, str) or not 0 < len(state) == len(set(state) & set(parts)):
+            raise ConfigError(
+                "`state` must be a list of 'weights', 'gradients', or both, once each, got "
+                f"{state!r}."
+            )
         check_choice("state_gradient", state_gradient, ("full", "weights", "none"))
         check_choice("generator_start", generator_start, ("identity", "random"))
         if generator_depth < 1:
             raise ConfigError(f"`generator_depth` must be at least 1, got {generator_depth}.")
         self.alpha, self.beta = alpha, beta
-        self.state = tuple(part for part in ("weights", "gradients") if part in state)
+        self.state = tuple(part for part in parts if part in state)
         self.state_gradient = state_gradient
         num_layers = len(layers)
         self._num_alphas, self._num_betas = (
@@ -167,14 +172,3 @@ def _generator_network(sizes: Sequence[int], generator: torch.Generator | None) 
             nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
         modules += [linear, nn.ReLU()]
     return nn.Sequential(*modules[:-1])
-
-
-def _check_state(state: Sequence[str]) -> None:
-    if isinstance(state, str):
-        raise ConfigError(f"`state` must be a list, such as ['weights'], got {state!r}.")
-    if not state or len(set(state)) != len(state):
-        raise ConfigError(
-            f"`state` must name 'weights', 'gradients', or both, once each, got {list(state)!r}."
-        )
-    for part in state:
-        check_choice("state", part, ("weights", "gradients"))

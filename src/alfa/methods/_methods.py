@@ -24,13 +24,7 @@ _ALFA = "Baik, Choi, Choi, Kim, and Lee. Meta-Learning with Adaptive Hyperparame
 class Method:
     """A recipe that composes an experiment from tasks and a backbone.
 
-    Attributes:
-        name: the name on the command line.
-        title: the name in tables and plots.
-        reference: the paper that introduced the method.
-        init: the experiment's `[init]` section.
-        rule: the experiment's `[rule]` section.
-        settings: values for other sections, such as ``{"inner": {"order": "first"}}``.
+    `init` and `rule` are sections of the experiment; `settings` has values of other sections.
     """
 
     name: str

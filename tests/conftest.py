@@ -1,4 +1,4 @@
-"""Builders that the tests share; everything is random, seeded and in float64."""
+"""Fixtures that all tests share; data are random, seeded, and in float64."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from alfa.types import Episode
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tensors here are tiny: waking threads for them takes most of the time."""
+    """Use one thread: for tiny tensors, waking threads takes most of the time."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Files outlive a killed process without it, and no test pulls the plug."""
+    """Disable fsync: files survive a killed process without it, and no test cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
         yield
@@ -46,7 +46,7 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the user of this machine has prepared is no part of the tests."""
+    """Hide the datasets that the user of this machine has prepared."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALFA_DATA", str(tmp_path_factory.mktemp("no-datasets")))
         yield
@@ -54,7 +54,7 @@ def no_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_draws() -> None:
-    """What a test leaves to torch's own generator hangs on no test that ran before it."""
+    """Seed torch's global generator, so that tests do not depend on earlier ones."""
     torch.manual_seed(0)
 
 
@@ -70,7 +70,7 @@ def randn(rng) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def perturb(randn) -> Callable[..., nn.Module]:
-    """Moves every parameter at random, so that none has the value that it starts with."""
+    """Adds noise to every parameter, so that none has its initial value."""
 
     def move(module: nn.Module, scale: float = 0.1) -> nn.Module:
         module.double()
@@ -89,7 +89,7 @@ def without_numba(monkeypatch) -> None:
 
 @pytest.fixture(params=["compiled", "torch"])
 def backend(request) -> str:
-    """Runs a test with the compiled kernels, and with torch's operations."""
+    """Runs a test with the compiled kernels and with torch's operations."""
     if request.param == "torch":
         request.getfixturevalue("without_numba")
     return request.param
@@ -97,7 +97,7 @@ def backend(request) -> str:
 
 @pytest.fixture
 def kernels_used(monkeypatch) -> list[str]:
-    """The names of the compiled kernels that are called."""
+    """Records the names of the compiled kernels that are called."""
     names: list[str] = []
     real = compiled.mlp_kernels()
 
@@ -112,7 +112,7 @@ def kernels_used(monkeypatch) -> list[str]:
 
 @pytest.fixture
 def make_episode(randn) -> Callable[..., Episode]:
-    """Regression tasks of smooth random targets."""
+    """Creates regression tasks with smooth random targets."""
 
     def make(
         *, num_tasks: int = 2, num_in: int = 2, num_out: int = 2, num_support: int = 4
@@ -134,7 +134,7 @@ def make_mlp(rng, perturb) -> Callable[..., MLP]:
 
 @pytest.fixture
 def make_rule(rng) -> Callable[..., Rule]:
-    """A rule of the registry, with what it asks for filled in."""
+    """Creates a registered rule and supplies `num_steps` and `generator`."""
 
     def make(name: str, layers, **options) -> Rule:
         known = RULES.options(name)
@@ -149,7 +149,7 @@ def make_rule(rng) -> Callable[..., Rule]:
 
 @pytest.fixture
 def make_init(rng) -> Callable[..., Init]:
-    """An init of the registry; one that wraps another wraps a learned one."""
+    """Creates a registered init; an init that wraps another wraps a learned one."""
 
     def make(name: str, model: nn.Module, **options) -> Init:
         if not INITS.wraps(name, "init"):
@@ -162,7 +162,7 @@ def make_init(rng) -> Callable[..., Init]:
 
 @pytest.fixture
 def make_learner(make_init, make_rule, perturb) -> Callable[..., Learner]:
-    """A learner of a model, an init and a rule by name, its meta-parameters perturbed."""
+    """Creates a learner from names of an init and a rule, with perturbed meta-parameters."""
 
     def make(
         model: nn.Module, *, init: str = "learned", rule: str = "sgd", loss=mse, **options
@@ -182,7 +182,7 @@ def make_learner(make_init, make_rule, perturb) -> Callable[..., Learner]:
 
 @pytest.fixture
 def meta_gradients() -> Callable[..., tuple[Tensor, list[Tensor]]]:
-    """The mean query loss and its gradient in every meta-parameter."""
+    """Computes the mean query loss and its gradient in every meta-parameter."""
 
     def take(learner: Learner, episode: Episode, **options) -> tuple[Tensor, list[Tensor]]:
         loss = learner(episode, **options).query_losses.mean()
@@ -195,7 +195,7 @@ def meta_gradients() -> Callable[..., tuple[Tensor, list[Tensor]]]:
 
 @pytest.fixture
 def dropping(monkeypatch) -> str:
-    """The name of a model for curves that draws at random what it drops."""
+    """Registers a model with dropout for sine curves, and returns its name."""
     monkeypatch.setattr(MODELS, "_parts", dict(MODELS._parts))
 
     @register_model("dropping")
@@ -211,7 +211,7 @@ def dropping(monkeypatch) -> str:
 
 
 def _spots(split: str, num_classes: int, num_images: int = 9) -> np.ndarray:
-    """Noise with a bright spot, whose place and colour tell the classes apart."""
+    """Return noise with a bright spot, whose position and color identify the class."""
     rng = np.random.default_rng([len(split), num_classes])
     images = rng.integers(0, 120, (num_classes, num_images, 3, 8, 8), np.uint8)
     for number in range(num_classes):
@@ -222,7 +222,7 @@ def _spots(split: str, num_classes: int, num_images: int = 9) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def spots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of datasets with one prepared, `spots`: 8 x 8 x 3, 6, 4 and 4 classes of 9."""
+    """A folder with one prepared dataset, `spots`: 6, 4, and 4 classes of nine 8 x 8 x 3 images."""
     root = tmp_path_factory.mktemp("data")
     parts, entries, first = [], [], 0
     for split, num_classes in (("train", 6), ("val", 4), ("test", 4)):
@@ -241,14 +241,14 @@ def spots_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def spots(spots_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, where alfa looks for datasets."""
+    """The same folder, set as alfa's folder of datasets."""
     monkeypatch.setenv("ALFA_DATA", str(spots_folder))
     return spots_folder
 
 
 @pytest.fixture(scope="session")
 def characters_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run on generated characters, for any number of classes; not to be changed."""
+    """A small run on generated characters, for any number of classes; do not change it."""
     return small_run(tmp_path_factory.mktemp("runs"))
 
 
@@ -260,7 +260,7 @@ def linear_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def curves_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run on sine curves; not to be changed."""
+    """A small run on sine curves; do not change it."""
     return small_run(tmp_path_factory.mktemp("runs"), kind="curves")
 
 
@@ -284,7 +284,7 @@ TINY = (
 
 @pytest.fixture
 def tiny() -> Callable[..., Experiment]:
-    """A small experiment on sine curves, with further overrides."""
+    """Creates a small experiment on sine curves, with further overrides."""
 
     def make(*overrides: str, method: str = "alfa+maml") -> Experiment:
         return compose("sinusoid", method=method, overrides=[*TINY, *overrides])
@@ -294,7 +294,7 @@ def tiny() -> Callable[..., Experiment]:
 
 @pytest.fixture
 def tensors() -> Callable[..., dict[str, bytes]]:
-    """The exact content of a run's checkpoint, without the times in its header."""
+    """Reads the tensors of a run's checkpoint as bytes."""
 
     def read(path: Path, name: str = "last") -> dict[str, bytes]:
         content = load_file(path / "checkpoints" / f"{name}.safetensors")
@@ -305,13 +305,13 @@ def tensors() -> Callable[..., dict[str, bytes]]:
 
 @pytest.fixture
 def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after the test which rules it registered."""
+    """Unregisters the rules of a test."""
     monkeypatch.setattr(RULES, "_parts", dict(RULES._parts))
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory):
-    """Runs that nothing interrupts, by experiment."""
+    """Trains an experiment without interruption, once for each experiment."""
     done: dict[str, Path] = {}
 
     def get(experiment) -> Path:
@@ -326,7 +326,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture
 def assert_same(tensors):
-    """Two runs left the same figures and the same states, to the bit."""
+    """Asserts that two runs have bit-identical metrics, results, and checkpoints."""
 
     def check(path: Path, other: Path) -> None:
         assert (path / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()

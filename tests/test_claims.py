@@ -1,4 +1,4 @@
-"""The queue that measures the paper's claims goes on where it was, and says what it found."""
+"""The queue that measures the paper's claims resumes and reports its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def page(claims: ModuleType) -> ModuleType:
     return importlib.import_module("_claims_page")
 
 
-def test_what_was_stopped_while_it_was_tested_is_tested(claims) -> None:
+def test_an_interrupted_evaluation_is_repeated(claims) -> None:
     entry = claims.QUEUE["maml"]
     lengths = [0]
     while lengths[-1] < entry.num_iterations:
@@ -43,7 +43,7 @@ def test_what_was_stopped_while_it_was_tested_is_tested(claims) -> None:
     for done in (2_000, 6_000):
         assert claims.next_goal(entry, 15_000, done, tested=[]) == done
         assert claims.next_goal(entry, 15_000, done, tested=[done]) == done + 500
-    # In the middle of an epoch, and beyond what is asked for.
+    # In the middle of an epoch, and beyond the requested length.
     assert claims.next_goal(entry, 15_000, 2_499, tested=[]) == 2_500
     assert claims.next_goal(entry, 2_000, 7_000, tested=[]) == 7_000
 
@@ -67,7 +67,7 @@ def _evaluated(accuracy: float, count: int = 40) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("length", "is_elsewhere"), [(2_000, False), (6_000, True), (15_000, True)]
 )
-def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
+def test_compared_lengths_are_also_tested_on_other_datasets(
     claims, monkeypatch, length: int, is_elsewhere: bool
 ) -> None:
     result = {
@@ -99,7 +99,7 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
         return _evaluated(0.5)
 
     monkeypatch.setattr(claims, "evaluate_run", evaluate_run)
-    # The second time, all is known.
+    # The second call reuses the results.
     for _ in range(2):
         claims.note("maml")
     assert evaluated == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
@@ -107,7 +107,7 @@ def test_rows_are_tested_elsewhere_at_the_lengths_that_are_compared(
     assert list(found) == [str(length)]
     elsewhere = found[str(length)].get("elsewhere", {})
     assert set(elsewhere) == set(evaluated) - {None}
-    # Figures are compared on the same images only.
+    # Only results on the same images are compared.
     assert found[str(length)]["data"] == "here"
     assert all(figures["data"] == "there" for figures in elsewhere.values())
 
@@ -119,19 +119,19 @@ def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
     return {"test": test, "per_task": per_task, "data": data, "val_accuracy": accuracy - 0.05}
 
 
-def test_what_is_said_of_a_claim(page) -> None:
+def test_the_verdict_on_a_claim(page) -> None:
     better, worse = _kept(0.6), _kept(0.5, bend=1e-3)
     assert page.verdict(better, worse) == ("+10.00 +- 0.03", "confirmed")
     told = "not confirmed: it is the other way round"
     assert page.verdict(worse, better) == ("-10.00 +- 0.03", told)
-    # Where the paper has it so, too, nobody is surprised, and else somebody is.
+    # The verdict names agreement and disagreement with the paper.
     assert page.verdict(worse, better, 0.5)[1] == told
     assert page.verdict(worse, better, -0.5)[1] == f"{told}, as in the paper"
     assert page.verdict(better, worse, -0.5)[1] == "confirmed, unlike in the paper"
     assert page.verdict(_kept(0.51), _kept(0.5, bend=0.1))[1] == "not decided at this length"
 
 
-def test_what_another_training_may_change_decides_nothing(page) -> None:
+def test_differences_within_the_training_variance_decide_nothing(page) -> None:
     better, worse = _kept(0.52), _kept(0.5, bend=1e-3)
     told = "not decided: {} on these tasks, but another training may change as much"
     assert page.verdict(better, worse)[1] == "confirmed"
@@ -140,9 +140,9 @@ def test_what_another_training_may_change_decides_nothing(page) -> None:
         assert page.verdict(worse, better, papers, margin=3.0)[1] == told.format("lower")
 
 
-def test_figures_on_other_images_are_not_compared(page) -> None:
+def test_results_on_different_images_are_not_compared(page) -> None:
     assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3, data="a"))[1] == "confirmed"
-    # Older figures do not say.
+    # Older results do not record their images.
     assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3))[1] == "confirmed"
     with pytest.raises(ValueError, match="other images cannot be compared: a and b"):
         page.verdict(_kept(0.6, data="a"), _kept(0.5, data="b"))
@@ -156,7 +156,7 @@ def test_ensembles_are_compared_by_their_intervals(page) -> None:
     assert page.of_ensembles(found(0.5, 0.03), {}) == "-"
 
 
-def test_a_run_of_other_settings_is_not_gone_on_with(claims, monkeypatch) -> None:
+def test_a_run_with_other_settings_is_not_resumed(claims, monkeypatch) -> None:
     claims.RUNS.mkdir()
     begun: list[str] = []
 
@@ -182,7 +182,7 @@ def test_a_run_of_other_settings_is_not_gone_on_with(claims, monkeypatch) -> Non
     assert len(begun) == 2
 
 
-def test_whoever_is_killed_while_keeping_leaves_a_whole_folder(
+def test_a_copy_that_is_interrupted_leaves_a_complete_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -224,18 +224,18 @@ def test_whoever_is_killed_while_keeping_leaves_a_whole_folder(
     ("name", "expected"),
     [("random", 39.87), ("alfa+maml+l2f", 76.60), ("1-shot-maml", 56.80), ("fc100-maml", 49.38)],
 )
-def test_the_papers_figure_of_an_entry(page, name: str, expected: float) -> None:
+def test_the_published_result_of_an_entry(page, name: str, expected: float) -> None:
     assert page.published(name) == expected
 
 
-def test_what_the_paper_has_elsewhere(page) -> None:
+def test_the_published_difference_on_another_dataset(page) -> None:
     assert page.published_there("alfa+maml", "maml", "cub") == pytest.approx(58.35 - 52.70)
     assert page.published_there("maml+l2f", "maml", "omniglot") == pytest.approx(94.96 - 85.68)
     assert page.published_there("alfa+random", "random", "cub") is None
     assert page.published_there("alfa+maml", "maml", "vgg-flower") is None
 
 
-def test_every_change_of_our_defaults_is_told(page) -> None:
+def test_every_change_of_the_defaults_is_reported(page) -> None:
     assert list(page.CHANGES) == list(page.VARIANTS)
     assert page.our_defaults({}) == []
 
@@ -243,7 +243,7 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
     results = {"alfa+maml": {short: _kept(0.5)}, "depth-2": {short: _kept(0.6)}}
     results["beta-factor"] = {short: _kept(0.4)}
     results |= {"seed-1": {short: _kept(0.3)}, "seed-1-state-gradient-none": {short: _kept(0.2)}}
-    # Of a default alone there is nothing to tell.
+    # A default without a changed run has no row.
     results["maml"] = {short: _kept(0.35)}
     lines = [line for line in page.our_defaults(results) if "`" in line]
     assert [line.split("|")[2].strip(" `") for line in lines] == [
@@ -258,7 +258,7 @@ def test_every_change_of_our_defaults_is_told(page) -> None:
     ]
 
 
-def test_rows_are_held_against_a_longer_training_of_maml(page) -> None:
+def test_rows_are_compared_with_a_longer_training_of_maml(page) -> None:
     def everywhere(accuracy: float) -> dict[str, Any]:
         elsewhere = {x: _kept(accuracy - 0.1 * (x == "cub"), 1e-3) for x in page.ELSEWHERE}
         return {**_kept(accuracy, data="here"), "elsewhere": elsewhere}
@@ -279,7 +279,7 @@ def test_rows_are_held_against_a_longer_training_of_maml(page) -> None:
         page.against_longer({**results, "maml": {"15000": {**longer, "data": "there"}}})
 
 
-def test_what_is_left_of_the_queue_is_told(claims, monkeypatch) -> None:
+def test_the_rest_of_the_queue_is_reported(claims, monkeypatch) -> None:
     done = {name: {str(entry.num_iterations): {}} for name, entry in claims.QUEUE.items()}
     assert claims.left_over(done) == []
     del done["seed-1"], done["maml"]
@@ -289,7 +289,7 @@ def test_what_is_left_of_the_queue_is_told(claims, monkeypatch) -> None:
     assert claims.left_over(done) == told
 
 
-def test_every_run_is_told_with_its_command_at_its_full_length(page) -> None:
+def test_every_run_is_listed_with_its_command_at_its_full_length(page) -> None:
     trained = {**_kept(0.5), "seconds": 90.0}
     results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}
     results["alfa+maml"] = {"15000": {**trained, "seconds": 3600.0}}
@@ -323,7 +323,7 @@ def test_a_change_changes_nothing_else(page) -> None:
         assert found == {(part, k) for part, new in changes.items() for k in new if k != "name"}
 
 
-def test_what_one_seed_does_not_settle_is_trained_from_another(page) -> None:
+def test_undecided_changes_are_repeated_with_another_seed(page) -> None:
     assert set(page.REPEATED) <= set(page.VARIANTS)
     seeds = {name: entry.content(1)["seed"] for name, entry in page.QUEUE.items()}
     assert [name for name, seed in seeds.items() if seed] == [

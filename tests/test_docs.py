@@ -1,4 +1,4 @@
-"""The documentation: its examples run, its commands are understood, its links lead somewhere."""
+"""The documentation: its examples run, its commands parse, and its links resolve."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from alfa.testing import small_run
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")])
-# Words that stand for something in a command of the documentation.
-_STANDS_FOR = re.compile(r"\b[A-Z][A-Z_]+\b")
+# Placeholders in the commands of the documentation.
+_PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]+\b")
 
-# What a page supposes that its reader has.
-_YOURS = {
+# Variables that the examples assume.
+_ASSUMED = {
     "images": np.arange(6 * 64, dtype=np.uint8).reshape(6, 8, 8),
     "labels": ["a", "a", "a", "b", "b", "b"],
     "new_images": np.zeros((2, 8, 8), np.uint8),
@@ -35,7 +35,7 @@ def _blocks(page: Path, language: str) -> list[str]:
 
 
 def _commands(page: Path) -> list[list[str]]:
-    """Words of every command of ours on a page."""
+    """Return the words of every `alfa` command on a page."""
     found = []
     for block in _blocks(page, "(?:sh|)"):
         for line in block.replace("\\\n", " ").splitlines():
@@ -45,8 +45,8 @@ def _commands(page: Path) -> list[list[str]]:
     return found
 
 
-def _read(words: list[str]) -> None:
-    """Read a command to its last option, and do not call it."""
+def _parse(words: list[str]) -> None:
+    """Parse a command without running it."""
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"alfa has no command {words[0]!r}"
@@ -54,7 +54,7 @@ def _read(words: list[str]) -> None:
     assert command.make_context(command.name, [w for w in words if w != "..."]) is not None
 
 
-def _made(path: Path) -> Path:
+def _with_parent(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -69,42 +69,42 @@ def test_the_python_of_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
-    # What trains takes long, and has a test of its own.
+    # Training takes long; test_public.py runs that example.
     blocks = [block for block in _blocks(page, "python") if "Trainer(" not in block]
     for run in {name for block in blocks for name in re.findall(r'"(runs/[\w-]+)"', block)}:
-        # In place of one that takes minutes to train.
-        small_run(tmp_path).rename(_made(tmp_path / run))
-    names: dict[str, Any] = {"__name__": "page", **_YOURS}
+        # Instead of a run that takes minutes to train.
+        small_run(tmp_path).rename(_with_parent(tmp_path / run))
+    names: dict[str, Any] = {"__name__": "page", **_ASSUMED}
     for number, block in enumerate(blocks):
         exec(compile(block, f"{_name(page)}, block {number}", "exec"), names)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if _commands(p)], ids=_name)
-def test_the_commands_of_a_page_are_understood(page: Path) -> None:
+def test_the_commands_of_a_page_parse(page: Path) -> None:
     for words in _commands(page):
-        if any(_STANDS_FOR.search(word) for word in words):
-            # Numbers may stand there as well, of which a word is none.
-            words = [_STANDS_FOR.sub("1", word) for word in words]
-        _read(words)
+        if any(_PLACEHOLDER.search(word) for word in words):
+            # Some placeholders stand for numbers.
+            words = [_PLACEHOLDER.sub("1", word) for word in words]
+        _parse(words)
 
 
-def test_the_reference_is_what_the_documentation_of_the_names_says(
+def test_the_reference_pages_are_up_to_date(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     for name, module in (("api.md", "api"), ("config.md", "_config_page")):
-        told = f"docs/{name} is not what `python benchmarks/api.py` would write"
-        assert (ROOT / "docs" / name).read_text() == importlib.import_module(module).page(), told
+        message = f"docs/{name} is outdated; run `python benchmarks/api.py`"
+        assert (ROOT / "docs" / name).read_text() == importlib.import_module(module).page(), message
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_the_links_of_a_page_resolve(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), f"{target} is not there"
+            assert (page.parent / target).exists(), f"{target} does not exist"
 
 
-def test_what_is_said_to_hold_the_promises_of_security_is_there() -> None:
+def test_the_tests_named_in_the_security_policy_exist() -> None:
     named = set(re.findall(r"\btest_\w+\.py", (ROOT / "SECURITY.md").read_text()))
     assert named
     assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}

@@ -1,6 +1,6 @@
-"""Files that others may hand you, changed at random: used, or refused in a sentence.
+"""Randomly changed files are either used or rejected with one clear error.
 
-`benchmarks/fuzz.py` does the same to thousands of them.
+`benchmarks/fuzz.py` does the same with thousands of files.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def _surroundings(monkeypatch) -> Iterator[None]:
     "kind",
     ["Configs", "RunFolders", "Checkpoints", "SplitFiles", "Archives", "Images", "Stores"],
 )
-def test_a_changed_file_is_used_or_refused_in_a_sentence(fuzz, kind: str) -> None:
+def test_a_changed_file_is_used_or_rejected_with_a_clear_error(fuzz, kind: str) -> None:
     faults = [found for found in fuzz.tried(getattr(fuzz, kind), range(15)) if found[1]]
     assert faults == []
 
 
-def test_every_kind_is_tried(fuzz) -> None:
+def test_there_are_seven_kinds(fuzz) -> None:
     assert len(fuzz.KINDS) == 7
 
 
-def test_changes_change_something(fuzz) -> None:
+def test_most_changes_have_an_effect(fuzz) -> None:
     whole = b'{"train": ["a", "b"], "val": ["c"]}'
     changed = [fuzz.mutated(whole, random.Random(seed)) for seed in range(200)]
     assert sum(content != whole for content in changed) > 150
@@ -63,17 +63,17 @@ def test_changes_change_something(fuzz) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["train", "no-such-experiment"], None),
         (["data", "list"], None),
         (["train", "sinusoid", "--out", "."], None),
     ],
 )
-def test_clear_sentences_are_no_faults(fuzz, tmp_path, monkeypatch, words, told) -> None:
+def test_clear_errors_are_not_faults(fuzz, tmp_path, monkeypatch, words, expected) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert fuzz.fault_of(words) == told
+    assert fuzz.fault_of(words) == expected
 
 
 def test_a_traceback_is_a_fault(fuzz, monkeypatch) -> None:

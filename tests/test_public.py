@@ -1,4 +1,4 @@
-"""The public names: few, documented with an example that runs, and quick to import."""
+"""The public names are few, and have examples that run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
     examples = [test for test in tests if test.examples]
     assert examples, f"alfa.{name} has no example in its documentation"
     for test in examples:
-        # Examples register parts and draw random numbers; neither may leak into other tests.
         results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
         assert results.failed == 0
 
@@ -63,7 +62,7 @@ def test_the_example_of_the_readme_trains_resumes_and_evaluates(
     images = np.random.default_rng(0).integers(0, 256, (10, 28, 28), np.uint8)
     names = {"images": images, "labels": ["a", "b"] * 5, "new_images": images[:3]}
     with warnings.catch_warnings():
-        # So little training is no better than chance, which is said.
+        # After so little training, alfa warns that the model is no better than chance.
         warnings.simplefilter("ignore", AlfaWarning)
         exec(predicting, names)
     assert len(names["clf"].predict(images)) == 10

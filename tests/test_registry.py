@@ -33,7 +33,7 @@ def test_a_registered_class_is_found_and_unchanged(shapes):
     assert "triangle" not in shapes
 
 
-def test_names_come_sorted(shapes):
+def test_names_are_sorted(shapes):
     assert list(shapes) == ["border", "circle"]
 
 
@@ -44,7 +44,7 @@ def test_an_unknown_name_gets_a_list_and_a_hint(shapes):
         shapes.get("cirle")
 
 
-def test_a_name_that_is_like_no_other_gets_no_hint(shapes):
+def test_a_name_without_similar_names_gets_no_hint(shapes):
     with pytest.raises(ConfigError, match=r"known: border, circle\.$"):
         shapes.get("xyz")
 
@@ -58,7 +58,7 @@ def test_two_classes_cannot_share_a_name(shapes):
     assert shapes.get("circle").__name__ == "Circle"
 
 
-def test_a_class_defined_again_replaces_itself(shapes):
+def test_a_redefined_class_replaces_itself(shapes):
     def define():
         @shapes.register("square")
         class Square:
@@ -83,12 +83,12 @@ def test_a_part_can_wrap_another(shapes):
     assert not shapes.wraps("circle", "shape")
 
 
-def test_registries_are_apart():
+def test_registries_are_separate():
     assert "sgd" in RULES
     assert "sgd" not in INITS
 
 
-def test_annotations_that_name_nothing_are_said(shapes):
+def test_unresolved_annotations_are_rejected(shapes):
     @shapes.register("ring")
     class Ring:
         def __init__(self, *, width: "Millimetres" = 1.0):  # noqa: F821

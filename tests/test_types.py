@@ -23,21 +23,21 @@ def test_layers_are_a_mapping_in_order():
     assert "kernel" in repr(layers)
 
 
-def test_layers_know_where_each_begins():
+def test_layers_have_sizes_and_bounds():
     layers = Layers(SHAPES)
     assert layers.sizes == [6, 3, 4]
     assert np.array_equal(layers.bounds, [0, 6, 9, 13])
     assert layers.index(torch.device("cpu")).tolist() == [0] * 6 + [1] * 3 + [2] * 4
 
 
-def test_a_layer_that_is_one_number_has_size_one():
+def test_a_scalar_layer_has_size_one():
     assert Layers({"scale": torch.Size([])}).sizes == [1]
 
 
 # Params
 
 
-def test_views_are_the_tensors_that_made_them(tensors):
+def test_views_equal_the_original_tensors(tensors):
     params = Params.of(tensors)
     assert params.num_tasks == 4
     assert list(params) == list(SHAPES)
@@ -46,7 +46,7 @@ def test_views_are_the_tensors_that_made_them(tensors):
         assert torch.equal(params[name], tensor)
 
 
-def test_a_row_is_all_layers_one_after_the_other(tensors):
+def test_a_row_concatenates_all_layers(tensors):
     flat = Params.of(tensors).flat
     assert flat.shape == (4, 13)
     for task in range(4):
@@ -54,13 +54,13 @@ def test_a_row_is_all_layers_one_after_the_other(tensors):
         assert torch.equal(flat[task], expected)
 
 
-def test_a_look_without_a_gradient_leaves_none_behind(tensors):
+def test_views_made_without_gradient_are_not_reused(tensors):
     params = Params.of({name: tensor.requires_grad_() for name, tensor in tensors.items()})
     with torch.no_grad():
         assert params["w"].shape == (4, 3, 2)
     (grad,) = torch.autograd.grad(params["w"].sum(), params.flat)
     assert grad.sum() == 4 * 6
-    # From then on they are kept.
+    # These views are cached.
     assert params["w"] is params["w"]
 
 
@@ -117,7 +117,7 @@ def test_like_has_other_values_of_the_same_layers(tensors, randn):
     assert torch.equal(other["w"], flat[:, :6].reshape(2, 3, 2))
 
 
-def test_a_layer_that_is_one_number_is_one_per_task(randn):
+def test_a_scalar_layer_has_one_value_per_task(randn):
     tensors = {"scale": randn(4), "b": randn(4, 2)}
     params = Params.of(tensors)
     assert params["scale"].shape == (4,)
@@ -151,7 +151,7 @@ def test_moving_an_episode_changes_floating_point_only(randn):
 def test_rates_of_weights_are_averaged_over_each_layer(randn, tasks):
     layers = Layers({"w": torch.Size([4, 2]), "b": torch.Size([4]), "scale": torch.Size([])})
     alpha = {name: randn(1, *tasks, *shape)[0] for name, shape in layers.items()}
-    # A rate may also be shared by some of the weights.
+    # Weights may also share a rate.
     beta = {"w": randn(4, 1), "b": randn(1), "scale": randn(3)}
     found_alpha, found_beta = Rates(alpha, beta).per_layer(layers, 3)
     for column, name in enumerate(layers):

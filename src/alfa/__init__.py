@@ -1,7 +1,7 @@
 """Few-shot learning: adapt any module to new tasks with any update rule.
 
 The names below are the public interface. They are imported on first use, so that the command line
-answers before torch is imported. Importing `alfa` does not change the process; `alfa.tune` does.
+starts before torch is imported. Importing `alfa` does not change the process; `alfa.tune` does.
 """
 
 from __future__ import annotations
@@ -49,52 +49,31 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "ALFA": "rules",
-    "AlfaError": "errors",
-    "Attenuated": "inits",
-    "Conv4": "models",
-    "Episode": "types",
-    "FewShotClassifier": "estimator",
-    "FewShotRegressor": "estimator",
-    "FixedInit": "inits",
-    "Generated": "rules",
-    "Init": "inits",
-    "Learned": "rules",
-    "LearnedInit": "inits",
-    "LearnedRates": "rules",
-    "Learner": "learner",
-    "MLP": "models",
-    "Params": "types",
-    "PrototypeHead": "inits",
-    "Rates": "types",
-    "ResNet12": "models",
-    "Rule": "rules",
-    "Run": "runs",
-    "SGD": "rules",
-    "Sinusoids": "data",
-    "Tasks": "data",
-    "Trainer": "training",
-    "adapt": "learner",
-    "cross_entropy": "ops",
-    "evaluate": "evaluation",
-    "mse": "ops",
-    "register_init": "inits",
-    "register_model": "models",
-    "register_optimizer": "optim",
-    "register_rule": "rules",
-    "register_schedule": "optim",
-    "register_tasks": "data",
-    "tune": "_runtime",
+_PACKAGES = {
+    "_runtime": ("tune",),
+    "data": ("Sinusoids", "Tasks", "register_tasks"),
+    "errors": ("AlfaError",),
+    "estimator": ("FewShotClassifier", "FewShotRegressor"),
+    "evaluation": ("evaluate",),
+    "inits": ("Attenuated", "FixedInit", "Init", "LearnedInit", "PrototypeHead", "register_init"),
+    "learner": ("Learner", "adapt"),
+    "models": ("MLP", "Conv4", "ResNet12", "register_model"),
+    "ops": ("cross_entropy", "mse"),
+    "optim": ("register_optimizer", "register_schedule"),
+    "rules": ("ALFA", "SGD", "Generated", "Learned", "LearnedRates", "Rule", "register_rule"),
+    "runs": ("Run",),
+    "training": ("Trainer",),
+    "types": ("Episode", "Params", "Rates"),
 }
+_PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_PACKAGE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _PACKAGE_OF:
         raise AttributeError(f"module 'alfa' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"alfa.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"alfa.{_PACKAGE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

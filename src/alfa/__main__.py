@@ -1,9 +1,9 @@
-"""`python -m alfa` is `alfa`; so is every process of `torchrun -m alfa`."""
+"""Run the command line with `python -m alfa`, and in each process of `torchrun -m alfa`."""
 
 from alfa._runtime import has_named_parent, leave_with_parent
 
 if __name__ == "__main__":
-    # Before the seconds that imports take, in which it may be left alone.
+    # Imports take seconds, and the parent process may die in the meantime.
     if has_named_parent():
         leave_with_parent()
     from alfa.cli.main import main

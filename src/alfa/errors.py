@@ -1,4 +1,4 @@
-"""Every error a user can cause, and the wording they share."""
+"""Exceptions and warnings that users see, and hints for misspelled names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class AlfaError(Exception):
-    """Something the user can put right; its text is one clear sentence.
+    """An error that the user can fix; its text is one clear sentence.
 
     Example:
         >>> from alfa import AlfaError, SGD
@@ -21,11 +21,11 @@ class AlfaError(Exception):
 
 
 class ConfigError(AlfaError, ValueError):
-    """An option or a configuration is wrong."""
+    """An argument or a configuration is invalid."""
 
 
 class DataError(AlfaError):
-    """A dataset is missing, incomplete or damaged."""
+    """A dataset is missing, incomplete, or damaged."""
 
 
 class CheckpointError(AlfaError):
@@ -33,41 +33,37 @@ class CheckpointError(AlfaError):
 
 
 class DamagedError(CheckpointError):
-    """The content of a file is not what was written into it."""
+    """A file's content does not match its checksum or format."""
 
 
 class BusyError(CheckpointError):
-    """Another process is writing into a run folder."""
+    """Another process is writing to a run folder."""
 
 
 class DivergedError(AlfaError, ArithmeticError):
-    """A loss or a gradient is no longer finite."""
+    """A loss or gradient is no longer finite."""
 
 
 class LostError(AlfaError):
-    """Another process of the same run is gone."""
+    """Another process of a distributed run has exited."""
 
 
 class Stopped(KeyboardInterrupt):
-    """The user has asked to stop, and everything that was done is kept."""
+    """The user stopped a command, which has saved all its progress."""
 
 
 class AlfaWarning(UserWarning):
-    """Something that is done differently from what the user may expect."""
+    """Alfa behaves differently from what the user may expect."""
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """The hint `` Did you mean 'x'?`` (with its leading space), or nothing."""
+    """Return the hint `` Did you mean 'x'?`` with its leading space, or an empty string."""
     close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(argument: str, value: object, allowed: Iterable[str]) -> None:
-    """Raise unless `value` is one of `allowed`.
-
-    Raises:
-        ConfigError: names the argument, the value, what is allowed and the likeliest fix.
-    """
+    """Raise ConfigError, with a hint, unless `value` is one of `allowed`."""
     names = list(allowed)
     if value not in names:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Registries: how a configuration finds a rule, init, model, optimizer, or dataset by name."""
+"""Registries of rules, inits, models, optimizers, and datasets by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from alfa.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-
-def _origin(part: type) -> tuple[str, str]:
-    return part.__module__, part.__qualname__
-
-
-# The attribute of a registered part that holds the options it was constructed with.
+# The attribute of a registered part that holds its constructor's keyword arguments.
 _OPTIONS = "_constructor_options"
 
 
@@ -26,7 +21,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: the name of the kind, for error messages.
-        context: keyword-only arguments that the builder fills in, so that they are not options.
+        context: keyword-only arguments that the builder supplies and users cannot configure.
     """
 
     def __init__(self, kind: str, *, context: tuple[str, ...] = ()) -> None:
@@ -35,7 +30,7 @@ class Registry(Generic[T]):
         self._parts: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
-        """A class decorator that makes the class known as `name`.
+        """Register the decorated class as `name`.
 
         Its keyword-only arguments become the options that a configuration may set.
 
@@ -52,9 +47,9 @@ class Registry(Generic[T]):
         """
 
         def decorate(part: C) -> C:
-            known = self._parts.get(name)
-            # A module that is reloaded registers itself again; two parts of one name clash.
-            if known is not None and _origin(known) != _origin(part):
+            known = self._parts.get(name, part)
+            # A reloaded module may register its classes again.
+            if (known.__module__, known.__qualname__) != (part.__module__, part.__qualname__):
                 raise ConfigError(
                     f"the {self.kind} {name!r} is already taken by {known.__qualname__}; "
                     f"register {part.__qualname__} under another name."
@@ -73,48 +68,37 @@ class Registry(Generic[T]):
         return self._parts[name]
 
     def name_of(self, part: T) -> str:
-        """What an object's class is registered as, or else its own name."""
-        names = [name for name, known in self._parts.items() if known is type(part)]
-        return names[0] if names else type(part).__name__
+        """Return the registered name of an object's class, or else the class's own name."""
+        return self._registered_name(part) or type(part).__name__
 
     def describe(self, part: T) -> dict[str, Any]:
-        """The name of an object's class and the options the object was constructed with.
-
-        Raises:
-            ConfigError: the class is not registered.
-        """
-        name = next((name for name, known in self._parts.items() if known is type(part)), None)
+        """Return an object's registered name and constructor options, or raise ConfigError."""
+        name = self._registered_name(part)
         if name is None:
-            kind, own = self.kind, type(part).__name__
             raise ConfigError(
-                f"the {kind} {own} is not registered, so a run folder cannot refer to it; decorate "
-                f"the class with @register_{kind}('my-{kind}')."
+                f"the {self.kind} {type(part).__name__} is not registered, so a run folder cannot "
+                f"refer to it; decorate the class with @register_{self.kind}('my-{self.kind}')."
             )
         given = getattr(part, _OPTIONS, {})
-        options = {key: value for key, value in given.items() if key not in self.context}
-        return {"name": name, **options}
+        return {"name": name, **{k: v for k, v in given.items() if k not in self.context}}
+
+    def _registered_name(self, part: T) -> str | None:
+        return next((name for name, known in self._parts.items() if known is type(part)), None)
 
     def options(self, name: str) -> dict[str, inspect.Parameter]:
-        """The keyword-only arguments of a part, including those that the builder fills in.
-
-        Raises:
-            ConfigError: there is no such part, or its annotations name what is not there.
-        """
+        """Return a part's keyword-only arguments, including those that the builder supplies."""
         try:
             signature = inspect.signature(self.get(name), eval_str=True)
         except NameError as error:
             raise ConfigError(
-                f"the arguments of the {self.kind} {name!r} have annotations that cannot be read: "
-                f"{error}; import what they name, and not under TYPE_CHECKING alone."
+                f"the arguments of the {self.kind} {name!r} have annotations that cannot be "
+                f"resolved: {error}; import the name outside of TYPE_CHECKING."
             ) from None
-        return {
-            key: parameter
-            for key, parameter in signature.parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        parameters = signature.parameters.items()
+        return {key: p for key, p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
     def wraps(self, name: str, argument: str) -> bool:
-        """Whether a part's first argument is called `argument`: it wraps another part."""
+        """Return whether a part wraps another: its first argument is called `argument`."""
         return next(iter(inspect.signature(self.get(name)).parameters), None) == argument
 
     def __iter__(self) -> Iterator[str]:
@@ -125,13 +109,13 @@ class Registry(Generic[T]):
 
 
 def _record_options(part: type) -> None:
-    """Let objects remember the keyword arguments of their constructor, for `Registry.describe`."""
+    """Make objects record their constructor's keyword arguments, for `Registry.describe`."""
     construct = part.__init__  # type: ignore[misc]
 
     @functools.wraps(construct)
     def recording(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
-        # The constructor of the most derived class returns last and overwrites its bases' record.
+        # The most derived constructor returns last and overwrites the record of its bases.
         self.__dict__[_OPTIONS] = options
 
     part.__init__ = recording  # type: ignore[misc]

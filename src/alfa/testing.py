@@ -1,7 +1,7 @@
-"""The contracts of rules and initializations, and small runs for tests and examples.
+"""Contract checks for rules and inits, and small runs for tests and examples.
 
-Call `check_rule` or `check_init` in the tests of your own parts. Both raise `AssertionError` with a
-sentence that names the violated part of the contract.
+Call `check_rule` or `check_init` in the tests of your own parts. Both raise an `AssertionError`
+that names the violated requirement.
 
 Example:
     >>> from alfa import ALFA
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +34,10 @@ from alfa.types import Episode, Layers, Params, Rates
 __all__ = ["check_init", "check_rule", "small_run"]
 
 MakeRule = Callable[[Layers, int], Rule]
-"""Makes a rule from the layers and the number of inner steps."""
+"""Function that returns a rule for the layers and the number of inner steps."""
 
 MakeInit = Callable[[nn.Module], Init]
-"""Makes an init from a model."""
+"""Function that returns an init for a model."""
 
 _NUM_STEPS = 3
 _NUM_TASKS = 3
@@ -45,20 +47,10 @@ _NUM_CLASSES = 3
 def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototype-head") -> Path:
     """Train a complete run in about a second, for a test or an example.
 
-    Its tasks are generated characters of 16 x 16 for ``"classes"``, and sine curves for
-    ``"curves"``.
-
     Args:
         folder: the parent of the run folder.
-        kind: ``"classes"`` or ``"curves"``.
-        head: the init of ``"classes"``.
-
-    Example:
-        >>> import tempfile
-        >>> from alfa.testing import small_run
-        >>> run = small_run(tempfile.mkdtemp())
-        >>> sorted(path.name for path in run.glob("*.*"))
-        ['.lock', 'config.toml', 'metrics.jsonl', 'result.json', 'signature.json']
+        kind: ``"classes"`` for generated characters of 16 x 16, or ``"curves"`` for sine curves.
+        head: the init, for ``"classes"`` only.
     """
     check_choice("kind", kind, ("classes", "curves"))
     content: dict[str, object] = {
@@ -81,34 +73,33 @@ def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototy
 
 
 def check_rule(make_rule: MakeRule) -> None:
-    """Check the contract of an update rule.
+    """Check that an update rule fulfills its contract.
 
     Args:
-        make_rule: called with the layers and the number of inner steps.
+        make_rule: returns the rule for the given layers and number of inner steps.
 
     Raises:
-        AssertionError: if the rule violates it.
+        AssertionError: the rule violates the contract.
     """
     learner = _learner(LearnedInit, make_rule)
-    rule = learner.rule
-    _check_rates(rule)
-    _check_purity(rule)
+    _check_rates(learner.rule)
+    _check_purity(learner.rule)
     _check_tasks_are_independent(learner)
     _check_orders_agree(learner)
-    _check_meta_gradients(learner, rule.parameters(), "the rule's")
-    _check_state_survives(learner, make_rule)
+    _check_meta_gradients(learner, learner.rule.parameters(), "the rule's")
+    _check_saving(learner, make_rule)
     _check_more_steps(learner)
     _check_single_precision(learner)
 
 
 def check_init(make_init: MakeInit) -> None:
-    """Check the contract of an initialization.
+    """Check that an init fulfills its contract.
 
     Args:
-        make_init: called with a model.
+        make_init: returns the init for the given model.
 
     Raises:
-        AssertionError: if the init violates it.
+        AssertionError: the init violates the contract.
     """
     learner = _learner(make_init, lambda layers, num_steps: SGD(layers))
     init = learner.init
@@ -119,81 +110,67 @@ def check_init(make_init: MakeInit) -> None:
     _check_single_precision(learner)
 
 
-class _Smooth(nn.Module):
-    """A small model without kinks, with a parameter that no rule adapts."""
-
-    def __init__(self, num_outputs: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.first = nn.Linear(2, 4)
-        self.norm = nn.LayerNorm(4)
-        self.second = nn.Linear(4, num_outputs)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.add_(torch.empty_like(parameter).normal_(0, 0.3, generator=generator))
-
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.second(self.norm(self.first(x)).tanh())
-        return output
+def _smooth_model(num_outputs: int) -> nn.Module:
+    """Return a smooth model with a normalization layer, which no rule adapts."""
+    first, last = nn.Linear(2, 4), nn.Linear(4, num_outputs)
+    parts = {"first": first, "norm": nn.LayerNorm(4), "tanh": nn.Tanh(), "second": last}
+    model = nn.Sequential(OrderedDict(parts))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.empty_like(parameter).normal_(0, 0.3, generator=generator))
+    return model
 
 
 def _learner(make_init: MakeInit, make_rule: MakeRule) -> Learner:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = _Smooth(1)
+        model = _smooth_model(1)
         init = make_init(model)
         if init.classification_only and not init.variable_way:
-            # It uses the model's last layer, which needs an output for each class.
-            model = _Smooth(_NUM_CLASSES)
+            # The init uses the model's last layer, which needs an output for each class.
+            model = _smooth_model(_NUM_CLASSES)
             init = make_init(model)
         rule = make_rule(init.layers, _NUM_STEPS)
-    _jitter(rule)
-    loss = cross_entropy if init.classification_only else mse
-    return Learner(model, init=init, rule=rule, loss=loss, num_steps=_NUM_STEPS).double()
-
-
-def _jitter(rule: Rule) -> None:
-    """Perturb every meta-parameter: the symmetries of its initial value could hide a fault."""
+    # Symmetric initial values could hide a fault.
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in rule.parameters():
             noise = torch.empty_like(parameter).uniform_(-1, 1, generator=generator)
             parameter.mul_(1 + 0.1 * noise).add_(0.001 * noise)
+    loss = cross_entropy if init.classification_only else mse
+    return Learner(model, init=init, rule=rule, loss=loss, num_steps=_NUM_STEPS).double()
+
+
+def _normal(seed: int, *shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def _episode(init: Init) -> Episode:
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(_NUM_TASKS, 10, 2, generator=generator, dtype=torch.float64)
-    scale = torch.arange(1, _NUM_TASKS + 1, dtype=torch.float64).view(-1, 1, 1)
-    y = scale * x.sum(2, keepdim=True).sin()
+    x = _normal(2, _NUM_TASKS, 10, 2)
+    y = torch.arange(1, _NUM_TASKS + 1).view(-1, 1, 1) * x.sum(2, keepdim=True).sin()
     if init.classification_only:
         y = torch.arange(10).remainder(_NUM_CLASSES).expand(_NUM_TASKS, -1)
     return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
 
 
 def _support(init: Init) -> Support:
-    """Support sets with random gradients and embeddings, the same ones every time."""
+    """Return support sets with reproducible random gradients and embeddings."""
     episode = _episode(init)
 
     def gradients(params: Params) -> Params:
-        generator = torch.Generator().manual_seed(4)
-        values = torch.empty(params.flat.shape, dtype=torch.float64)
-        return params.like(values.normal_(generator=generator))
+        return params.like(_normal(4, *params.flat.shape))
 
     def embed(params: Params, head: str) -> Tensor:
-        generator = torch.Generator().manual_seed(5)
-        shape = *episode.support_y.shape[:2], init.layers[f"{head}.weight"][1]
-        return torch.empty(shape, dtype=torch.float64).normal_(generator=generator)
+        return _normal(5, *episode.support_y.shape[:2], init.layers[f"{head}.weight"][1])
 
     return Support(episode.support_x, episode.support_y, gradients, embed)
 
 
 def _params_and_grads(layers: Layers) -> tuple[Params, Params]:
-    generator = torch.Generator().manual_seed(3)
-    size = int(layers.bounds[-1])
-    theta = torch.randn(_NUM_TASKS, size, generator=generator, dtype=torch.float64)
-    grad = torch.randn(_NUM_TASKS, size, generator=generator, dtype=torch.float64)
-    return Params(theta, layers), Params(grad, layers)
+    theta, grads = _normal(3, 2, _NUM_TASKS, int(layers.bounds[-1]))
+    return Params(theta, layers), Params(grads, layers)
 
 
 def _check_rates(rule: Rule) -> None:
@@ -204,10 +181,21 @@ def _check_rates(rule: Rule) -> None:
         apply_rates(params, grads, rates)
     except ConfigError as error:
         raise AssertionError(str(error)) from None
-    for name, rate in (("alpha", rates.alpha), ("beta", rates.beta)):
-        for values in [rate] if isinstance(rate, Tensor) else rate.values():
+    for name, tensors in _values(rates).items():
+        for values in tensors:
             assert values.dtype == torch.float64, f"{name} is {values.dtype}, weights are float64"
             assert bool(values.isfinite().all()), f"{name} is not finite"
+
+
+def _values(rates: Rates) -> dict[str, list[Tensor]]:
+    named = {"alpha": rates.alpha, "beta": rates.beta}
+    return {n: [r] if isinstance(r, Tensor) else list(r.values()) for n, r in named.items()}
+
+
+def _assert_equal(before: Rates, after: Rates, fault: str) -> None:
+    others = _values(after)
+    for name, tensors in _values(before).items():
+        assert all(map(torch.equal, tensors, others[name])), f"{name} {fault}"
 
 
 def _check_purity(rule: Rule) -> None:
@@ -218,46 +206,35 @@ def _check_purity(rule: Rule) -> None:
     again = rule.rates(0, params, grads)
     assert torch.equal(params.flat, before[0]), "the rule changed its input, the parameters"
     assert torch.equal(grads.flat, before[1]), "the rule changed its input, the gradients"
-    for name in ("alpha", "beta"):
-        assert _same(getattr(first, name), getattr(again, name)), (
-            f"{name} is not a function of its inputs: a second call returned another value"
-        )
+    _assert_equal(first, again, "is not a function of its inputs: a second call differs")
 
 
-def _same(left: Tensor | Mapping[str, Tensor], right: Tensor | Mapping[str, Tensor]) -> bool:
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return torch.equal(left, right)
-    assert not isinstance(left, Tensor)
-    assert not isinstance(right, Tensor)
-    return all(torch.equal(left[name], right[name]) for name in left)
+def _adapted(learner: Learner, tasks: slice = slice(None), **options: Any) -> Tensor:
+    episode = _episode(learner.init).to(dtype=learner.dtype)[tasks]
+    return learner.adapt(episode.support_x, episode.support_y, **options).params.flat
 
 
 def _check_tasks_are_independent(learner: Learner) -> None:
-    episode = _episode(learner.init)
-    together = learner.adapt(episode.support_x, episode.support_y, order="none").params.flat
+    together = _adapted(learner, order="none")
     for task in range(_NUM_TASKS):
         one = slice(task, task + 1)
-        alone = learner.adapt(episode.support_x[one], episode.support_y[one], order="none")
-        assert torch.allclose(together[one], alone.params.flat, rtol=1e-10, atol=1e-12), (
-            f"task {task} is adapted differently alone and together with other tasks"
+        alone = _adapted(learner, one, order="none")
+        assert torch.allclose(together[one], alone, rtol=1e-10, atol=1e-12), (
+            f"task {task} is adapted differently alone and in a stack of tasks"
         )
 
 
 def _check_orders_agree(learner: Learner) -> None:
-    episode = _episode(learner.init)
-    flats = {
-        order: learner.adapt(episode.support_x, episode.support_y, order=order).params.flat
-        for order in ("second", "first", "none")
-    }
+    flats = {order: _adapted(learner, order=order) for order in ("second", "first", "none")}
     for order in ("first", "none"):
         assert torch.allclose(flats["second"], flats[order], rtol=1e-10, atol=1e-12), (
-            f"the adapted weights depend on whether there is a graph (order {order!r})"
+            f"the adapted weights of order {order!r} differ from order 'second'"
         )
-    assert not flats["none"].requires_grad, "order 'none' leaves a graph behind"
+    assert not flats["none"].requires_grad, "order 'none' records a graph"
 
 
 def _check_meta_gradients(learner: Learner, given: Iterable[nn.Parameter], whose: str) -> None:
-    """Every trained meta-parameter has a finite gradient with at least one nonzero value."""
+    """Check that each trained meta-parameter has a finite gradient that is not all zero."""
     parameters = [parameter for parameter in given if parameter.requires_grad]
     if not parameters:
         return
@@ -270,42 +247,38 @@ def _check_meta_gradients(learner: Learner, given: Iterable[nn.Parameter], whose
         assert bool(gradient.any()), f"{whose} parameter of shape {shape} has no effect"
 
 
-def _check_state_survives(learner: Learner, make_rule: MakeRule) -> None:
+def _check_saving(learner: Learner, make_rule: MakeRule) -> None:
     other = make_rule(learner.rule.layers, _NUM_STEPS).double()
     other.load_state_dict(learner.rule.state_dict())
     params, grads = _params_and_grads(learner.rule.layers)
-    ours, theirs = (
+    saved, loaded = (
         rule.rates(1, params, grads, rule.rates(0, params, grads).state)
         for rule in (learner.rule, other)
     )
-    assert _same(ours.alpha, theirs.alpha), "alpha changes when the rule is saved and loaded"
-    assert _same(ours.beta, theirs.beta), "beta changes when the rule is saved and loaded"
+    _assert_equal(saved, loaded, "changes when the rule is saved and loaded")
 
 
 def _check_more_steps(learner: Learner) -> None:
-    episode = _episode(learner.init)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AlfaWarning)
-        adapted = learner.adapt(episode.support_x, episode.support_y, num_steps=_NUM_STEPS + 2)
-    assert bool(adapted.params.flat.isfinite().all()), "more steps than in training fail"
+        flat = _adapted(learner, num_steps=_NUM_STEPS + 2)
+    assert bool(flat.isfinite().all()), "more steps than in training fail"
 
 
 def _check_single_precision(learner: Learner) -> None:
-    single = copy.deepcopy(learner).float()
-    episode = _episode(learner.init).to("cpu", torch.float32)
-    adapted = single.adapt(episode.support_x, episode.support_y, order="none")
-    assert adapted.params.flat.dtype == torch.float32, "float32 inputs give another dtype"
+    flat = _adapted(copy.deepcopy(learner).float(), order="none")
+    assert flat.dtype == torch.float32, "float32 inputs give another data type"
 
 
 def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
     support = _support(init)
     start = init.start(support)
     assert list(start) == list(init.layers), "`start` must return the parameters in `layers`"
-    assert start.num_tasks == _NUM_TASKS, "`start` does not give every task its own parameters"
+    assert start.num_tasks == _NUM_TASKS, "`start` must give every task its own parameters"
     for name, shape in init.layers.items():
-        assert parameters[name].shape == shape, f"{name} must have the shape of the model"
+        assert parameters[name].shape == shape, f"{name} must have the shape of the model's"
     assert set(init.shared()) == set(parameters) - set(init.layers), (
-        "`layers` and `shared` together must be all parameters of the model, each once"
+        "`layers` and `shared` must contain all parameters of the model, each once"
     )
     again = init.start(support)
     assert torch.equal(start.flat, again.flat), "`start` returns another result the second time"

@@ -1,7 +1,7 @@
-"""Plain definitions that every layer of the package shares.
+"""Types that every package shares.
 
-Everything in the inner loop carries a leading *task* dimension: parameters are
-``[task, ...]``, data ``[task, example, ...]`` and losses ``[task]``.
+Every tensor in the inner loop has a leading *task* dimension: parameters are ``[task, ...]``, data
+``[task, example, ...]``, and losses ``[task]``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 State = tuple[Tensor | None, ...]
-"""What an update rule remembers from one inner step to the next."""
+"""Tensors that an update rule passes to its next inner step."""
 
 Order = Literal["second", "first", "none"]
-"""How far the outer gradient sees: through the inner gradients (``second``),
-past them as constants (``first``), or not at all (``none``, for evaluation)."""
+"""How the outer gradient treats inner gradients: it differentiates them (``second``) or takes them
+as constants (``first``). With ``none`` there is no outer gradient, as in evaluation."""
 
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
@@ -29,13 +29,13 @@ Count = Annotated[int, Ge(1)]
 
 
 class Layers(Mapping[str, torch.Size]):
-    """Names and shapes of the layers that are adapted, in order.
+    """Names and shapes of the adapted layers, in order and without the task dimension.
 
-    A *layer* is one named parameter tensor; its shape is without the task dimension.
+    A *layer* is one named parameter tensor. A *row* holds the values of all layers of a task.
 
     Attributes:
-        sizes: the number of values in each layer.
-        bounds: where each layer begins in a row that holds all of them, and where the row ends.
+        sizes: number of values in each layer.
+        bounds: start of each layer in a row, and the length of the row.
     """
 
     def __init__(self, shapes: Mapping[str, torch.Size]) -> None:
@@ -47,26 +47,25 @@ class Layers(Mapping[str, torch.Size]):
         self._membership: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def index(self, device: torch.device) -> Tensor:
-        """The number of the layer that each value of a row belongs to."""
+        """Return the layer number of each value of a row."""
         if device not in self._index:
-            numbers = torch.arange(len(self.sizes), device=device)
-            sizes = torch.tensor(self.sizes, device=device)
-            self._index[device] = numbers.repeat_interleave(sizes)
+            sizes = torch.tensor(self.sizes, device=device, dtype=torch.long)
+            self._index[device] = torch.repeat_interleave(sizes)
         return self._index[device]
 
     def averages(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """``[size, layer]``: a row times this gives the mean of every layer."""
+        """Return the matrix ``[size, layer]`` that maps a row to the mean of each layer."""
         if (device, dtype) not in self._averages:
             membership = self.membership(device, dtype)
-            # A layer without values has a mean of 0.
+            # The mean of an empty layer is 0.
             counts = membership.sum(1, keepdim=True).clamp_min(1)
             self._averages[device, dtype] = (membership / counts).T
         return self._averages[device, dtype]
 
     def membership(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """``[layer, size]``: 1 where a value of a row belongs to the layer, else 0."""
+        """Return ``[layer, size]``: 1 if the value of a row belongs to the layer, else 0."""
         if (device, dtype) not in self._membership:
-            numbers = torch.arange(len(self.sizes), device=device).unsqueeze(1)
+            numbers = torch.arange(len(self), device=device).unsqueeze(1)
             self._membership[device, dtype] = (self.index(device) == numbers).to(dtype)
         return self._membership[device, dtype]
 
@@ -89,14 +88,14 @@ class Layers(Mapping[str, torch.Size]):
 
 
 class Params(Mapping[str, Tensor]):
-    """The adapted parameters of a stack of tasks: one row per task, seen as named layers.
+    """The adapted parameters of a stack of tasks: one row per task, viewed as named layers.
 
-    ``params["linear1.weight"]`` is ``[task, ...]``. That all layers of a task lie in one row
-    makes an inner update one operation, however many layers there are.
+    ``params["linear1.weight"]`` is ``[task, ...]``. Because a row holds all layers of a task, an
+    inner update is one operation for any number of layers.
 
     Args:
-        flat: ``[task, size]``, every layer flattened, one after the other.
-        layers: which layers these are.
+        flat: ``[task, size]``, the flattened layers of each task, concatenated.
+        layers: names and shapes of the layers.
 
     Example:
         >>> import torch
@@ -113,7 +112,7 @@ class Params(Mapping[str, Tensor]):
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Params:
-        """Parameters from one ``[task, ...]`` tensor for each layer."""
+        """Build parameters from one ``[task, ...]`` tensor per layer."""
         if isinstance(tensors, Params):
             return tensors
         layers = Layers({name: tensor.shape[1:] for name, tensor in tensors.items()})
@@ -121,7 +120,7 @@ class Params(Mapping[str, Tensor]):
         return cls(torch.cat(rows, dim=1), layers)
 
     def like(self, flat: Tensor) -> Params:
-        """Other values of the same layers."""
+        """Return the same layers with other values."""
         return Params(flat, self.layers)
 
     @property
@@ -136,13 +135,13 @@ class Params(Mapping[str, Tensor]):
             layer: part.unflatten(1, shape) if shape else part.squeeze(1)
             for part, (layer, shape) in zip(parts, self.layers.items(), strict=True)
         }
-        # Whoever looks without a gradient must not leave views without one to others.
+        # Views made under `no_grad` have no graph, so later calls must not reuse them.
         if torch.is_grad_enabled() or not self.flat.requires_grad:
             self._views = views
         return views[name]
 
     def __contains__(self, name: object) -> bool:
-        # The default looks the layer up, which makes all views.
+        # The inherited method would create all views.
         return name in self.layers
 
     def __iter__(self) -> Iterator[str]:
@@ -157,10 +156,10 @@ class Episode:
     """A stack of few-shot tasks, each with a support and a query set.
 
     Attributes:
-        support_x: ``[task, support, ...]``, what each task is learned from.
-        support_y: ``[task, support, ...]``, its targets.
-        query_x: ``[task, query, ...]``, what each adapted model is judged on.
-        query_y: ``[task, query, ...]``, its targets.
+        support_x: inputs of the support sets, ``[task, support, ...]``.
+        support_y: targets of the support sets, ``[task, support, ...]``.
+        query_x: inputs of the query sets, ``[task, query, ...]``.
+        query_y: targets of the query sets, ``[task, query, ...]``.
 
     Example:
         >>> import torch
@@ -180,22 +179,14 @@ class Episode:
         return self.support_x.shape[0]
 
     def __getitem__(self, tasks: slice) -> Episode:
-        """Some of the tasks."""
-        return Episode(
-            self.support_x[tasks], self.support_y[tasks], self.query_x[tasks], self.query_y[tasks]
-        )
+        return Episode(*(tensor[tasks] for tensor in vars(self).values()))
 
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Episode:
-        """The same tasks elsewhere; `dtype` changes floating-point tensors only."""
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, dtype if tensor.is_floating_point() else None)
-
-        return Episode(
-            move(self.support_x), move(self.support_y), move(self.query_x), move(self.query_y)
-        )
+        """Move the tensors to a device, and convert floating-point tensors to `dtype`."""
+        tensors = vars(self).values()
+        return Episode(*(t.to(device, dtype if t.is_floating_point() else None) for t in tensors))
 
 
 @dataclass(frozen=True)
@@ -203,10 +194,10 @@ class Rates:
     """The learning rates and weight-decay terms of one inner step (Eq. 4).
 
     Attributes:
-        alpha: either one tensor that broadcasts to ``[task, layer]``, or a mapping from
-            layer name to a tensor that broadcasts to that layer's ``[task, ...]``.
-        beta: the same for the factor on the weights.
-        state: passed back to the rule at the next step.
+        alpha: the factor on the gradient: one tensor that broadcasts to ``[task, layer]``, or a
+            mapping from each layer's name to a tensor that broadcasts to its ``[task, ...]``.
+        beta: the factor on the weights, in the same form.
+        state: passed to the rule at the next step.
 
     Example:
         >>> import torch
@@ -220,18 +211,16 @@ class Rates:
     state: State = field(default=(), repr=False)
 
     def per_layer(self, layers: Layers, num_tasks: int) -> tuple[Tensor, Tensor]:
-        """Alpha and beta, ``[task, layer]`` each; of a rate for each weight, the layer's mean."""
+        """Return alpha and beta as ``[task, layer]``, the mean of each layer's rates."""
         return _per_layer(self.alpha, layers, num_tasks), _per_layer(self.beta, layers, num_tasks)
 
 
 def _per_layer(rate: Tensor | Mapping[str, Tensor], layers: Layers, num_tasks: int) -> Tensor:
     if isinstance(rate, Tensor):
         return rate.expand(num_tasks, len(layers))
-    means = [_mean(rate[name], len(shape)).expand(num_tasks) for name, shape in layers.items()]
+    means = []
+    for name, shape in layers.items():
+        values = rate[name]
+        values = values[(None,) * (1 + len(shape) - values.ndim)]
+        means.append((values.flatten(1).mean(1) if shape else values).expand(num_tasks))
     return torch.stack(means, dim=1)
-
-
-def _mean(rate: Tensor, num_dims: int) -> Tensor:
-    """The means, one for each task or for all of them, of what broadcasts to ``[task, ...]``."""
-    rate = rate[(None,) * (1 + num_dims - rate.ndim)]
-    return rate.flatten(1).mean(1) if rate.ndim > 1 else rate

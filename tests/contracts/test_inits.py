@@ -1,4 +1,4 @@
-"""Every initialization keeps the contract; one cannot be added without being held to it."""
+"""Every registered init fulfills the contract, and every init is registered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alfa.types import Params
 def variants(name: str) -> list:
     if INITS.wraps(name, "init"):
         return [
-            # Other random starts could leave a unit of the network dead on these few tasks.
+            # With other seeds, a unit of the network could be dead on these few tasks.
             lambda model, inner=inner: INITS.get(name)(
                 inner(model), generator=torch.Generator().manual_seed(2)
             )
@@ -35,7 +35,7 @@ def variants(name: str) -> list:
 
 @pytest.mark.parametrize("name", list(INITS))
 @pytest.mark.parametrize("variant", [0, 1, 2])
-def test_init_keeps_the_contract(name: str, variant: int) -> None:
+def test_init_fulfills_the_contract(name: str, variant: int) -> None:
     check_init(variants(name)[variant])
 
 
@@ -70,7 +70,7 @@ class ForgetsTheRest(LearnedInit):
 
 
 @pytest.mark.parametrize(
-    ("make", "promise"),
+    ("make", "fault"),
     [
         (RandomEachTime, "another result the second time"),
         (OneForAll, "every task its own"),
@@ -78,12 +78,12 @@ class ForgetsTheRest(LearnedInit):
         (ForgetsTheRest, "all parameters of the model"),
     ],
 )
-def test_a_broken_init_fails_it(make, promise: str) -> None:
-    with pytest.raises(AssertionError, match=promise):
+def test_a_broken_init_fails(make, fault: str) -> None:
+    with pytest.raises(AssertionError, match=fault):
         check_init(make)
 
 
-def test_meta_parameters_that_are_not_trained_are_found() -> None:
+def test_meta_parameters_without_gradient_are_found() -> None:
     class Detached(LearnedInit):
         def start(self, support: Support) -> Params:
             start = super().start(support)
@@ -100,6 +100,6 @@ def test_an_init_may_need_classes_and_have_a_head() -> None:
     check_init(ByClass)
 
 
-def test_a_model_of_normalisation_only_has_nothing_to_adapt() -> None:
+def test_a_model_with_normalization_only_has_nothing_to_adapt() -> None:
     with pytest.raises(alfa.errors.ConfigError, match="nothing to adapt"):
         LearnedInit(nn.Sequential(nn.LayerNorm(3)))

@@ -1,4 +1,4 @@
-"""Every rule keeps the contract; a rule cannot be added without being held to it."""
+"""Every registered rule fulfills the contract, and every rule is registered."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(name: str, options: dict[str, object]) -> Callable[[Layers, int], Rule]
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
-def test_rule_keeps_the_contract(name: str, options: dict[str, object]) -> None:
+def test_rule_fulfills_the_contract(name: str, options: dict[str, object]) -> None:
     check_rule(make(name, options))
 
 
@@ -57,8 +57,8 @@ def test_every_rule_of_the_package_is_registered() -> None:
                 assert part in registered, f"{part.__name__} is not registered"
 
 
-class _Broken(Rule):
-    """A good rule, to be spoiled in one way each."""
+class _Valid(Rule):
+    """A valid rule, which each subclass breaks in one way."""
 
     def __init__(self, layers: Layers) -> None:
         super().__init__(layers)
@@ -68,12 +68,12 @@ class _Broken(Rule):
         return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
 
 
-class MixesTasks(_Broken):
+class MixesTasks(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp() * grads.flat.abs().mean(), params.flat.new_ones(()))
 
 
-class Remembers(_Broken):
+class Remembers(_Valid):
     calls = 0
 
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
@@ -81,35 +81,35 @@ class Remembers(_Broken):
         return Rates(self.log_alpha.exp() / self.calls, params.flat.new_ones(()))
 
 
-class ChangesItsInput(_Broken):
+class ChangesItsInput(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         with torch.no_grad():
             grads.flat.mul_(0.5)
         return super().rates(step, params, grads, state)
 
 
-class WrongShape(_Broken):
+class WrongShape(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp()[:-1], params.flat.new_ones(()))
 
 
-class SinglePrecision(_Broken):
+class SinglePrecision(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp().float(), params.flat.new_ones(()))
 
 
-class DeadParameter(_Broken):
+class DeadParameter(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         return Rates(self.log_alpha.exp().detach(), params.flat.new_ones(()))
 
 
-class FailsLater(_Broken):
+class FailsLater(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         alpha = self.log_alpha.exp()
         return Rates(alpha if step < 3 else alpha / 0, params.flat.new_ones(()))
 
 
-class LosesState(_Broken):
+class LosesState(_Valid):
     def __init__(self, layers: Layers) -> None:
         super().__init__(layers)
         self.factor = float(torch.rand(()))
@@ -118,8 +118,8 @@ class LosesState(_Broken):
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
-class Recalls(_Broken):
-    """As it may: a state is there from the second step on."""
+class Recalls(_Valid):
+    """A valid rule that uses its state from the second step on."""
 
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
         alpha = self.log_alpha.exp()
@@ -128,13 +128,13 @@ class Recalls(_Broken):
         return Rates(alpha, params.flat.new_ones(()), (alpha,))
 
 
-@pytest.mark.parametrize("rule", [_Broken, Recalls])
-def test_the_unspoiled_rule_passes(rule: type[_Broken]) -> None:
+@pytest.mark.parametrize("rule", [_Valid, Recalls])
+def test_valid_rules_pass(rule: type[_Valid]) -> None:
     check_rule(lambda layers, num_steps: rule(layers))
 
 
 @pytest.mark.parametrize(
-    ("broken", "promise"),
+    ("broken", "fault"),
     [
         (MixesTasks, "differently alone"),
         (Remembers, "not a function of its inputs"),
@@ -146,13 +146,13 @@ def test_the_unspoiled_rule_passes(rule: type[_Broken]) -> None:
         (LosesState, "saved and loaded"),
     ],
 )
-def test_a_broken_rule_fails_it(broken: type[_Broken], promise: str) -> None:
-    with pytest.raises(AssertionError, match=promise):
+def test_a_broken_rule_fails(broken: type[_Valid], fault: str) -> None:
+    with pytest.raises(AssertionError, match=fault):
         check_rule(lambda layers, num_steps: broken(layers))
 
 
 class _Frozen(SGD):
-    """With a part that nobody trains."""
+    """A rule with a part that is not trained."""
 
     def __init__(self, layers: Mapping[str, torch.Size]) -> None:
         super().__init__(layers)

@@ -1,4 +1,4 @@
-"""Last layers that every task makes itself."""
+"""Inits that create the last layer for each task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAY = 4
 
 
 class Smooth(nn.Module):
-    """A user's own module, without kinks."""
+    """A smooth user-defined module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def make_tasks(kind: str, *, num_tasks: int = 2, way: int = WAY, shot: int = 3, 
         return torch.randn(num_tasks, count, *shape, generator=rng, dtype=torch.float64)
 
     y = torch.arange(way).repeat(shot)[None].expand(num_tasks, -1)
-    # Classes need not have equally many examples.
+    # Classes may differ in their number of examples.
     y = torch.cat([y, torch.zeros(num_tasks, 1, dtype=torch.long)], dim=1)
     query_y = torch.arange(way).repeat(2)[None].expand(num_tasks, -1)
     return Episode(draw(y.shape[1]), y, draw(query_y.shape[1]), query_y)
@@ -58,7 +58,7 @@ def kind(request) -> str:
 
 
 def embedded(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """By torch alone: what the last layer is given."""
+    """Compute the inputs of the last layer with torch alone."""
     found = []
     if isinstance(model, Smooth):
         return torch.stack([model.body(own) for own in x])
@@ -78,7 +78,7 @@ def embedded(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return torch.stack(found)
 
 
-def test_before_the_first_step_logits_are_squared_distances_but_for_a_constant(kind) -> None:
+def test_initial_logits_are_negative_squared_distances_up_to_a_constant(kind) -> None:
     model, tasks = make_model(kind), make_tasks(kind)
     init = PrototypeHead(model)
     adapted = adapt(
@@ -101,7 +101,7 @@ def test_before_the_first_step_logits_are_squared_distances_but_for_a_constant(k
 
 
 def test_the_outer_gradient_flows_through_the_prototypes(kind) -> None:
-    """At no steps at all, the embedding learns by the prototypes and by the queries."""
+    """Without inner steps, the embedding gets a gradient from the prototypes and the queries."""
     model, tasks = make_model(kind), make_tasks(kind)
     init = PrototypeHead(model)
     learner = Learner(
@@ -131,7 +131,7 @@ def test_second_order_passes_gradcheck(head, memory) -> None:
     learner = Learner(
         model,
         init=init,
-        # Whatever of the state is held constant would be missing from the derivative.
+        # Gradcheck needs the derivative through the full state.
         rule=ALFA(
             init.layers, state_gradient="full", generator=torch.Generator().manual_seed(3)
         ).double(),
@@ -142,7 +142,7 @@ def test_second_order_passes_gradcheck(head, memory) -> None:
     parameters = [p for p in learner.meta_parameters() if p.requires_grad]
 
     def outer(*_):
-        # What is checked changes the parameters in place.
+        # Gradcheck changes the parameters in place.
         return learner(tasks).query_losses.sum()
 
     gradients = torch.autograd.grad(outer(), parameters, allow_unused=True)
@@ -161,8 +161,8 @@ def test_gradcheck_of_the_prototypes() -> None:
 @pytest.mark.parametrize("order", ["second", "first"])
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-def test_adaptation_by_hand_and_by_the_engine_agree(kind, head, order, over_tasks) -> None:
-    """Plain autograd, one task after the other, against the fast path."""
+def test_adaptation_equals_plain_autograd(kind, head, order, over_tasks) -> None:
+    """Compare the fast path with plain autograd, one task at a time."""
     model, tasks = make_model(kind), make_tasks(kind)
     init = head(model)
     learner = Learner(
@@ -181,7 +181,7 @@ def test_adaptation_by_hand_and_by_the_engine_agree(kind, head, order, over_task
     total = torch.zeros((), dtype=torch.float64)
     for task in range(tasks.num_tasks):
         theta = {name: model.get_parameter(name) for name in names}
-        # Copies: a step moves the last layer as if the prototypes had not come from the others.
+        # Copies: the inner gradient must not flow through the prototypes into other layers.
         own = {name: theta[name].clone() for name in names if name in init.layers}
         x, y = tasks.support_x[task], tasks.support_y[task]
         features = _features(model, theta, x)
@@ -238,7 +238,7 @@ def _features(model, params, x):
 
 @pytest.mark.parametrize("rule", [SGD, ALFA])
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_every_order_adapts_alike_and_none_builds_no_graph(kind, head, rule) -> None:
+def test_all_orders_adapt_equally_and_none_records_no_graph(kind, head, rule) -> None:
     model, tasks = make_model(kind), make_tasks(kind)
     init = head(model)
     learner = Learner(
@@ -255,7 +255,7 @@ def test_every_order_adapts_alike_and_none_builds_no_graph(kind, head, rule) -> 
 
 
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_what_is_recomputed_is_the_same(kind, head) -> None:
+def test_recomputing_gives_the_same_gradients(kind, head) -> None:
     model, tasks = make_model(kind), make_tasks(kind)
     init = head(model)
     found = []
@@ -272,7 +272,7 @@ def test_what_is_recomputed_is_the_same(kind, head) -> None:
 
 @pytest.mark.parametrize("way", [2, 5, 9])
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_a_task_has_as_many_outputs_as_classes(kind, head, way) -> None:
+def test_a_task_has_an_output_for_each_class(kind, head, way) -> None:
     model = make_model(kind)
     init = head(model)
     for rule in (
@@ -287,7 +287,7 @@ def test_a_task_has_as_many_outputs_as_classes(kind, head, way) -> None:
 
 
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_the_models_own_last_layer_is_neither_used_nor_trained(kind, head) -> None:
+def test_the_models_last_layer_is_neither_used_nor_trained(kind, head) -> None:
     model, tasks = make_model(kind), make_tasks(kind)
     init = head(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
@@ -301,8 +301,8 @@ def test_the_models_own_last_layer_is_neither_used_nor_trained(kind, head) -> No
     assert torch.equal(learner(tasks).query_losses, before)
 
 
-def test_the_learning_state_is_that_of_the_layers_at_hand() -> None:
-    """Means are over the rows that there are: nothing is padded."""
+def test_the_learning_state_covers_the_layers_of_the_task() -> None:
+    """The means cover the rows of this task, without padding."""
     model, tasks = make_model("mlp"), make_tasks("mlp", way=7)
     init = PrototypeHead(model)
     rule = ALFA(init.layers).double()
@@ -342,12 +342,12 @@ def test_only_the_last_layer_may_be_adapted(kind) -> None:
     assert any(g is not None and g.any() for g in gradients)
 
 
-def test_a_layer_can_be_named() -> None:
+def test_the_head_can_be_named() -> None:
     model = make_model("own")
     assert PrototypeHead(model).head == "top"
     assert PrototypeHead(model, head="top").head == "top"
     init = PrototypeHead(model, head="body.2")
-    # That layer is not last: what comes after it would have to change as well.
+    # That layer is not the last; the shapes of later layers do not change.
     assert init.layers["body.2.weight"] == torch.Size([5, 6])
     with pytest.raises(ConfigError, match=r"no parameter body\.1\.weight"):
         PrototypeHead(model, head="body.1")
@@ -378,7 +378,7 @@ def test_a_model_may_have_a_single_number(head) -> None:
     assert outcome.adapted.params["scale"].shape == (2,)
 
 
-def test_what_cannot_be_a_head_is_said() -> None:
+def test_invalid_heads_and_targets_are_rejected() -> None:
     with pytest.raises(ConfigError, match="has no linear layer"):
         PrototypeHead(nn.Conv1d(1, 1, 1))
     with pytest.raises(ConfigError, match=r"leaves out top\.bias"):
@@ -399,12 +399,12 @@ def test_what_cannot_be_a_head_is_said() -> None:
 
 
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_targets_that_are_no_classes_are_refused_with_a_sentence(head) -> None:
+def test_targets_that_are_not_class_labels_are_rejected(head) -> None:
     model, tasks = make_model("own"), make_tasks("own")
     init = head(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
     for dtype in (torch.int32, torch.int16, torch.uint8, torch.bool):
-        with pytest.raises(ConfigError, match=rf"are {dtype}, but .* torch\.int64.*`\.long\(\)`"):
+        with pytest.raises(ConfigError, match=rf"torch\.int64.*, got {dtype} .*`\.long\(\)`"):
             learner.adapt(tasks.support_x, tasks.support_y.to(dtype))
     for dtype in (torch.float32, torch.complex64):
         with pytest.raises(ConfigError, match="needs class labels, numbered from 0"):
@@ -415,8 +415,8 @@ def test_targets_that_are_no_classes_are_refused_with_a_sentence(head) -> None:
 
 
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_tasks_of_unequal_way_are_no_stack(head) -> None:
-    """Those of fewer classes would have outputs for classes that they do not have."""
+def test_a_stack_of_tasks_with_unequal_ways_is_rejected(head) -> None:
+    """Tasks with fewer classes would have outputs for missing classes."""
     model, tasks = make_model("own"), make_tasks("own", num_tasks=3)
     init = head(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)
@@ -427,7 +427,7 @@ def test_tasks_of_unequal_way_are_no_stack(head) -> None:
             learner.adapt(tasks.support_x, fewer)
 
 
-def test_a_layer_that_is_given_no_vectors_is_no_head() -> None:
+def test_a_layer_that_runs_twice_cannot_be_a_head() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -444,7 +444,7 @@ def test_a_layer_that_is_given_no_vectors_is_no_head() -> None:
 
 
 @pytest.mark.parametrize("rule", [ALFA, LearnedRates])
-def test_a_decay_of_each_weight_needs_the_models_own_number_of_classes(rule) -> None:
+def test_per_parameter_decay_needs_the_models_number_of_classes(rule) -> None:
     model = make_model("mlp")
     init = PrototypeHead(model)
     decayed = rule(init.layers, per_parameter_decay=True).double()
@@ -454,7 +454,7 @@ def test_a_decay_of_each_weight_needs_the_models_own_number_of_classes(rule) -> 
         learner(make_tasks("mlp", way=3))
 
 
-def test_a_model_that_names_its_last_layer_must_embed() -> None:
+def test_a_model_with_a_head_name_must_implement_embedded() -> None:
     class Mute(MLP):
         embedded = Model.embedded
 
@@ -466,7 +466,7 @@ def test_a_model_that_names_its_last_layer_must_embed() -> None:
 
 
 @pytest.mark.parametrize("head", [PrototypeHead, ZeroHead])
-def test_a_query_of_a_class_that_was_never_shown_is_refused(head) -> None:
+def test_a_query_of_a_class_without_support_is_rejected(head) -> None:
     model, tasks = make_model("own"), make_tasks("own")
     init = head(model)
     learner = Learner(model, init=init, rule=SGD(init.layers), loss=cross_entropy)

@@ -28,19 +28,19 @@ class Tied(nn.Module):
 
 
 def support_of(num_tasks: int, gradients=None) -> Support:
-    """Support sets of an init that must not ask for what is not given."""
+    """Return support sets whose `embed`, and by default `gradients`, must not be called."""
 
     def nothing(*_):
-        raise AssertionError("this init must not ask for gradients or embeddings")
+        raise AssertionError("this init must not use gradients or embeddings")
 
     x = torch.zeros(num_tasks, 1, 1)
     return Support(x, x, gradients or nothing, nothing)
 
 
-# Which parameters are layers
+# Adapted layers
 
 
-def test_all_but_normalisation_parameters_are_adapted():
+def test_all_parameters_except_normalization_are_adapted():
     assert list(select_layers(Normed(), None)) == [
         "body.0.weight",
         "body.0.bias",
@@ -85,7 +85,7 @@ def test_layers_know_their_shapes():
     assert layers.sizes == [6, 2]
 
 
-def test_a_misspelt_pattern_gets_a_hint():
+def test_a_misspelled_pattern_gets_a_hint():
     with pytest.raises(ConfigError, match=r"'head\.wieght'.*Did you mean 'head\.weight'"):
         select_layers(Normed(), ["norm.*", "head.wieght"])
 
@@ -95,7 +95,7 @@ def test_a_model_of_norms_only_has_nothing_to_adapt():
         select_layers(nn.BatchNorm1d(2), None)
 
 
-def test_no_patterns_leave_nothing_to_adapt():
+def test_an_empty_list_of_patterns_leaves_nothing_to_adapt():
     with pytest.raises(ConfigError, match="nothing to adapt"):
         select_layers(nn.Linear(2, 1), [])
 
@@ -118,7 +118,7 @@ def test_a_learned_init_is_the_model_for_every_task():
             assert torch.equal(start[name][task], model.get_parameter(name))
 
 
-def test_a_learned_init_trains_what_it_does_not_adapt_too():
+def test_a_learned_init_also_trains_shared_parameters():
     model = Normed()
     init = LearnedInit(model, adapt="head.*")
     assert set(init.layers) == {"head.weight", "head.bias"}
@@ -190,7 +190,7 @@ def plain_gamma(attenuated, gradients):
 
 
 @pytest.mark.parametrize("inner", [LearnedInit, FixedInit])
-def test_each_layer_is_scaled_by_what_its_task_says(make_mlp, randn, rng, inner):
+def test_each_layer_is_scaled_by_the_factor_of_its_task(make_mlp, randn, rng, inner):
     model = make_mlp()
     attenuated = Attenuated(inner(model), generator=rng).double()
     gradients = Params.of({name: randn(3, *shape) for name, shape in attenuated.layers.items()})
@@ -213,7 +213,7 @@ def test_attenuation_of_a_fixed_init_trains_the_attenuator_only(make_mlp, make_e
     assert all(p.grad is not None and p.grad.any() for p in init.meta_parameters())
 
 
-def test_attenuation_passes_on_what_is_shared(rng):
+def test_attenuation_delegates_layers_and_shared_parameters(rng):
     model = Normed()
     inner = LearnedInit(model, adapt="head.*")
     init = Attenuated(inner, generator=rng)
@@ -235,11 +235,11 @@ def test_the_outer_gradient_flows_through_the_attenuating_gradient(make_mlp, mak
     assert (gradients["second"] - gradients["first"]).abs().max() > 1e-6
 
 
-def test_what_is_frozen_is_not_adapted_unless_it_is_named(randn) -> None:
+def test_frozen_parameters_are_adapted_only_if_named(randn) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
     model[0].requires_grad_(False)
     assert list(LearnedInit(model).layers) == ["2.weight", "2.bias"]
     assert list(LearnedInit(model, adapt=["0.*"]).layers) == ["0.weight", "0.bias"]
-    # Of a model that nobody trains, nothing is meant by it.
+    # In a model that is frozen entirely, freezing has no effect.
     model.requires_grad_(False)
     assert len(LearnedInit(model).layers) == 4

@@ -1,4 +1,4 @@
-"""Methods by name."""
+"""Named methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_method_has_a_title_and_a_reference() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_is_built_as_it_says(name: str, spots) -> None:
+def test_every_method_is_built_from_its_recipe(name: str, spots) -> None:
     small = ["tasks.size=none", "tasks.way=3", "tasks.num_query=2", "model.filters=4"]
     overrides = [*small, "model.num_blocks=2", "tasks.dataset=spots"]
     experiment = compose("strokes", method=name, overrides=overrides)
@@ -36,5 +36,5 @@ def test_every_method_is_built_as_it_says(name: str, spots) -> None:
 
 
 def test_an_unknown_method_is_an_error_with_a_hint() -> None:
-    with pytest.raises(ConfigError, match=r"unknown method 'mamal'; known: .* mean 'maml'\?$"):
+    with pytest.raises(ConfigError, match=r"`method` is 'mamal', which .* mean 'maml'\?$"):
         get_method("mamal")

@@ -1,4 +1,4 @@
-"""What a model of the package is."""
+"""The base class of the models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alfa.ops import mse
 from alfa.rules import SGD
 
 
-def test_a_forward_that_nobody_would_call_is_refused() -> None:
+def test_overriding_forward_alone_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"^Halved overrides `forward`, but .* `stacked`"):
 
         class Halved(MLP):
@@ -27,26 +27,26 @@ class _Silent:
         return torch.zeros_like(x)
 
 
-def test_one_that_comes_from_elsewhere_is_refused_too() -> None:
+def test_inheriting_another_forward_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"^Silenced overrides `forward`"):
         type("Silenced", (_Silent, MLP), {})
 
 
-def test_what_is_run_may_be_left_to_subclasses() -> None:
+def test_an_abstract_subclass_may_override_forward() -> None:
     class Base(Model):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x)
 
     class Identity(Base):
-        def stacked(self, params, x, how=None):
+        def stacked(self, params, x, mode=None):
             return x
 
     assert torch.equal(Identity()(torch.ones(2)), torch.ones(2))
 
 
-def test_both_may_be_overridden() -> None:
+def test_forward_and_stacked_can_be_overridden() -> None:
     class Halved(MLP):
-        def stacked(self, params, x, how=None):
+        def stacked(self, params, x, mode=None):
             return super().stacked(params, x) / 2
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Modules that hold one of their parts under two names, and others within a user's own."""
+"""Modules that register a submodule under two names, subclassed models, and nested models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from alfa.types import Episode
 
 
 class Twice(nn.Module):
-    """The layer `a` is also `b`, and the weight of `c` is that of `a`."""
+    """`b` is another name of the layer `a`, and `c` shares its weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def test_tensors_are_put_in_every_place_and_the_module_is_left_as_it_was(twice, randn) -> None:
+def test_every_tensor_is_replaced_and_the_module_is_unchanged(twice, randn) -> None:
     x, before = randn(5, 1), copy.deepcopy(twice)
     other = {name: tensor + randn(*tensor.shape) for name, tensor in tensors_of(twice).items()}
     expected = copy.deepcopy(twice)
@@ -59,7 +59,7 @@ def test_tensors_are_put_in_every_place_and_the_module_is_left_as_it_was(twice, 
 
 @pytest.mark.parametrize("adapt", [None, ["head.*"]])
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-def test_such_a_module_is_adapted_and_trained(twice, adapt, over_tasks) -> None:
+def test_a_module_with_two_names_is_adapted_and_trained(twice, adapt, over_tasks) -> None:
     init = LearnedInit(twice, adapt=adapt)
     learner = Learner(
         twice, init=init, rule=SGD(init.layers), loss=mse, over_tasks=over_tasks, num_steps=2
@@ -74,19 +74,22 @@ def test_such_a_module_is_adapted_and_trained(twice, adapt, over_tasks) -> None:
 
 
 class Wave(MLP):
-    """A perceptron of something else than its input."""
+    """A perceptron that transforms its input."""
 
-    def stacked(self, params, x, how=DEFAULT_MODE):
-        return super().stacked(params, x.sin(), how)
+    def stacked(self, params, x, mode=DEFAULT_MODE):
+        return super().stacked(params, x.sin(), mode)
 
 
 class Dark(Conv4):
-    def stacked(self, params, x, how=DEFAULT_MODE):
-        return super().stacked(params, x / 3, how)
+    def stacked(self, params, x, mode=DEFAULT_MODE):
+        return super().stacked(params, x / 3, mode)
 
 
 @pytest.mark.parametrize("kind", ["wave", "dark"])
-def test_what_a_subclass_computes_is_what_is_descended(kind: str, perturb, randn) -> None:
+def test_adaptation_follows_the_overridden_forward_pass(
+    kind: str, perturb, randn, without_numba
+) -> None:
+    # The kernels have no effect on the choice of the pass, and take seconds to compile.
     if kind == "wave":
         model, loss = perturb(Wave((1,), 1, hidden=[5])), mse
         episode = Sinusoids(num_query=4).episode(0, num_tasks=2).to("cpu", torch.float64)
@@ -97,7 +100,7 @@ def test_what_a_subclass_computes_is_what_is_descended(kind: str, perturb, randn
     init = LearnedInit(model)
     learner = Learner(model, init=init, rule=SGD(init.layers, learning_rate=0.1), loss=loss)
     found = learner.adapt(episode.support_x, episode.support_y, num_steps=1)
-    # By autograd alone, one task at a time.
+    # Compare with autograd, one task at a time.
     for task in range(2):
         own = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
         stacked = {name: p.unsqueeze(0) for name, p in own.items()}
@@ -114,7 +117,9 @@ def test_what_a_subclass_computes_is_what_is_descended(kind: str, perturb, randn
 
 
 @pytest.mark.parametrize("over_tasks", ["loop", "auto"])
-def test_a_network_of_the_package_may_be_a_part_of_ones_own(perturb, randn, over_tasks) -> None:
+def test_a_model_can_be_part_of_a_user_defined_module(
+    perturb, randn, without_numba, over_tasks
+) -> None:
     model = perturb(nn.Sequential(Conv4((1, 16, 16), 8, filters=4), nn.Linear(8, 2)))
     init = LearnedInit(model)
     learner = Learner(

@@ -1,4 +1,4 @@
-"""An adapted model as an ordinary module, against what the engine predicts."""
+"""Frozen models predict the same as the adapted models that they come from."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MODELS = {
 
 
 def _adapted(model: Model, *, num_channels: int, side: int) -> tuple[Adapted, torch.Tensor]:
-    """Two tasks; returns what was adapted, and the support sets."""
+    """Adapt to two tasks, and return the result and the support sets."""
     model.double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
-                # Also negative ones, so that an activation in the wrong place would show.
+                # Negative gammas would expose an activation in the wrong place.
                 parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 8, num_channels, side, side, generator=generator, dtype=torch.float64)
@@ -40,7 +40,7 @@ def _adapted(model: Model, *, num_channels: int, side: int) -> tuple[Adapted, to
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_frozen_model_predicts_as_the_engine_does(name: str) -> None:
+def test_a_frozen_model_predicts_the_same(name: str) -> None:
     model = MODELS[name]()
     side = {"conv4, three blocks": 20, "resnet12, published": 18, "resnet18": 32}.get(name, 16)
     num_channels = 1 if name == "conv4, three blocks" else 3
@@ -50,12 +50,12 @@ def test_a_frozen_model_predicts_as_the_engine_does(name: str) -> None:
     for task in range(2):
         frozen = adapted.frozen(x[task], task=task)
         torch.testing.assert_close(frozen(queries[task]), expected[task], rtol=1e-9, atol=1e-9)
-        # Each by itself.
+        # Each query alone.
         alone = torch.cat([frozen(query) for query in queries[task].split(1)])
         torch.testing.assert_close(alone, expected[task], rtol=1e-9, atol=1e-9)
 
 
-def test_a_frozen_model_has_nothing_of_the_learner() -> None:
+def test_a_frozen_model_is_independent_of_the_learner() -> None:
     adapted, x = _adapted(MODELS["conv4"](), num_channels=3, side=16)
     frozen = adapted.frozen(x[0])
     before = frozen(x[0])
@@ -67,7 +67,7 @@ def test_a_frozen_model_has_nothing_of_the_learner() -> None:
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
-def test_the_head_of_a_frozen_model_has_as_many_outputs_as_the_task() -> None:
+def test_a_frozen_head_has_an_output_for_each_class_of_the_task() -> None:
     model = Conv4((3, 16, 16), 5, filters=6)
     init = PrototypeHead(model)
     x, y = torch.randn(1, 14, 3, 16, 16), torch.arange(7).repeat(2)[None]
@@ -75,7 +75,7 @@ def test_the_head_of_a_frozen_model_has_as_many_outputs_as_the_task() -> None:
     assert adapted.frozen(x[0])(x[0][:3]).shape == (3, 7)
 
 
-def test_a_frozen_perceptron() -> None:
+def test_a_frozen_perceptron_predicts_the_same() -> None:
     model = MLP((2, 3), 2, hidden=[10, 8]).double()
     init = LearnedInit(model)
     x, y = torch.randn(2, 6, 2, 3).double(), torch.randn(2, 6, 2).double()
@@ -95,7 +95,7 @@ def test_any_other_module_is_bound_to_its_adapted_parameters() -> None:
 
 
 class Normed(nn.Module):
-    """Batch norm of every kind: with learned statistics, with none, and with dropout behind it."""
+    """Batch norm with and without running statistics, used and unused, and dropout."""
 
     def __init__(self, *, twice: bool = False) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Normed(nn.Module):
 
 
 def _normed(model: Normed) -> tuple[Adapted, torch.Tensor]:
-    """Two tasks, adapted without dropout, as an estimator does."""
+    """Adapt to two tasks without dropout, as an estimator does."""
     model.double().drop.eval()
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 8, 1, 6, 6, generator=generator, dtype=torch.float64)
@@ -129,7 +129,7 @@ def test_batch_norm_of_any_module_keeps_the_statistics_of_the_support_set() -> N
     adapted, x = _normed(model)
     expected = adapted.predict(x)
     before = copy.deepcopy(model.state_dict())
-    # A frozen model drops nothing, whatever the learner does.
+    # A frozen model has no dropout, even if the learner's is active.
     model.drop.train()
     for task in range(2):
         frozen = adapted.frozen(x[task], task=task)
@@ -137,13 +137,13 @@ def test_batch_norm_of_any_module_keeps_the_statistics_of_the_support_set() -> N
         alone = torch.cat([frozen(image) for image in x[task].split(1)])
         torch.testing.assert_close(alone, expected[task], rtol=1e-9, atol=1e-9)
         assert not any(map(uses_batch_statistics, frozen.modules()))
-    # The model itself is as it was.
+    # The model itself is unchanged.
     assert all(map(torch.equal, model.state_dict().values(), before.values()))
     assert all(module.training for module in model.modules())
 
 
-class Drawing(nn.Module):
-    """Draws in training: in attention, in a recurrent layer, and by a function."""
+class WithDropout(nn.Module):
+    """Dropout in attention, in a recurrent layer, as a module, and as a function."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,12 +158,12 @@ class Drawing(nn.Module):
         return self.head(nn.functional.dropout(self.drop(x), self.by_function, self.training))
 
 
-def test_a_frozen_module_draws_nothing() -> None:
-    model, x = Drawing(), torch.randn(1, 8, 1, 6, 6)
+def test_a_frozen_module_has_no_dropout() -> None:
+    model, x = WithDropout(), torch.randn(1, 8, 1, 6, 6)
     model.by_function = 0.5
     init = LearnedInit(model, adapt=["head.*"])
     y = torch.arange(4).repeat(2)[None]
-    # Without steps: torch can neither stack attention nor recurrent layers of several tasks.
+    # No steps: torch cannot stack attention or recurrent layers of several tasks.
     adapted = adapt(
         model, x, y, init=init, rule=SGD(init.layers), loss=cross_entropy, num_steps=0, order="none"
     )
@@ -172,20 +172,20 @@ def test_a_frozen_module_draws_nothing() -> None:
     assert all(module.training for module in model.modules())
 
 
-def test_dropout_is_switched_off_and_on_again() -> None:
-    model, x = Drawing(), torch.randn(3, 1, 6, 6)
+def test_dropout_is_disabled_and_enabled() -> None:
+    model, x = WithDropout(), torch.randn(3, 1, 6, 6)
     assert not model(x).equal(model(x))
-    switch_on = disable_dropout(model)
+    undo = disable_dropout(model)
     assert model(x).equal(model(x))
-    # Everything else is in training as before, or cuDNN could not differentiate it.
+    # cuDNN can differentiate only layers in training mode.
     assert model.recurrent.training
     assert model.attention.training
-    switch_on()
+    undo()
     assert (model.attention.dropout, model.recurrent.dropout) == (0.5, 0.5)
     assert all(module.training for module in model.modules())
 
 
-def test_a_frozen_module_can_still_normalise_examples_together() -> None:
+def test_a_frozen_module_can_normalize_examples_together() -> None:
     adapted, x = _normed(Normed())
     queries = torch.randn(1, 5, *x.shape[2:], dtype=torch.float64)
     expected = adapted.predict(queries.expand(2, -1, -1, -1, -1))[0]
@@ -197,7 +197,7 @@ def test_a_frozen_module_can_still_normalise_examples_together() -> None:
     assert not torch.allclose(before, expected)
 
 
-def test_statistics_that_a_module_has_learned_are_kept() -> None:
+def test_running_statistics_are_kept() -> None:
     model = Normed()
     model.first.running_mean.uniform_(-1, 1)  # type: ignore[union-attr]
     model.first.eval()
@@ -205,11 +205,11 @@ def test_statistics_that_a_module_has_learned_are_kept() -> None:
     frozen = adapted.frozen(x[0])
     torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
     with batch_statistics(frozen):
-        # The other layer alone, as in the engine.
+        # Only the layer without running statistics changes.
         torch.testing.assert_close(frozen(x[0][:3]), adapted.predict(x[:, :3])[0])
 
 
-def test_a_layer_that_is_used_twice_goes_on_to_normalise_by_the_batch() -> None:
+def test_a_reused_layer_keeps_normalizing_by_the_batch() -> None:
     adapted, x = _normed(Normed(twice=True))
     with pytest.warns(AlfaWarning, match=r"Normed uses its batch norm second more than once"):
         frozen = adapted.frozen(x[0])
@@ -217,7 +217,7 @@ def test_a_layer_that_is_used_twice_goes_on_to_normalise_by_the_batch() -> None:
     torch.testing.assert_close(frozen(x[0]), adapted.predict(x)[0], rtol=1e-9, atol=1e-9)
 
 
-def test_a_bound_module_has_nothing_of_the_learner() -> None:
+def test_a_bound_module_is_independent_of_the_learner() -> None:
     model = Normed()
     adapted, x = _normed(model)
     frozen = adapted.frozen(x[0])
@@ -229,7 +229,7 @@ def test_a_bound_module_has_nothing_of_the_learner() -> None:
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
-def test_what_normalises_by_parts_of_a_batch_is_refused() -> None:
+def test_normalization_by_parts_of_a_batch_is_rejected() -> None:
     model = ResNet12((3, 16, 16), 4, filters=[4, 6, 8, 10], device_parts=2)
     init = LearnedInit(model)
     x, y = torch.randn(1, 8, 3, 16, 16), torch.arange(4).repeat(2)[None]

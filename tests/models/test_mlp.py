@@ -47,7 +47,7 @@ def test_a_stack_runs_each_task_with_its_own_weights(make_mlp, randn):
         close(outputs[task], torch.func.functional_call(model, own, (x[task],)))
 
 
-def test_parameters_by_name_in_any_order_run_alike(make_mlp, randn):
+def test_the_order_of_named_parameters_is_irrelevant(make_mlp, randn):
     model = make_mlp()
     params, x = stack_of(model, 3, randn), randn(3, 5, 2)
     backwards = {name: params[name] for name in reversed(list(params))}
@@ -65,7 +65,7 @@ def test_shared_parameters_are_the_same_for_every_task(make_mlp, randn):
         close(outputs[task], torch.func.functional_call(model, params, (x[task],)))
 
 
-def test_fast_gradients_serve_the_mean_squared_error_only(make_mlp, randn):
+def test_fast_gradients_support_the_mean_squared_error_only(make_mlp, randn):
     model = make_mlp()
     params, x, y = stack_of(model, 2, randn), randn(2, 4, 2), randn(2, 4, 2)
     losses, gradients = model.support_gradients(params, {}, x, y, mse)
@@ -98,7 +98,7 @@ def test_default_is_the_regressor_of_the_paper():
 
 
 def test_a_layer_without_units_is_an_error():
-    with pytest.raises(ConfigError, match=r"`hidden` is \[4, 0\]"):
+    with pytest.raises(ConfigError, match=r"`hidden` must be at least 1, got \[4, 0\]"):
         MLP((1,), 1, hidden=[4, 0])
 
 

@@ -1,4 +1,4 @@
-"""ResNet12: equal to plain torch, by hand-written derivatives and by autograd."""
+"""ResNet12 equals plain torch, with hand-written derivatives and with autograd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = ("1", "2", "3", "_shortcut")
 
 
 class Plain(nn.Module):
-    """The same network in ordinary operations, with the same names."""
+    """The same network in ordinary operations, with the same parameter names."""
 
     def __init__(self, like: ResNet12, pooling: str = "four") -> None:
         super().__init__()
@@ -80,7 +80,7 @@ INITS = {
 
 
 class OnDevices(nn.Module):
-    """A model that each device runs on its own part of the images."""
+    """A model that runs each part of the images separately, as on several devices."""
 
     def __init__(self, model: nn.Module, num_devices: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def of_plain_torch(rule: str, init: str, order: str) -> list[Tensor]:
 
 @pytest.mark.parametrize("pooling", ["four", "three"])
 @pytest.mark.parametrize("size", [(16, 16), (18, 21)], ids=str)
-def test_the_forward_pass_is_that_of_plain_torch(pooling, size) -> None:
+def test_the_forward_pass_equals_plain_torch(pooling, size) -> None:
     model, episode = make((2, *size), pooling=pooling)
     ours, theirs = model(episode.query_x[0]), Plain(model, pooling)(episode.query_x[0])
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -130,7 +130,7 @@ def test_the_forward_pass_is_that_of_plain_torch(pooling, size) -> None:
 @pytest.mark.parametrize(
     ("rule", "init"), [("sgd", "attenuated"), ("learned", "fixed"), ("alfa", "learned")]
 )
-def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks) -> None:
+def test_meta_gradients_equal_plain_torch(rule, init, order, over_tasks) -> None:
     model, episode = make()
     ours = meta_gradients(model, episode, rule, init, order=order, over_tasks=over_tasks)
     assert_equal(ours, of_plain_torch(rule, init, order))
@@ -141,14 +141,14 @@ def test_meta_gradients_equal_those_of_plain_torch(rule, init, order, over_tasks
     [((4, 4), "second", "loop"), ((9, 12), "second", "stack"), ((21, 16), "first", "stack")],
     ids=str,
 )
-def test_pooling_three_times_is_that_of_plain_torch(size, order, over_tasks) -> None:
+def test_pooling_three_times_equals_plain_torch(size, order, over_tasks) -> None:
     model, episode = make((1, *size), pooling="three")
     ours = meta_gradients(model, episode, order=order, over_tasks=over_tasks)
     assert_equal(ours, meta_gradients(Plain(model, "three"), episode, order=order))
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 19, 21)], ids=str)
-def test_any_image_size_will_do(shape) -> None:
+def test_any_image_size_equals_plain_torch(shape) -> None:
     model, episode = make(shape)
     ours = meta_gradients(model, episode)
     assert_equal(ours, meta_gradients(Plain(model), episode))
@@ -160,7 +160,7 @@ def test_the_two_poolings_are_different_networks() -> None:
     assert not torch.allclose(model(episode.query_x[0]), other(episode.query_x[0]))
 
 
-def test_negative_gammas_are_no_exception() -> None:
+def test_negative_gammas_equal_plain_torch() -> None:
     model, episode = make()
     with torch.no_grad():
         for number in range(1, 5):
@@ -171,7 +171,7 @@ def test_negative_gammas_are_no_exception() -> None:
     assert_equal(ours, meta_gradients(Plain(model), episode))
 
 
-def test_another_loss_gives_the_numbers_of_plain_torch() -> None:
+def test_autograd_equals_the_hand_written_gradients() -> None:
     model, episode = make()
     ours = meta_gradients(model, episode)
     assert_equal(ours, meta_gradients(model, episode, loss=per_task(F.cross_entropy)))
@@ -183,7 +183,7 @@ def test_recomputing_gives_the_same_numbers() -> None:
     assert_equal(ours, of_plain_torch("alfa", "learned", "second"))
 
 
-def test_it_has_eighteen_layers_that_are_adapted() -> None:
+def test_eighteen_layers_are_adapted() -> None:
     init = LearnedInit(ResNet12((3, 84, 84), 5))
     assert len(init.layers) == 18
     fan_in = 3
@@ -220,7 +220,7 @@ def test_the_same_generator_gives_the_same_weights() -> None:
 @pytest.mark.parametrize(
     ("size", "pooling", "least"), [((15, 16), "four", 16), ((20, 3), "three", 4)]
 )
-def test_images_too_small_are_refused(size, pooling, least) -> None:
+def test_too_small_images_are_rejected(size, pooling, least) -> None:
     sentence = (
         f"images of {size[0]} x {size[1]} are too small for this ResNet12, which needs "
         f"{least} x {least}; use larger images"
@@ -230,36 +230,36 @@ def test_images_too_small_are_refused(size, pooling, least) -> None:
 
 
 @pytest.mark.parametrize("filters", [[3, 4, 5], [3, 4, 5, 6, 7], [3, 0, 5, 6], []], ids=str)
-def test_wrong_filters_are_refused(filters) -> None:
-    with pytest.raises(ConfigError, match=r"`filters` is \[.*\], but must be four numbers"):
+def test_invalid_filters_are_rejected(filters) -> None:
+    with pytest.raises(ConfigError, match=r"`filters` must be four numbers of at least 1, got \["):
         ResNet12((3, 16, 16), 5, filters=filters)
 
 
-def test_a_misspelt_pooling_gets_a_hint() -> None:
+def test_a_misspelled_pooling_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"`pooling` is 'thre'.*Did you mean 'three'"):
         ResNet12((3, 16, 16), 5, filters=FILTERS, pooling="thre")
 
 
-def test_inputs_that_are_no_images_are_refused() -> None:
+def test_vectors_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"the shape of one input is \[1\], but this model takes"):
         ResNet12((1,), 5)
 
 
 @pytest.mark.parametrize("shape", [(6, 16, 16), (0, 3, 16, 16)], ids=str)
-def test_a_batch_that_is_no_stack_of_images_is_refused(shape) -> None:
+def test_a_batch_that_is_not_a_stack_of_images_is_rejected(shape) -> None:
     model = ResNet12((3, 16, 16), 5)
     with pytest.raises(ConfigError, match=r"must be \[task, example, channel, height, width\]"):
         model(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(("num_devices", "order"), [(2, "second"), (4, "first")])
-def test_parts_are_normalised_as_several_devices_do(num_devices, order) -> None:
+def test_parts_are_normalized_as_on_several_devices(num_devices, order) -> None:
     model, episode = make(device_parts=num_devices)
     theirs = meta_gradients(OnDevices(Plain(model), num_devices), episode, order=order)
     assert_equal(meta_gradients(model, episode, order=order), theirs)
 
 
-def test_parts_do_not_go_with_inductive_batch_norm() -> None:
+def test_parts_reject_inductive_batch_norm() -> None:
     generator = torch.Generator().manual_seed(0)
     model = ResNet12((2, 16, 17), 3, filters=FILTERS, device_parts=2, generator=generator).double()
     with pytest.raises(ConfigError, match="`device_parts` splits the images"):

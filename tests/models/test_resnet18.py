@@ -1,4 +1,4 @@
-"""ResNet18: equal to plain torch, by hand-written derivatives and by autograd."""
+"""ResNet18 equals plain torch, with hand-written derivatives and with autograd."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HEADS = {"learned": LearnedInit, "prototypes": PrototypeHead, "zero": ZeroHead}
 
 
 class Plain(nn.Module):
-    """The same network in ordinary operations, with the same names.
+    """The same network in ordinary operations, with the same parameter names.
 
-    Its statistics are those of the first examples, where it is said how many, or of all.
+    Batch norm uses the statistics of the first `num_first` examples; None for all.
     """
 
     def __init__(self, like: ResNet18, num_first: int | None = None) -> None:
@@ -77,7 +77,7 @@ def meta_gradients(model: nn.Module, episode: Episode, head: str, **options) -> 
     if num_first is None:
         outputs = learner(episode).outputs
     else:
-        # The support set comes first wherever its statistics are needed.
+        # The statistics are computed from the support set, so it comes first.
         adapted = learner.adapt(episode.support_x, episode.support_y)
         together = torch.cat([episode.support_x, episode.query_x], dim=1)
         outputs = adapted.predict(together)[:, num_first:]
@@ -94,7 +94,7 @@ def of_plain_torch(head: str, order: str, batch_norm: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("size", [(16, 16), (33, 33), (42, 37)], ids=str)
-def test_outputs_are_those_of_plain_torch(size) -> None:
+def test_outputs_equal_plain_torch(size) -> None:
     model, episode = make((3, *size))
     x = episode.support_x[0]
     torch.testing.assert_close(model(x), Plain(model)(x), rtol=1e-10, atol=1e-10)
@@ -110,7 +110,7 @@ def test_outputs_are_those_of_plain_torch(size) -> None:
     ],
 )
 @pytest.mark.parametrize("over_tasks", ["loop", "stack"])
-def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks, batch_norm) -> None:
+def test_meta_gradients_equal_plain_torch(head, order, over_tasks, batch_norm) -> None:
     model, episode = make()
     ours = meta_gradients(
         model, episode, head, order=order, over_tasks=over_tasks, batch_norm=batch_norm
@@ -119,16 +119,16 @@ def test_meta_gradients_are_those_of_plain_torch(head, order, over_tasks, batch_
         torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-9)
 
 
-def test_the_statistics_of_the_support_set_are_others() -> None:
-    """Or one of the two kinds of batch norm would be compared with itself."""
+def test_both_kinds_of_batch_norm_differ() -> None:
+    """Otherwise, the test above would compare one kind with itself."""
     by_queries, by_support = (
         of_plain_torch("zero", "first", kind)[1] for kind in ("transductive", "inductive")
     )
     assert not torch.allclose(by_queries, by_support, rtol=1e-3, atol=1e-3)
 
 
-def test_its_size_is_that_of_resnet18() -> None:
-    """He et al.: 11.2 million weights without the last layer, and one more 1 x 1 shortcut."""
+def test_the_number_of_weights_equals_the_published_one() -> None:
+    """He et al. have 11.2 million weights without the last layer and the first 1 x 1 shortcut."""
     model = ResNet18((3, 84, 84), 5)
     body = sum(p.numel() for name, p in model.named_parameters() if "linear" not in name)
     assert body == 11_176_512 + 64 * 64 + 2 * 64
@@ -146,7 +146,7 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     assert not torch.equal(make(3), make(4))
 
 
-def test_what_it_cannot_be_made_for_is_said() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigError, match="15 x 20 are too small for ResNet18"):
         ResNet18((3, 15, 20), 5)
     with pytest.raises(ConfigError, match="must be four numbers"):

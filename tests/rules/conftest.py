@@ -1,4 +1,4 @@
-"""How the rates of an adaptation are shared."""
+"""Fixtures that find how the rates of an adaptation are shared."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def run_rule(make_mlp, make_episode, perturb) -> Callable[..., Adapted]:
 
 @pytest.fixture
 def sharing() -> Callable[..., set[str]]:
-    """Over which of step, layer and task the rates of an adaptation are all the same."""
+    """Finds the dimensions (step, task, layer) over which the rates of an adaptation are equal."""
 
     def find(adapted: Adapted, name: str) -> set[str]:
         shape = (adapted.params.num_tasks, len(adapted.params))
@@ -48,7 +48,7 @@ def sharing() -> Callable[..., set[str]]:
 
     def all_same(rates: Tensor, axis: int) -> bool:
         same = rates == rates.narrow(axis, 0, 1)
-        # Nothing in between: where rates are not shared, all of them differ.
+        # Either all rates are equal or all differ.
         others = same.narrow(axis, 1, same.shape[axis] - 1)
         assert others.all() or not others.any()
         return bool(others.all())

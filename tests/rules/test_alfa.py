@@ -29,7 +29,7 @@ def linears_of(rule):
 
 
 def generate(rule, state):
-    """g_phi in plain torch: linear layers with ReLU between them."""
+    """Run g_phi in plain torch."""
     for number, linear in enumerate(linears_of(rule)):
         state = F.linear(F.relu(state) if number else state, linear.weight, linear.bias)
     return state
@@ -99,7 +99,7 @@ def close(actual, expected, tolerance=1e-9):
 @pytest.mark.parametrize("per_step", [True, False])
 @pytest.mark.parametrize("source", [Generated, Learned])
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_rates_are_shared_as_asked(run_rule, sharing, rng, name, source, per_step, per_layer):
+def test_rates_are_shared_as_configured(run_rule, sharing, rng, name, source, per_step, per_layer):
     options = {"alpha": Generated(0.1), "beta": Generated(0.1)}
     options[name] = source(0.1, per_step=per_step, per_layer=per_layer)
     adapted = run_rule(ALFA, generator_start="random", generator=rng, **options)
@@ -124,7 +124,7 @@ def test_a_constant_rate_is_the_constant(run_rule, name):
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_rate_for_all_steps_is_generated_at_the_first(perturb, draw, name):
-    # Drawn from a seed: of so few hidden units all may be silent.
+    # With another seed, all of these few hidden units could be dead.
     generator = torch.Generator().manual_seed(0)
     rule = perturb(ALFA(LAYERS, **{name: Generated(per_step=False)}, generator=generator))
     which = ["alpha", "beta"].index(name)
@@ -135,7 +135,7 @@ def test_a_rate_for_all_steps_is_generated_at_the_first(perturb, draw, name):
     generated_later = rule.rates(1, *later).state
     assert torch.equal(kept.state[which], at_first.state[which])
     assert torch.equal(kept_longer.state[which], at_first.state[which])
-    # The other rate is generated anew.
+    # The other rate is generated again.
     assert torch.equal(kept.state[1 - which], generated_later[1 - which])
     assert not torch.equal(generated_later[which], at_first.state[which])
 
@@ -206,7 +206,7 @@ def test_the_whole_state_sees_weights_and_gradients(perturb, draw):
     assert not torch.equal(rule.rates(0, params, other).alpha, rates.alpha)
 
 
-# Size and start
+# Size and initial values
 
 
 @pytest.mark.parametrize(("hidden", "num_layers"), [([5, 4], 6), ([3, 4, 2, 5], 10)])
@@ -279,7 +279,7 @@ def test_the_random_start_generates_values_of_either_sign(draw, rng):
     assert generated.min() < 0 < generated.max()
 
 
-def test_the_start_is_drawn_from_the_generator_given():
+def test_weights_are_drawn_from_the_given_generator():
     def draw_rule(seed):
         return list(ALFA(LAYERS, generator=torch.Generator().manual_seed(seed)).parameters())
 
@@ -302,10 +302,10 @@ def test_steps_beyond_the_last_use_its_post_multipliers(perturb, draw):
     assert torch.equal(beyond.alpha, last.alpha)
     assert torch.equal(beyond.beta, last.beta)
     assert len(record) == 1  # for both tables together
-    rule.rates(6, params, grads)  # says nothing more; a warning would be an error
+    rule.rates(6, params, grads)  # a second warning would be an error
 
 
-def test_a_rule_warns_once_in_all_its_adaptations(make_mlp, make_episode):
+def test_a_rule_warns_once(make_mlp, make_episode):
     model, episode = make_mlp(), make_episode()
     init = LearnedInit(model)
     rule = ALFA(init.layers, num_steps=2, beta=Constant(1.0)).double()
@@ -316,14 +316,15 @@ def test_a_rule_warns_once_in_all_its_adaptations(make_mlp, make_episode):
     learner(episode)
 
 
-# Wrong arguments
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"state": ["weight"]}, "`state` is 'weight'.*Did you mean 'weights'"),
-        ({"state": []}, r"`state` must name 'weights', 'gradients', or both, .* got \[\]"),
+        ({"state": ["weight"]}, r"`state` must be a list .* got \['weight'\]"),
+        ({"state": "weights"}, "`state` must be a list of 'weights'.* got 'weights'"),
+        ({"state": []}, r"`state` must be a list of 'weights', 'gradients', or both, .* got \[\]"),
         ({"state": ["weights", "weights"]}, "once each"),
         ({"state_gradient": "ful"}, "`state_gradient` is 'ful'.*Did you mean 'full'"),
         ({"generator_start": "identiy"}, "`generator_start`.*Did you mean 'identity'"),
@@ -337,21 +338,21 @@ def test_a_rule_warns_once_in_all_its_adaptations(make_mlp, make_episode):
         ({"per_parameter_decay": True, "beta": Constant(1.0)}, "`per_parameter_decay` needs"),
     ],
 )
-def test_wrong_arguments_are_named(options, message):
+def test_invalid_arguments_are_rejected(options, message):
     with pytest.raises(ConfigError, match=message):
         ALFA(LAYERS, **options)
 
 
-def test_a_misspelt_preset_gets_a_hint():
+def test_a_misspelled_preset_gets_a_hint():
     with pytest.raises(ConfigError, match=r"`preset` is 'papers'.*Did you mean 'paper'"):
         ALFA.preset("papers", LAYERS)
 
 
-# What the outer gradient follows
+# Paths of the outer gradient
 
 
 def twin_losses(model, rule, episode, *, num_steps, order, state_gradient):
-    """ALFA in plain torch: task by task, layer by layer."""
+    """Compute the query losses in plain torch, task by task and layer by layer."""
     names = list(rule.layers)
     losses = []
     for task in range(episode.num_tasks):
@@ -388,7 +389,7 @@ def plain_mlp(theta, x):
 
 @pytest.mark.parametrize("order", ["second", "first"])
 @pytest.mark.parametrize("state_gradient", ["full", "weights", "none"])
-def test_outer_gradient_follows_the_state_as_asked(
+def test_the_outer_gradient_follows_state_gradient(
     make_mlp, make_episode, perturb, rng, meta_gradients, backend, state_gradient, order
 ):
     model, episode = make_mlp(), make_episode(num_tasks=3)
@@ -409,7 +410,7 @@ def test_outer_gradient_follows_the_state_as_asked(
         close(grad, wanted)
 
 
-def test_ways_to_follow_the_state_differ(make_mlp, make_episode, perturb, meta_gradients):
+def test_state_gradients_differ(make_mlp, make_episode, perturb, meta_gradients):
     model, episode = make_mlp(), make_episode()
     init = LearnedInit(model)
     gradients = {}
@@ -467,14 +468,14 @@ def test_layers_can_be_any_mapping():
     assert dict(one.layers) == dict(other.layers) == LAYERS
 
 
-def test_whole_numbers_can_be_starts():
+def test_start_values_can_be_integers():
     rule = ALFA({"w": torch.Size([3])}, beta_form="factor", beta=Generated(start=1))
     assert rule.beta0.values.dtype == torch.float32
     ALFA({"w": torch.Size([3])}, per_parameter_decay=True, decay_start=1)
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_a_rate_that_is_a_number_is_named(name):
+def test_a_rate_that_is_a_number_is_rejected(name):
     kinds = r"Constant\(value\) or Learned\(\) or Generated\(\) of alfa.rules"
     with pytest.raises(ConfigError, match=rf"`{name}` must be {kinds}.*, got 0.1"):
         ALFA({"w": torch.Size([2])}, **{name: 0.1})

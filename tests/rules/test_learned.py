@@ -16,7 +16,7 @@ def theta(randn):
 @pytest.mark.parametrize("per_layer", [True, False])
 @pytest.mark.parametrize("per_step", [True, False])
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_learned_rates_are_shared_as_asked(run_rule, sharing, name, per_step, per_layer):
+def test_learned_rates_are_shared_as_configured(run_rule, sharing, name, per_step, per_layer):
     adapted = run_rule(LearnedRates, **{name: Learned(0.1, per_step, per_layer)})
     expected = {"task"}
     if not per_step:
@@ -65,7 +65,7 @@ def test_rates_start_as_gradient_descent_with_weight_decay(theta):
         torch.testing.assert_close(rates.beta, torch.full_like(rates.beta, beta))
 
 
-def test_each_weight_can_have_a_decay_of_its_own(theta, perturb):
+def test_each_weight_can_have_its_decay(theta, perturb):
     rule = perturb(LearnedRates(LAYERS, per_parameter_decay=True, decay_start=0.1), 0.02)
     beta = rule.rates(1, theta, theta).beta
     decay = Params(rule.weight_factor.decay.unsqueeze(0), rule.layers)
@@ -81,7 +81,7 @@ def test_per_parameter_decay_needs_an_amount_to_multiply():
         LearnedRates(LAYERS, per_parameter_decay=True, beta=Constant(1.0))
 
 
-def test_a_misspelt_beta_form_gets_a_hint():
+def test_a_misspelled_beta_form_gets_a_hint():
     with pytest.raises(ConfigError, match=r"`beta_form` is 'decays'.*Did you mean 'decay'"):
         LearnedRates(LAYERS, beta_form="decays")
 
@@ -95,7 +95,7 @@ def test_steps_beyond_the_last_use_its_rates_and_warn_once(theta, perturb, num_s
     assert len(record) == 1
     for alpha in beyond:
         assert torch.equal(alpha, last)
-    rule.rates(num_steps, theta, theta)  # says nothing more; a warning would be an error
+    rule.rates(num_steps, theta, theta)  # a second warning would be an error
 
 
 def test_rates_shared_by_all_steps_have_no_step_beyond(theta, perturb):
@@ -105,7 +105,7 @@ def test_rates_shared_by_all_steps_have_no_step_beyond(theta, perturb):
 
 
 @pytest.mark.parametrize("rate", [0.1, Generated()], ids=["a number", "generated"])
-def test_rates_that_it_cannot_learn_are_named(rate):
-    told = r"`alpha` must be Constant\(value\) or Learned\(\) of alfa.rules, got "
-    with pytest.raises(ConfigError, match=told):
+def test_other_sources_are_rejected(rate):
+    message = r"`alpha` must be Constant\(value\) or Learned\(\) of alfa.rules, got "
+    with pytest.raises(ConfigError, match=message):
         LearnedRates({"w": torch.Size([2])}, alpha=rate)

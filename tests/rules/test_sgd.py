@@ -10,7 +10,7 @@ from alfa.rules import SGD
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("learning_rate", [0.01, 0.2])
-def test_sgd_is_that_of_torch(make_mlp, make_episode, backend, learning_rate, weight_decay):
+def test_sgd_equals_torch(make_mlp, make_episode, backend, learning_rate, weight_decay):
     model, episode = make_mlp(), make_episode(num_tasks=3)
     init = LearnedInit(model)
     rule = SGD(init.layers, learning_rate=learning_rate, weight_decay=weight_decay)
@@ -33,5 +33,5 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
-def test_sgd_has_nothing_to_learn(make_rule):
+def test_sgd_has_no_parameters(make_rule):
     assert not list(make_rule("sgd", {"w": torch.Size([2])}).parameters())

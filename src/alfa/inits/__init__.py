@@ -1,10 +1,8 @@
-"""Initializations: the weights that adaptation starts from."""
+"""Inits: the weights that adaptation starts from."""
 
-from alfa.inits._attenuated import Attenuated
-from alfa.inits._base import INITS, Init, Support, register_init, select_layers
-from alfa.inits._fixed import FixedInit
+from alfa.inits._base import INITS, Init, Support, register_init
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
-from alfa.inits._learned import LearnedInit
+from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
 
 __all__ = [
     "INITS",

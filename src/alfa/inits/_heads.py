@@ -9,24 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError, did_you_mean
-from alfa.inits._base import ModelInit, Patterns, Support, register_init
+from alfa.inits._base import Support, register_init
+from alfa.inits._inits import ModelInit, Patterns
 from alfa.types import Layers, Params
 
 
 class TaskHead(ModelInit):
-    """A learned initialization, except that every task creates its own last layer.
+    """A learned init that creates the last layer for each task.
 
-    To add one, subclass and implement `initial_head`; see `Init` for the rest.
+    To add a head, subclass and implement `initial_head`; see `Init` for the rest.
 
     Args:
-        model: holds theta.
-        adapt: patterns of the names of the adapted parameters, including those of the last layer;
-            by default all but those of normalization layers.
+        model: a model with the parameters theta.
+        adapt: patterns of the names of the adapted parameters, which must include the last layer;
+            by default all parameters except normalization parameters.
         head: the name of the last layer; by default the model's `head_name`, or else its last
             linear layer.
 
     Raises:
-        ConfigError: if there is no such layer, or it is not adapted.
+        ConfigError: the layer does not exist, is not linear, or is not adapted.
     """
 
     classification_only = True
@@ -42,8 +43,8 @@ class TaskHead(ModelInit):
         for name in self._head_names:
             if name not in names:
                 raise ConfigError(
-                    f"`head` is {self.head!r}, but the model has no parameter {name}; it must name "
-                    f"a linear layer with weight and bias.{did_you_mean(name, names)}"
+                    f"`head` is {self.head!r}, but the model has no parameter {name}; name a "
+                    f"linear layer with weight and bias.{did_you_mean(name, names)}"
                 )
             if name not in self._layers:
                 raise ConfigError(
@@ -53,12 +54,12 @@ class TaskHead(ModelInit):
 
     @abc.abstractmethod
     def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
-        """Weight ``[task, class, feature]`` and bias ``[task, class]`` of the last layer.
+        """Return the last layer: weight ``[task, class, feature]`` and bias ``[task, class]``.
 
         Args:
             body: the other adapted layers.
-            support: the tasks' support sets.
-            way: classes of each task.
+            support: the support sets.
+            way: number of classes of each task.
         """
 
     def start(self, support: Support) -> Params:
@@ -75,7 +76,7 @@ class TaskHead(ModelInit):
     def _layers_for(self, way: int) -> Layers:
         if way == self._layers[self._bias][0]:
             return self._layers
-        # Not cached: `Layers` caches too much of a large model for every number of classes.
+        # Not cached for each number of classes: `Layers` itself caches large tensors.
         head = {self._weight: (way, *self._layers[self._weight][1:]), self._bias: (way,)}
         return Layers({n: torch.Size(head.get(n, shape)) for n, shape in self._layers.items()})
 
@@ -105,89 +106,67 @@ class PrototypeHead(TaskHead):
     """
 
     def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
-        embedded = support.embed(body, self.head)
-        c = prototypes(embedded, support.y, way)
+        c = prototypes(support.embed(body, self.head), support.y, way)
         return 2 * c, -c.square().sum(2)
 
 
 @register_init("zero-head")
 class ZeroHead(TaskHead):
-    """The last layer starts at zero: MAML on tasks with any number of classes.
-
-    Example:
-        >>> from alfa import Conv4
-        >>> from alfa.inits import ZeroHead
-        >>> init = ZeroHead(Conv4((3, 16, 16), 5))
-        >>> len(init.layers), len(list(init.meta_parameters()))  # all but the last layer's two
-        (10, 16)
-    """
+    """MAML for any number of classes: the last layer starts at zero."""
 
     def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
-        num_features = self._layers[self._weight][1]
-        like = self.model.get_parameter(self._weight)
-        num_tasks = support.num_tasks
-        return like.new_zeros(num_tasks, way, num_features), like.new_zeros(num_tasks, way)
+        last = self.model.get_parameter(self._weight)
+        shape = support.num_tasks, way
+        return last.new_zeros(*shape, last.shape[1]), last.new_zeros(shape)
 
 
 def prototypes(embedded: Tensor, y: Tensor, way: int) -> Tensor:
-    """The mean of the examples of every class, ``[task, class, feature]``.
+    """Return the mean ``[task, class, feature]`` of each class of the examples.
 
-    Args:
-        embedded: ``[task, example, feature]``.
-        y: the class of each example, ``[task, example]``.
-        way: classes of a task.
-
-    Raises:
-        ConfigError: if a task has no example of a class.
+    Raises ConfigError if a task has no example of one of `way` classes.
     """
     members = nn.functional.one_hot(y, way).to(embedded.dtype)
     counts = members.sum(1)
     if bool((counts == 0).any()):
-        task, missing = (int(number) for number in (counts == 0).nonzero()[0])
+        task, missing = (counts == 0).nonzero()[0].tolist()
         raise ConfigError(
             f"the support set of task {task} has no example of class {missing}, but a prototype "
-            f"needs at least one; the classes of a task are numbered from 0 to {way - 1}."
+            f"needs at least one; number the classes of a task from 0 to {way - 1}."
         )
     return members.mT @ embedded / counts.unsqueeze(2)
 
 
 def _last_linear(model: nn.Module) -> str:
-    """The `head_name` of a model, or else the name of its last linear layer."""
-    named = getattr(model, "head_name", None)
+    if (name := getattr(model, "head_name", None)) is not None:
+        return str(name)
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if named is None and not linear:
+    if not linear:
         raise ConfigError(
-            f"{type(model).__name__} has no linear layer that every task could create; name one "
-            "with `head`."
+            f"{type(model).__name__} has no linear layer that every task could create; name a "
+            "layer with `head`."
         )
-    return str(linear[-1] if named is None else named)
+    return str(linear[-1])
 
 
 def _num_classes(y: Tensor) -> int:
-    """The number of classes in each support set, which must be the same."""
-    no_labels = y.is_floating_point() or y.is_complex() or y.ndim != 2
-    if no_labels or (y.numel() and int(y.min()) < 0):
+    """Return the number of classes in each support set, which must be equal."""
+    if y.dtype != torch.int64 or y.ndim != 2 or (y.numel() and int(y.min()) < 0):
         raise ConfigError(
-            "a last layer for each task needs class labels, numbered from 0, as targets "
-            f"[task, example], but they are {y.dtype} {list(y.shape)}; use it for classification."
+            "a last layer for each task needs class labels, numbered from 0, as targets: "
+            f"torch.int64 [task, example], got {y.dtype} {list(y.shape)}; convert other integers "
+            "with `.long()`."
         )
     if not y.numel():
         raise ConfigError(
-            f"the support sets are empty, with targets of shape {list(y.shape)}, but a last layer "
-            "for each task needs at least one example of every class."
-        )
-    if y.dtype != torch.int64:
-        # Torch's losses do not support other types either.
-        raise ConfigError(
-            f"the targets are {y.dtype}, but class labels must be torch.int64; convert those of "
-            "support and query sets with `.long()`."
+            "the support sets are empty, but a last layer for each task needs at least one "
+            f"example of every class, got targets of shape {list(y.shape)}."
         )
     ways = (y.amax(dim=1) + 1).tolist()
     if min(ways) != max(ways):
         other = next(task for task, way in enumerate(ways) if way != ways[0])
         raise ConfigError(
             f"the first task of a stack has {ways[0]} classes, but task {other} has {ways[other]}, "
-            "and their last layers cannot be stacked; adapt to tasks of one size at a time, as "
-            "grouped by `alfa.data.grouped`."
+            "so their last layers cannot be stacked; group tasks by number of classes with "
+            "`alfa.data.grouped`."
         )
     return int(ways[0])

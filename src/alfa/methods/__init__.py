@@ -1,4 +1,4 @@
-"""Named few-shot methods: an init, a rule, and the settings that belong to them."""
+"""Named few-shot methods: an init, a rule, and their settings."""
 
 from alfa.methods._methods import METHODS, Method, get_method
 

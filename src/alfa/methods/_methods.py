@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from alfa.errors import ConfigError, did_you_mean
+from alfa.errors import check_choice
 
 _MAML = (
     "Finn, Abbeel, and Levine. Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks. "
@@ -22,15 +22,9 @@ _ALFA = "Baik, Choi, Choi, Kim, and Lee. Meta-Learning with Adaptive Hyperparame
 
 @dataclass(frozen=True)
 class Method:
-    """A recipe that turns tasks and a backbone into an experiment.
+    """A recipe that composes an experiment from tasks and a backbone.
 
-    Attributes:
-        name: the name on the command line.
-        title: the name in tables and plots.
-        reference: the paper that introduced the method.
-        init: the `[init]` section of the experiment.
-        rule: the `[rule]` section of the experiment.
-        settings: values for other sections, such as ``{"inner": {"order": "first"}}``.
+    `init` and `rule` are sections of the experiment; `settings` has values of other sections.
     """
 
     name: str
@@ -47,7 +41,7 @@ _ATTENUATED = {"name": "attenuated", "base": _LEARNED}
 _PROTOTYPES = {"name": "prototype-head"}
 _CONSTANT_RATES = {"name": "sgd"}
 _GENERATED_RATES = {"name": "alfa"}
-# Section 3.3: a random initialization is no prior, so each weight has a decay of its own.
+# A random init is no prior, so the outer loop learns a decay of each weight (section 3.3).
 _GENERATED_DECAYS = {**_GENERATED_RATES, "per_parameter_decay": True}
 
 METHODS: dict[str, Method] = {
@@ -66,13 +60,6 @@ METHODS: dict[str, Method] = {
 
 
 def get_method(name: str) -> Method:
-    """Return a method by name.
-
-    Raises:
-        ConfigError: no method has this name; lists the known ones.
-    """
-    if name not in METHODS:
-        raise ConfigError(
-            f"unknown method {name!r}; known: {', '.join(METHODS)}.{did_you_mean(name, METHODS)}"
-        )
+    """Return a method by name, or raise ConfigError."""
+    check_choice("method", name, METHODS)
     return METHODS[name]

@@ -1,5 +1,6 @@
 """Models, and how any module runs on a stack of tasks."""
 
+from alfa.models._backbones import Conv4, Convolutional, ResNet12, ResNet18
 from alfa.models._base import (
     DEFAULT_MODE,
     MODELS,
@@ -11,8 +12,6 @@ from alfa.models._base import (
     register_model,
     run_stacked,
 )
-from alfa.models._conv4 import Conv4
-from alfa.models._convolutional import Convolutional
 from alfa.models._frozen import (
     Bound,
     batch_statistics,
@@ -21,8 +20,6 @@ from alfa.models._frozen import (
     uses_batch_statistics,
 )
 from alfa.models._mlp import MLP
-from alfa.models._resnet12 import ResNet12
-from alfa.models._resnet18 import ResNet18
 
 __all__ = [
     "DEFAULT_MODE",

@@ -1,4 +1,4 @@
-"""The base class of the models, and how any module runs on a stack of tasks."""
+"""The base class of the models, and functions that run any module on a stack of tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from alfa.registry import Registry
 from alfa.types import Params
 
 OverTasks = Literal["auto", "loop", "stack"]
-"""Tasks one after the other, all at once, or whichever was measured to be faster."""
+"""Run tasks sequentially (``loop``), together (``stack``), or in the faster way (``auto``)."""
 
 BatchNorm = Literal["transductive", "inductive"]
-"""Whether queries are normalized by their own statistics or by those of the support set."""
+"""Normalize queries by their own statistics or by the support set's."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class ExecutionMode:
     """How a model processes a stack of tasks.
 
     Attributes:
-        over_tasks: one after the other or all at once. A module that is not a `Model` then runs
-            under `torch.func.vmap`, which does not support every operation.
+        over_tasks: run tasks sequentially or together. With ``"stack"``, a module that is not a
+            `Model` runs under `torch.func.vmap`, which does not support every operation.
         num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
     """
 
@@ -45,16 +45,16 @@ DEFAULT_MODE = ExecutionMode()
 class Model(nn.Module, abc.ABC):
     """A module that can run many tasks at once, each with its own weights.
 
-    To add one, subclass, implement `stacked`, and decorate the class with
-    ``@register_model("my-model")``. Its constructor takes the shape of one input and the
-    number of outputs, then keyword-only options; ``generator`` is filled in if it is one of them.
-    Any other `nn.Module` can be adapted, too; it then runs task by task.
+    To add a model, subclass, implement `stacked`, and decorate the class with
+    ``@register_model("my-model")``. The constructor takes the shape of one input and the number of
+    outputs, then keyword-only options; alfa supplies ``generator`` if the constructor takes it.
+    Alfa can adapt any other `nn.Module`, too, task by task.
 
     Attributes:
-        has_batch_norm: whether the outputs of one example depend on the others; such a model
-            supports `ExecutionMode.num_norm_examples`.
-        head_name: name of the last layer if it is linear; tasks may give it another number of
-            outputs.
+        has_batch_norm: the outputs of an example depend on the other examples; the model supports
+            `ExecutionMode.num_norm_examples`.
+        head_name: name of the last layer if it is linear; its number of outputs may differ from
+            task to task.
     """
 
     has_batch_norm: bool = False
@@ -65,7 +65,6 @@ class Model(nn.Module, abc.ABC):
         is_abstract = getattr(cls.stacked, "__isabstractmethod__", False)
         first = next(c for c in cls.__mro__ if {"forward", "stacked"} & vars(c).keys())
         if not is_abstract and "stacked" not in vars(first):
-            # Adaptation would ignore it.
             raise ConfigError(
                 f"{cls.__name__} overrides `forward`, but alfa calls `stacked`; override "
                 "`stacked`, or make it an nn.Module that contains the model."
@@ -75,10 +74,10 @@ class Model(nn.Module, abc.ABC):
     def stacked(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
-        """Outputs ``[task, example, ...]`` for inputs ``[task, example, ...]``.
+        """Return outputs ``[task, example, ...]`` for inputs ``[task, example, ...]``.
 
         Args:
-            params: all parameters by name, ``[task, ...]`` each; `Params` where all are adapted.
+            params: all parameters by name, ``[task, ...]`` each; a `Params` if all are adapted.
             x: the inputs of every task.
             mode: how to process the tasks.
         """
@@ -86,12 +85,9 @@ class Model(nn.Module, abc.ABC):
     def embedded(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
-        """The inputs of the last layer, ``[task, example, feature]``; needs `head_name`.
+        """Return the inputs of the layer `head_name`, ``[task, example, feature]``.
 
-        Args:
-            params: all parameters but the last layer's by name, ``[task, ...]`` each.
-            x: the inputs of every task.
-            mode: how to process the tasks.
+        The arguments are as in `stacked`, but `params` may lack the last layer.
         """
         raise ConfigError(
             f"the head_name of {type(self).__name__} is {self.head_name!r}, but it does not "
@@ -107,28 +103,20 @@ class Model(nn.Module, abc.ABC):
         loss: Loss,
         mode: ExecutionMode = DEFAULT_MODE,
     ) -> tuple[Tensor, Params] | None:
-        """Each task's loss and its gradients, if the model can compute them faster than autograd.
+        """Compute each task's loss and its gradients in `params` faster than autograd.
 
-        Args:
-            params: the adapted parameters.
-            shared: the others, without a task dimension.
-            x: the inputs of every task, which need no gradient.
-            targets: their targets.
-            loss: the loss in use, which has no trained parameters.
-            mode: how to process the tasks.
-
-        Returns:
-            Losses ``[task]``, as constants, and gradients in `params` that can be differentiated
-            once more, in `params` and `shared`. None, the default, means to use autograd.
+        The arguments are as in `run_stacked`; `loss` has no trained parameters. Returns the losses
+        ``[task]``, as constants, and gradients that are differentiable in `params` and `shared`.
+        None, the default, means that autograd must compute them.
         """
         return None
 
     def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
-        """An ordinary module with one task's weights, which classifies each example independently.
+        """Return an ordinary module with one task's weights that classifies examples independently.
 
         Args:
             params: all parameters by name, without a task dimension.
-            x: the task's support set, ``[example, ...]``, for the statistics of batch norm.
+            x: the task's support set, ``[example, ...]``, for the batch-norm statistics.
         """
         if self.has_batch_norm:
             raise ConfigError(
@@ -138,7 +126,7 @@ class Model(nn.Module, abc.ABC):
         return Bound(self, params)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``[example, ...]`` with the module's own weights."""
+        """Return outputs ``[example, ...]`` of the module's own weights."""
         params = {name: parameter.unsqueeze(0) for name, parameter in self.named_parameters()}
         return self.stacked(params, x.unsqueeze(0)).squeeze(0)
 
@@ -154,23 +142,15 @@ def run_stacked(
     x: Tensor,
     mode: ExecutionMode = DEFAULT_MODE,
 ) -> Tensor:
-    """Run a model on a stack of tasks, each with its own parameters.
+    """Run any module on inputs ``[task, example, ...]``, each task with its own parameters.
 
-    Args:
-        model: a `Model`, or any module.
-        params: adapted parameters, ``[task, ...]``.
-        shared: the other parameters, without a task dimension.
-        x: inputs, ``[task, example, ...]``.
-        mode: how to process the tasks.
-
-    Returns:
-        ``[task, example, ...]``. Running statistics of normalization layers are used in
-        evaluation mode and never changed.
+    `params` are the adapted parameters, and `shared` the others, without a task dimension.
+    Normalization layers in evaluation mode use their running statistics, which never change.
     """
     if isinstance(model, Model):
-        return model.stacked(_with_shared(params, shared), x, mode)
+        return model.stacked(with_shared(params, shared), x, mode)
     if mode.over_tasks == "stack":
-        # Statistics that are updated in place need a copy for each task.
+        # Every task needs a copy of the statistics, which are updated in place.
         copies = {name: torch.stack([b] * len(x)) for name, b in model.named_buffers()}
 
         def run(params: dict[str, Tensor], copies: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -189,7 +169,6 @@ def run_stacked(
 def _run_each(
     model: nn.Module, params: Params, shared: Mapping[str, Tensor], x: Tensor
 ) -> list[Tensor]:
-    """The outputs of any module, task by task."""
     unbound = {name: p.unbind(0) for name, p in params.items()}
     outputs = []
     for task, inputs in enumerate(x.unbind(0)):
@@ -207,28 +186,17 @@ def embed_stacked(
     x: Tensor,
     mode: ExecutionMode = DEFAULT_MODE,
 ) -> Tensor:
-    """The inputs of a layer of a model, each task with its own parameters.
+    """Return the inputs ``[task, example, feature]`` of the layer `head` of any module.
 
-    Args:
-        model: a `Model`, or any module.
-        head: the name of the layer.
-        params: adapted parameters, ``[task, ...]``; not needed for the layer and those after it.
-        shared: the other parameters, without a task dimension.
-        x: inputs, ``[task, example, ...]``.
-        mode: how to process the tasks.
-
-    Returns:
-        ``[task, example, feature]``
-
-    Raises:
-        ConfigError: if the layer does not run once, with one vector for each example.
+    The other arguments are as in `run_stacked`; `params` may lack `head` and later layers. Raises
+    ConfigError unless the layer runs once, with one vector for each example.
     """
     if isinstance(model, Model):
         if head != model.head_name:
             raise ConfigError(
                 f"the last layer of {type(model).__name__} is {model.head_name!r}, not {head!r}."
             )
-        return model.embedded(_with_shared(params, shared), x, mode)
+        return model.embedded(with_shared(params, shared), x, mode)
     found: list[Tensor] = []
     with observe_inputs([model.get_submodule(head)], lambda _, inputs: found.append(inputs)):
         _run_each(model, params, shared, x)
@@ -236,13 +204,13 @@ def embed_stacked(
         shapes = [list(e.shape) for e in found]
         raise ConfigError(
             f"the layer {head} must get one vector for each of {x.shape[1]} examples, once, "
-            f"but got {shapes}; name another one with `head`."
+            f"got {shapes}; name another layer with `head`."
         )
     return torch.stack(found)
 
 
-def _with_shared(params: Params, shared: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """All parameters, the shared ones expanded to all tasks."""
+def with_shared(params: Params, shared: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return all parameters, with the shared ones expanded to all tasks."""
     if not shared:
         return params
     num_tasks = params.num_tasks

@@ -1,4 +1,4 @@
-"""Running a module with other tensors in place of its own, or with hooks."""
+"""Functions that run a module with replaced tensors or with hooks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.func import functional_call
 
 
 def call(model: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """The outputs of a module with tensors in place of its parameters and buffers.
+    """Return the outputs of a module with tensors in place of its parameters and buffers.
 
-    If a module holds one of its parts under two names, torch restores the original tensors in the
-    wrong order and leaves replacements in the module; `call` then names each tensor only once.
+    If a module registers a submodule under two names, torch restores the original tensors in the
+    wrong order and leaves replacements in the module; `call` then passes each tensor only once.
     """
-    if _has_two_names(model):
-        tensors = {name: tensors[first] for name, first in _places(model) if first in tensors}
-        outputs: Tensor = functional_call(model, tensors, (x,), tie_weights=False)
+    if len(list(model.named_modules(remove_duplicate=False))) == len(list(model.modules())):
+        outputs: Tensor = functional_call(model, dict(tensors), (x,))
     else:
-        outputs = functional_call(model, dict(tensors), (x,))
+        tensors = {name: tensors[first] for name, first in _locations(model) if first in tensors}
+        outputs = functional_call(model, tensors, (x,), tie_weights=False)
     return outputs
 
 
@@ -28,7 +28,7 @@ def call(model: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
 def observe_inputs(
     modules: Iterable[nn.Module], observe: Callable[[nn.Module, Tensor], None]
 ) -> Iterator[None]:
-    """Call a function with each of the modules and its input whenever it runs."""
+    """Within this context, call `observe` with a module and its input whenever it runs."""
 
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> None:
         observe(module, inputs[0] if inputs else named["input"])
@@ -39,17 +39,13 @@ def observe_inputs(
         yield
 
 
-def _has_two_names(model: nn.Module) -> bool:
-    return sum(1 for _ in model.named_modules(remove_duplicate=False)) > len(list(model.modules()))
-
-
-def _places(model: nn.Module) -> list[tuple[str, str]]:
-    """One name of each place of a tensor, and the first name of the tensor."""
-    known: dict[int, str] = {}
-    places: dict[tuple[int, str], tuple[str, str]] = {}
+def _locations(model: nn.Module) -> list[tuple[str, str]]:
+    """Return one name of each attribute that holds a tensor, and the tensor's first name."""
+    first_names: dict[int, str] = {}
+    locations: dict[tuple[int, str], tuple[str, str]] = {}
     for tensors in (model.named_parameters, model.named_buffers):
         for name, tensor in tensors(remove_duplicate=False):
-            path, _, last = name.rpartition(".")
-            first = known.setdefault(id(tensor), name)
-            places.setdefault((id(model.get_submodule(path)), last), (name, first))
-    return list(places.values())
+            path, _, attribute = name.rpartition(".")
+            first = first_names.setdefault(id(tensor), name)
+            locations.setdefault((id(model.get_submodule(path)), attribute), (name, first))
+    return list(locations.values())

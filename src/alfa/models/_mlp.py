@@ -1,4 +1,4 @@
-"""The regressor of section 4.5."""
+"""The multilayer perceptron, the paper's regressor (section 4.5)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class MLP(Model):
     """Linear layers with ReLU between them.
 
     Args:
-        input_shape: shape of one input; flattened.
-        num_outputs: size of the output.
-        hidden: units of each hidden layer.
+        input_shape: shape of one input, which the model flattens.
+        num_outputs: number of outputs.
+        hidden: number of units of each hidden layer.
         generator: source of the random weights.
 
     Example:
@@ -43,7 +43,7 @@ class MLP(Model):
     ) -> None:
         super().__init__()
         if any(units < 1 for units in hidden):
-            raise ConfigError(f"`hidden` is {list(hidden)}, but every layer needs a unit or more.")
+            raise ConfigError(f"every number in `hidden` must be at least 1, got {list(hidden)}.")
         self.sizes = (torch.Size(input_shape).numel(), *hidden, num_outputs)
         pairs = pairwise(self.sizes)
         for number, (fan_in, fan_out) in enumerate(pairs, start=1):
@@ -57,39 +57,32 @@ class MLP(Model):
     def stacked(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
-        # Tasks may have a last layer of another size.
-        sizes = (*self.sizes[:-1], params[f"{self.head_name}.bias"].shape[1])
-        return self._run(params, self._names, sizes, x, mode)
+        return self._run(self._names, params, x, mode)
 
     def embedded(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
-        if len(self.sizes) == 2:
-            return x.flatten(2)
-        return self._run(params, self._names[:-2], self.sizes[:-1], x, mode).relu()
+        names = self._names[:-2]
+        return self._run(names, params, x, mode).relu() if names else x.flatten(2)
+
+    def _run(
+        self, names: list[str], params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode
+    ) -> Tensor:
+        if not isinstance(params, Params) or list(params) != names:
+            params = Params.of({name: params[name] for name in names})
+        # From the biases, because the size of the last layer may differ from task to task.
+        sizes = [self.sizes[0], *(params.layers[name][0] for name in names[1::2])]
+        x, theta = x.flatten(2), params.flat
+        if mode.over_tasks == "loop":
+            tasks = zip(x.split(1), theta.split(1), strict=True)
+            return torch.cat([mlp(inputs, row, sizes) for inputs, row in tasks])
+        return mlp(x, theta, sizes)
 
     def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
         parts: list[nn.Module] = [nn.Flatten()]
-        for number in range(1, len(self.sizes)):
-            weight, bias = (params[f"linear{number}.{kind}"] for kind in ("weight", "bias"))
-            parts += [filled_linear(weight, bias), nn.ReLU()]
+        for weight, bias in zip(self._names[::2], self._names[1::2], strict=True):
+            parts += [filled_linear(params[weight], params[bias]), nn.ReLU()]
         return nn.Sequential(*parts[:-1]).eval().requires_grad_(False)
-
-    @staticmethod
-    def _run(
-        params: Mapping[str, Tensor],
-        names: Sequence[str],
-        sizes: Sequence[int],
-        x: Tensor,
-        mode: ExecutionMode,
-    ) -> Tensor:
-        if not isinstance(params, Params) or list(params) != list(names):
-            params = Params.of({name: params[name] for name in names})
-        theta = params.flat
-        if mode.over_tasks == "loop":
-            tasks = zip(x.flatten(2).split(1), theta.split(1), strict=True)
-            return torch.cat([mlp(inputs, row, sizes) for inputs, row in tasks])
-        return mlp(x.flatten(2), theta, sizes)
 
     def support_gradients(
         self,

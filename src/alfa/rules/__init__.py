@@ -1,14 +1,12 @@
-"""Update rules, which choose the rates of an inner step."""
+"""Update rules, which choose the rates of each inner step."""
 
 from alfa.rules._alfa import ALFA
 from alfa.rules._base import RULES, Rule, register_rule
-from alfa.rules._learned import LearnedRates
-from alfa.rules._rates import Constant, Generated, Learned
+from alfa.rules._rates import Constant, Generated, Learned, LearnedRates
 from alfa.rules._sgd import SGD
 
 __all__ = [
     "ALFA",
-    "PRESETS",
     "RULES",
     "SGD",
     "Constant",
@@ -18,5 +16,3 @@ __all__ = [
     "Rule",
     "register_rule",
 ]
-
-PRESETS = ALFA.presets

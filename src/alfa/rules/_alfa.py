@@ -12,16 +12,7 @@ from torch import Tensor, nn
 from alfa.errors import ConfigError, check_choice
 from alfa.ops import layer_means, uninitialized
 from alfa.rules._base import register_rule
-from alfa.rules._rates import (
-    DECAY_START,
-    BetaForm,
-    Constant,
-    Generated,
-    Learned,
-    Rate,
-    TableRule,
-    check_rates,
-)
+from alfa.rules._rates import DECAY_START, BetaForm, Constant, Generated, Learned, Rate, TableRule
 from alfa.types import Count, Params, PositiveFloat, Rates, State
 
 StatePart = Literal["weights", "gradients"]
@@ -29,28 +20,35 @@ StateGradient = Literal["full", "weights", "none"]
 GeneratorStart = Literal["identity", "random"]
 
 
+def _preset(
+    form: BetaForm, state_gradient: StateGradient, depth: int, start: GeneratorStart
+) -> Mapping[str, Any]:
+    generator = {"generator_depth": depth, "generator_start": start}
+    return {"beta_form": form, "state_gradient": state_gradient, **generator}
+
+
 @register_rule("alfa")
 class ALFA(TableRule):
-    """A small network g_phi reads the learning state and generates the step's rates.
+    """A small network, g_phi, that generates the rates of a step from the learning state.
 
-    The state is the mean of every layer's weights and of its gradients, 2N values for N
-    layers. Alpha and beta can each be generated, meta-learned or constant (Table 6).
+    The learning state contains the means of each layer's weights and gradients, 2N values for N
+    layers. Alpha and beta can each be generated, meta-learned, or constant (Table 6).
 
     Args:
         layers: names and shapes of the adapted layers.
-        num_steps: inner steps in training; later steps use the post-multipliers of the last one.
+        num_steps: inner steps in training; later steps use the last step's post-multipliers.
         alpha: `Generated`, `Learned`, or `Constant`.
         beta: `Generated`, `Learned`, or `Constant`.
         beta_form: the form of beta, ``"decay"``: 1 - beta0 beta1, or ``"factor"``: beta0 beta1.
         per_parameter_decay: multiply the decay by a meta-learned decay of each weight, which
             a random init needs (section 3.3).
-        decay_start: the initial value of that decay.
-        state: inputs of the generator, of ``"weights"`` and ``"gradients"`` (Table 5).
+        decay_start: the initial value of the decay of each weight.
+        state: the generator's inputs: ``"weights"``, ``"gradients"``, or both (Table 5).
         state_gradient: the part of the state that the outer gradient flows through: ``"full"``,
             ``"weights"`` (the gradients' means are constants), or ``"none"``.
         generator_depth: number of linear layers in g_phi.
-        generator_start: ``"identity"`` starts with outputs near 1, that is, as gradient descent
-            with weight decay; ``"random"`` with outputs near 0 of either sign.
+        generator_start: ``"identity"`` starts with outputs near 1, which is gradient descent with
+            weight decay; ``"random"`` starts with small outputs of either sign.
         generator: source of the random weights.
 
     Example:
@@ -62,29 +60,13 @@ class ALFA(TableRule):
         torch.Size([4, 2])
     """
 
+    sources = (Constant, Learned, Generated)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        # Three linear layers, as in the paper; beta and the state as in the published code;
-        # the generator starts as plain gradient descent with weight decay.
-        "default": {
-            "beta_form": "decay",
-            "state_gradient": "weights",
-            "generator_depth": 3,
-            "generator_start": "identity",
-        },
-        # As the paper describes it. It does not say how much of the state the outer gradient flows
-        # through; taken literally, Eq. 6 differentiates everything.
-        "paper": {
-            "beta_form": "factor",
-            "state_gradient": "full",
-            "generator_depth": 3,
-            "generator_start": "random",
-        },
-        "published-code": {
-            "beta_form": "decay",
-            "state_gradient": "weights",
-            "generator_depth": 2,
-            "generator_start": "random",
-        },
+        # Three linear layers as in the paper, and beta and the state as in the published code.
+        "default": _preset("decay", "weights", 3, "identity"),
+        # The paper does not specify `state_gradient`; Eq. 6, taken literally, implies "full".
+        "paper": _preset("factor", "full", 3, "random"),
+        "published-code": _preset("decay", "weights", 2, "random"),
     }
 
     def __init__(
@@ -103,45 +85,74 @@ class ALFA(TableRule):
         generator_start: GeneratorStart = "identity",
         generator: torch.Generator | None = None,
     ) -> None:
-        check_rates(Constant, Learned, Generated, alpha=alpha, beta=beta)
-        _check(alpha, beta, state, state_gradient, generator_depth)
         super().__init__(
-            layers,
-            alpha,
-            beta,
-            num_steps=num_steps,
-            beta_form=beta_form,
-            per_parameter_decay=per_parameter_decay,
-            decay_start=decay_start,
+            layers, alpha, beta, num_steps, beta_form, per_parameter_decay, decay_start
         )
+        if not (isinstance(alpha, Generated) or isinstance(beta, Generated)):
+            raise ConfigError(
+                "neither `alpha` nor `beta` is generated; make one of them Generated(), or use the "
+                "rule 'learned'."
+            )
+        parts = ("weights", "gradients")
+        if isinstance(state, str) or not 0 < len(state) == len(set(state) & set(parts)):
+            raise ConfigError(
+                "`state` must be a list of 'weights', 'gradients', or both, once each, got "
+                f"{state!r}."
+            )
+        check_choice("state_gradient", state_gradient, ("full", "weights", "none"))
+        check_choice("generator_start", generator_start, ("identity", "random"))
+        if generator_depth < 1:
+            raise ConfigError(f"`generator_depth` must be at least 1, got {generator_depth}.")
         self.alpha, self.beta = alpha, beta
-        self.state = tuple(part for part in ("weights", "gradients") if part in state)
+        self.state = tuple(part for part in parts if part in state)
         self.state_gradient = state_gradient
-        self._num_alphas = _num_outputs(alpha, len(layers))
-        self._num_betas = _num_outputs(beta, len(layers))
-        self.g_phi = _generator_network(
-            num_inputs=len(self.state) * len(layers),
-            num_hidden=2 * len(layers),
-            num_outputs=self._num_alphas + self._num_betas,
-            depth=generator_depth,
-            generator=generator,
+        num_layers = len(layers)
+        self._num_alphas, self._num_betas = (
+            (num_layers if rate.per_layer else 1) if isinstance(rate, Generated) else 0
+            for rate in (alpha, beta)
         )
-        _initialize_last(self.g_phi[-1], generator_start, beta_form, self._num_alphas)
+        hidden = [2 * num_layers] * (generator_depth - 1)
+        sizes = [len(self.state) * num_layers, *hidden, self._num_alphas + self._num_betas]
+        self.g_phi = _generator_network(sizes, generator)
+        with torch.no_grad():
+            last = self.g_phi[-1]
+            assert isinstance(last, nn.Linear)
+            if generator_start == "identity":
+                last.weight.mul_(0.1)
+                last.bias.fill_(1)
+            elif beta_form == "factor":
+                # Betas near 0 would erase the weights at the first step.
+                last.bias[self._num_alphas :].fill_(1)
 
     @classmethod
     def preset(cls, name: str, layers: Mapping[str, torch.Size], **options: Any) -> ALFA:
-        """ALFA with a preset, ``"default"``, ``"paper"``, or ``"published-code"``, and changes."""
+        """Create ALFA from a preset, ``"default"``, ``"paper"``, or ``"published-code"``.
+
+        Other options override the preset's.
+        """
         check_choice("preset", name, cls.presets)
         return cls(layers, **{**cls.presets[name], **options})
 
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
-        alpha1, beta1 = self._generate(params, grads, state)
+        alpha1, beta1 = previous = state or (None, None)
+        is_new = [
+            isinstance(rate, Generated) and (rate.per_step or not state)
+            for rate in (self.alpha, self.beta)
+        ]
+        if any(is_new):
+            # Eq. 5: (alpha, beta) = g_phi(tau)
+            generated = self.g_phi(self.learning_state(params, grads))
+            parts = generated.split([self._num_alphas, self._num_betas], dim=1)
+            alpha1, beta1 = (
+                new if use_new else old
+                for new, use_new, old in zip(parts, is_new, previous, strict=True)
+            )
         # Eq. 7: alpha = alpha0 * alpha1(tau), beta = beta0 * beta1(tau) in the `beta_form`
         alpha, beta = self.table_rates(step, params, alpha1, beta1)
         return Rates(alpha, beta, state=(alpha1, beta1))
 
     def learning_state(self, params: Params, grads: Params) -> Tensor:
-        """tau: layer-wise means of the weights, then of the gradients, ``[task, 2N]``."""
+        """Return tau, the layer-wise means of weights, then of gradients, ``[task, 2N]``."""
         parts = []
         if "weights" in self.state:
             means = layer_means(params)
@@ -151,81 +162,13 @@ class ALFA(TableRule):
             parts.append(layer_means(grads if full else grads.like(grads.flat.detach())))
         return torch.cat(parts, dim=1)
 
-    def _generate(
-        self, params: Params, grads: Params, state: State
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """alpha1 and beta1, ``[task, layer]`` or ``[task, 1]``; None if not generated."""
-        old_alpha, old_beta = state or (None, None)
-        reuse_alpha = old_alpha is not None and not _is_per_step(self.alpha)
-        reuse_beta = old_beta is not None and not _is_per_step(self.beta)
-        if (reuse_alpha or not self._num_alphas) and (reuse_beta or not self._num_betas):
-            return old_alpha, old_beta
-        # Eq. 5: (alpha, beta) = g_phi(tau)
-        generated = self.g_phi(self.learning_state(params, grads))
-        alpha1, beta1 = generated.split([self._num_alphas, self._num_betas], dim=1)
-        return (
-            old_alpha if reuse_alpha else alpha1 if self._num_alphas else None,
-            old_beta if reuse_beta else beta1 if self._num_betas else None,
-        )
 
-
-def _is_per_step(rate: Rate) -> bool:
-    return isinstance(rate, Generated) and rate.per_step
-
-
-def _num_outputs(rate: Rate, num_layers: int) -> int:
-    if not isinstance(rate, Generated):
-        return 0
-    return num_layers if rate.per_layer else 1
-
-
-def _generator_network(
-    *,
-    num_inputs: int,
-    num_hidden: int,
-    num_outputs: int,
-    depth: int,
-    generator: torch.Generator | None,
-) -> nn.Sequential:
-    sizes = [num_inputs, *[num_hidden] * (depth - 1), num_outputs]
+def _generator_network(sizes: Sequence[int], generator: torch.Generator | None) -> nn.Sequential:
+    """Return linear layers of these sizes with ReLU between them."""
     modules: list[nn.Module] = []
     for fan_in, fan_out in pairwise(sizes):
         linear = uninitialized(nn.Linear, fan_in, fan_out)
-        bound = fan_in**-0.5
         for parameter in linear.parameters():
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+            nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
         modules += [linear, nn.ReLU()]
     return nn.Sequential(*modules[:-1])
-
-
-@torch.no_grad()
-def _initialize_last(
-    last: nn.Module, start: GeneratorStart, form: BetaForm, num_alphas: int
-) -> None:
-    check_choice("generator_start", start, ("identity", "random"))
-    assert isinstance(last, nn.Linear)
-    if start == "identity":
-        last.weight.mul_(0.1)
-        last.bias.fill_(1)
-    elif form == "factor":
-        # Betas around 0 would wipe the weights at the first step.
-        last.bias[num_alphas:].fill_(1)
-
-
-def _check(alpha: Rate, beta: Rate, state: Sequence[str], state_gradient: str, depth: int) -> None:
-    if not (isinstance(alpha, Generated) or isinstance(beta, Generated)):
-        raise ConfigError(
-            "neither `alpha` nor `beta` is generated; make one of them Generated(), or use the "
-            "rule 'learned'."
-        )
-    if isinstance(state, str):
-        raise ConfigError(f"`state` must be a list, such as ['weights'], got {state!r}.")
-    if not state or len(set(state)) != len(state):
-        raise ConfigError(
-            f"`state` must name 'weights', 'gradients', or both, once each, got {list(state)!r}."
-        )
-    for part in state:
-        check_choice("state", part, ("weights", "gradients"))
-    check_choice("state_gradient", state_gradient, ("full", "weights", "none"))
-    if depth < 1:
-        raise ConfigError(f"`generator_depth` must be at least 1, got {depth}.")

@@ -1,4 +1,4 @@
-"""What an update rule is."""
+"""The base class of the update rules."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from alfa.types import Layers, Params, Rates, State
 class Rule(nn.Module, abc.ABC):
     """Chooses the rates of every inner step; its parameters are meta-learned.
 
-    A rule is pure: tensors in, tensors out, tasks independent of each other. It does not
-    apply its rates; `alfa.ops.apply_rates` does.
+    A rule is a pure function of tensors that treats tasks independently. It does not apply its
+    rates; `alfa.ops.apply_rates` does.
 
-    To add one, subclass, implement `rates`, and decorate the class with
-    ``@register_rule("my-rule")``. Its constructor takes the layers first, then
-    keyword-only options; ``num_steps`` and ``generator`` are filled in if they are among them.
-    `alfa.testing.check_rule` checks the contract of every rule. A class attribute ``presets`` may
-    map the names of presets to options.
+    To add a rule, subclass, implement `rates`, and decorate the class with
+    ``@register_rule("my-rule")``. The constructor takes the layers first, then keyword-only
+    options; alfa supplies ``num_steps`` and ``generator`` if the constructor takes them. A class
+    attribute ``presets`` may map the names of presets to options. `alfa.testing.check_rule` checks
+    the contract of every rule.
 
     Args:
         layers: names and shapes of the adapted layers, in order.
@@ -50,12 +50,12 @@ class Rule(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
-        """The rates of inner step `step` (0 is the first).
+        """Return the rates of inner step `step`.
 
         Args:
-            step: may exceed the number of steps in training.
+            step: 0 for the first step; may exceed the number of steps in training.
             params: theta_{i,j} of every task, ``[task, ...]`` by layer.
-            grads: the gradient of each task's support loss there, of the same shapes.
+            grads: the gradient of each task's support loss at `params`, of the same shapes.
             state: the `state` that the rule returned at the previous step; empty at the first.
         """
 

@@ -13,7 +13,7 @@ from alfa.types import NonNegativeFloat, Params, PositiveFloat, Rates, State
 
 @register_rule("sgd")
 class SGD(Rule):
-    """theta' = (1 - alpha lambda) theta - alpha grad, as in MAML with lambda = 0.
+    """Gradient descent, theta' = (1 - alpha lambda) theta - alpha grad; MAML has lambda = 0.
 
     Args:
         layers: names and shapes of the adapted layers.
@@ -47,8 +47,6 @@ class SGD(Rule):
         self.weight_decay = weight_decay
 
     def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
-        like = params.flat
-        alpha = like.new_tensor(self.learning_rate)
+        alpha = params.flat.new_tensor(self.learning_rate)
         # Eq. 3: beta = 1 - alpha lambda
-        beta = 1 - like.new_tensor(self.learning_rate * self.weight_decay)
-        return Rates(alpha, beta)
+        return Rates(alpha, 1 - params.flat.new_tensor(self.learning_rate * self.weight_decay))

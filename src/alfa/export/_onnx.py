@@ -190,21 +190,26 @@ def _build(
 
 
 def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
-    """Export with torch, and remove the file paths and stack traces that it adds."""
+    """Export silently with torch, and remove the file paths and stack traces that it adds."""
     # From a single image, the exporter would infer a constant batch size of 1.
     example = torch.zeros(2, *shape)
-    advice = "use a model from alfa"
-    with _explained("torch cannot export the model to ONNX", advice), _silence():
-        program = torch.onnx.export(
-            network,
-            (example,),
-            input_names=["levels"],
-            output_names=["probabilities"],
-            dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    explained = _explained("torch cannot export the model to ONNX", "use a model from alfa")
+    disabled_logs = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with explained, warnings.catch_warnings(action="ignore"):
+            program = torch.onnx.export(
+                network,
+                (example,),
+                input_names=["levels"],
+                output_names=["probabilities"],
+                dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled_logs)
     assert program is not None
     model: ModelProto = program.model_proto
     graph = model.graph
@@ -226,18 +231,6 @@ def _explained(problem: str, advice: str = _TRY_OTHER_VERSIONS) -> Iterator[None
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise AlfaError(f"{problem} ({reason}); {advice}.") from error
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress the log messages and warnings of torch's exporter."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _compare(

@@ -6,16 +6,14 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.serve import _limits as limits
 from alfa.serve._examples import pack_examples, unpack_examples
 from alfa.serve._model import UploadedImage
 from alfa.serve._session import NOT_LEARNED, Prediction, Session, Sessions
-from alfa.serve._transfers import File, Transfers
-
-T = TypeVar("T", File, UploadedImage)
+from alfa.serve._transfers import File, T, Transfers
 
 # Numbers that order the states of a session; draw one only while the session is locked.
 next_turn = itertools.count(1).__next__

@@ -38,13 +38,7 @@ class _Transfer:
     content: File | UploadedImage
     session_id: str | None
     time: float
-
-    @property
-    def num_bytes(self) -> int:
-        if isinstance(self.content, File):
-            return _OVERHEAD + len(self.content.content)
-        pixels = self.content.pixels
-        return _OVERHEAD + (0 if pixels is None else pixels.nbytes)
+    num_bytes: int
 
 
 class Transfers:
@@ -66,13 +60,14 @@ class Transfers:
     def put(self, content: File | UploadedImage, *, session_id: str | None = None) -> str:
         """Store content for a session and return its secret token; raise if memory is full."""
         self.expire()
+        data = content.content if isinstance(content, File) else content.pixels
+        num_bytes = _OVERHEAD + (0 if data is None else memoryview(data).nbytes)
         with self._lock:
-            new = _Transfer(content, session_id, self._clock())
             held = sum(transfer.num_bytes for transfer in self._transfers.values())
-            if held + new.num_bytes > self._max_bytes:
+            if held + num_bytes > self._max_bytes:
                 raise ConfigError("too many files are in transit; try again in a few minutes.")
             token = secrets.token_urlsafe(16)
-            self._transfers[token] = new
+            self._transfers[token] = _Transfer(content, session_id, self._clock(), num_bytes)
             return token
 
     def take(self, token: object, kind: type[T]) -> T:

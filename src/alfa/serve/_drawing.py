@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from alfa.data import CHARACTER_EXTENT, DrawingStyle, render_strokes
 from alfa.errors import DataError
@@ -14,7 +15,9 @@ from alfa.serve._limits import MAX_POINTS
 _PEN_WIDTH = sum(DrawingStyle().pen) / 2
 # Rendering stores the distances of a batch of dots to all pixels.
 _DOTS_PER_PIXEL, _DOTS_PER_BATCH = 2, 256
-_INVALID = "the drawing is invalid; clear the pad and draw it again."
+# No screen is that large, and much larger numbers would overflow.
+_Coordinate = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
+_STROKES = TypeAdapter(list[list[tuple[_Coordinate, _Coordinate]]])
 
 
 def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
@@ -23,9 +26,10 @@ def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
     Strokes are lists of points ``[right, down]`` on any scale. Ink is dark on white, or else light
     on black.
     """
-    if not isinstance(strokes, list) or not all(isinstance(stroke, list) for stroke in strokes):
-        raise DataError(_INVALID)
-    paths = [_points(stroke) for stroke in strokes if stroke]
+    try:
+        paths = [np.array(stroke) for stroke in _STROKES.validate_python(strokes) if stroke]
+    except ValidationError:
+        raise DataError("the drawing is invalid; clear the pad and draw it again.") from None
     if not paths:
         raise DataError("the pad is empty; draw something first.")
     points = np.concatenate(paths)
@@ -46,18 +50,6 @@ def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
         batch = dots[first : first + _DOTS_PER_BATCH]
         np.minimum(pixels, render_strokes(batch, width=_PEN_WIDTH, size=size), out=pixels)
     return pixels if dark else 255 - pixels
-
-
-def _points(stroke: list[Any]) -> np.ndarray:
-    """Validate the points of a stroke, and return them as ``[point, 2]``."""
-    try:
-        points = np.asarray(stroke, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        points = np.empty(0)
-    # No screen is that large, and much larger numbers would overflow.
-    if points.ndim != 2 or points.shape[1] != 2 or not (np.abs(points) <= 1e6).all():
-        raise DataError(_INVALID)
-    return points
 
 
 def _dots(path: np.ndarray, size: int) -> np.ndarray:

@@ -60,8 +60,10 @@ class Transfers:
     def put(self, content: File | UploadedImage, *, session_id: str | None = None) -> str:
         """Store content for a session and return its secret token; raise if memory is full."""
         self.expire()
-        data = content.content if isinstance(content, File) else content.pixels
-        num_bytes = _OVERHEAD + (0 if data is None else memoryview(data).nbytes)
+        if isinstance(content, File):
+            num_bytes = _OVERHEAD + len(content.content)
+        else:
+            num_bytes = _OVERHEAD + (0 if content.pixels is None else content.pixels.nbytes)
         with self._lock:
             held = sum(transfer.num_bytes for transfer in self._transfers.values())
             if held + num_bytes > self._max_bytes:

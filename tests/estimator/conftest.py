@@ -1,4 +1,4 @@
-"""Small runs, made once for each worker."""
+"""Small runs, created once per worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alfa.runs import Run
 
 
 class Own(nn.Module):
-    """A network of a user's own, with torch's batch norm; the last has one value of an image."""
+    """A user-defined network with batch norm; the last one has a single value per channel."""
 
     def __init__(
         self, input_shape: Sequence[int], num_outputs: int, *, twice: bool = False
@@ -38,7 +38,7 @@ class Own(nn.Module):
 
 @pytest.fixture(scope="session")
 def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
-    """Save an untrained run on characters with the given parts, which may use `Own`."""
+    """Save an untrained run on characters with the given parts; models may use `Own`."""
 
     def make(**parts: dict[str, Any]) -> Path:
         content = {
@@ -59,7 +59,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 
 @pytest.fixture(scope="session")
 def five() -> tuple[np.ndarray, np.ndarray]:
-    """Three images of each of five characters, as many as a linear layer has outputs."""
+    """Three images of each of five characters; a linear layer has five outputs."""
     images = Strokes(num_classes=5, num_examples=3, size=16).images().images[:, 0]
     return images, np.repeat(list("abcde"), 3)
 

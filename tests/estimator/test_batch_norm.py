@@ -1,4 +1,4 @@
-"""A network of one's own with torch's batch norm: what is said of one image, and of several."""
+"""User-defined networks with torch's batch norm, inductive and transductive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alfa import FewShotClassifier
 from alfa.errors import AlfaWarning, ConfigError
 
 Characters = tuple[np.ndarray, np.ndarray]
-# Runs that were trained for a moment only.
+# The runs are untrained.
 pytestmark = pytest.mark.filterwarnings("ignore:after 2 steps the support loss")
 
 
@@ -31,21 +31,21 @@ def _loss(clf: FewShotClassifier, images: np.ndarray, labels: np.ndarray) -> flo
     return float(-found[np.arange(len(labels)), np.searchsorted(clf.classes_, labels)].mean())
 
 
-def test_images_are_normalised_by_the_support_set(own_run: Path, five: Characters) -> None:
+def test_inductive_predictions_use_support_statistics(own_run: Path, five: Characters) -> None:
     images, labels = five
     clf = FewShotClassifier(own_run).fit(images, labels)
     assert clf.is_inductive
-    # Of the support set itself, the engine says the same.
+    # On the support set, the result equals the learner's.
     assert _loss(clf, images, labels) == pytest.approx(clf.support_losses_[-1], rel=1e-4)
     assert clf.support_losses_[-1] < clf.support_losses_[0]
     together = clf.predict_proba(images)
     alone = np.concatenate([clf.predict_proba(image[None]) for image in images])
     assert (alone == together).all()
-    # A part of the support set does not change what is said of it.
+    # Each image is classified independently.
     assert (clf.predict_proba(images[:4]) == together[:4]).all()
 
 
-def test_images_can_be_normalised_together(own_run: Path, five: Characters) -> None:
+def test_transductive_predictions_use_batch_statistics(own_run: Path, five: Characters) -> None:
     images, labels = five
     clf = FewShotClassifier(own_run, transductive=True).fit(images, labels)
     assert not clf.is_inductive
@@ -55,11 +55,13 @@ def test_images_can_be_normalised_together(own_run: Path, five: Characters) -> N
     assert both["transductive"] == clf.score(images[::2], labels[::2])
     single = clone(clf).set_params(transductive=False).fit(images, labels)
     assert both["inductive"] == single.score(images[::2], labels[::2])
-    with pytest.raises(ConfigError, match=r"1 image is too few .*, or leave `transductive` out"):
+    with pytest.raises(
+        ConfigError, match=r"cannot normalize 1 image; predict more .*, or omit `transductive`"
+    ):
         clf.predict(images[:1])
 
 
-def test_a_layer_that_is_used_twice_makes_images_depend_on_each_other(
+def test_a_layer_that_is_used_twice_is_always_transductive(
     twice_run: Path, five: Characters
 ) -> None:
     images, labels = five
@@ -68,12 +70,14 @@ def test_a_layer_that_is_used_twice_makes_images_depend_on_each_other(
     assert not clf.is_inductive
     assert _loss(clf, images, labels) == pytest.approx(clf.support_losses_[-1], rel=1e-4)
     assert clf.accuracies(images, labels) == {"transductive": clf.score(images, labels)}
-    with pytest.raises(ConfigError, match=r"1 image is too few .*; predict more at once\.$"):
+    with pytest.raises(
+        ConfigError, match=r"cannot normalize 1 image; predict more images at once\.$"
+    ):
         clf.predict(images[:1])
 
 
-def test_a_single_example_is_too_few_to_fit(own_run: Path, five: Characters) -> None:
+def test_fit_needs_more_than_one_image(own_run: Path, five: Characters) -> None:
     images, labels = five
     clf = FewShotClassifier(own_run)
-    with pytest.raises(ConfigError, match=r"^1 image is too few .*; fit on more at once\.$"):
+    with pytest.raises(ConfigError, match=r"cannot normalize 1 image; fit on more images\.$"):
         clf.fit(images[:1], labels[:1])

@@ -1,4 +1,4 @@
-"""The classifier, as its users call it."""
+"""The scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from alfa.training import train_run
 Characters = tuple[np.ndarray, np.ndarray]
 
 
-def test_it_fits_predicts_and_scores(run: Path, characters: Characters) -> None:
+def test_fit_predict_and_score(run: Path, characters: Characters) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images, labels)
     probabilities = clf.predict_proba(images)
@@ -47,14 +47,14 @@ def test_it_fits_predicts_and_scores(run: Path, characters: Characters) -> None:
     assert clf.predict(images).tolist() == clf.classes_[probabilities.argmax(1)].tolist()
     assert clf.score(images, labels) == clf.support_accuracy_
     assert clf.support_losses_.shape == (6,)
-    # Five steps on the images at hand must help, even from weights that are hardly trained.
+    # Five steps must reduce the loss, even from weights that are hardly trained.
     assert clf.support_losses_[-1] < clf.support_losses_[0]
     assert clf.rates_["alpha"].shape == clf.rates_["beta"].shape == (5, 10)
     assert clf.rates_["layers"][-1] == "linear.bias"
 
 
-def test_it_is_the_inner_loop_of_the_run(run: Path) -> None:
-    """The same task through the engine: the same logits, up to rounding."""
+def test_fit_is_the_inner_loop_of_the_run(run: Path) -> None:
+    """The learner computes the same logits for the same task, up to rounding."""
     learner, tasks = Run.open(run).learner("best"), Run.open(run).tasks()
     episode = tasks.episode(3, num_tasks=1, split="test")
     outcome = learner(episode, order="none")
@@ -68,9 +68,7 @@ def test_it_is_the_inner_loop_of_the_run(run: Path) -> None:
     np.testing.assert_allclose(clf.support_losses_[:-1], support_losses, rtol=1e-5)
 
 
-def test_what_is_said_of_an_image_does_not_depend_on_the_others(
-    run: Path, characters: Characters
-) -> None:
+def test_inductive_predictions_are_independent(run: Path, characters: Characters) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images[::2], labels[::2])
     together = clf.predict_proba(images)
@@ -78,7 +76,7 @@ def test_what_is_said_of_an_image_does_not_depend_on_the_others(
     assert (clf.predict_proba(images[::-1])[::-1] == together).all()
 
 
-def test_transductive_predictions_are_normalised_together(
+def test_transductive_predictions_are_normalized_together(
     run: Path, characters: Characters
 ) -> None:
     images, labels = characters
@@ -90,11 +88,11 @@ def test_transductive_predictions_are_normalised_together(
     assert both["inductive"] == clone(clf).set_params(transductive=False).fit(images, labels).score(
         images, labels
     )
-    # The model that was frozen is as it was.
+    # The frozen model has not changed.
     assert (clf.predict_proba(images) == together).all()
 
 
-def test_transductive_predictions_are_those_of_the_engine(run: Path) -> None:
+def test_transductive_predictions_match_the_learner(run: Path) -> None:
     learner, tasks = Run.open(run).learner("best"), Run.open(run).tasks()
     learner.batch_norm = "transductive"
     outcome = learner(tasks.episode(0, num_tasks=1, split="test"), order="none")
@@ -131,28 +129,28 @@ def too_fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "ensemble"])
-def test_a_fit_that_makes_it_worse_is_told(
+def test_fit_warns_if_the_loss_increases(
     too_fast: Path, characters: Characters, checkpoint: str
 ) -> None:
     with pytest.warns(AlfaWarning, match=r"increased the support loss from .* to") as told:
         clf = FewShotClassifier(too_fast, checkpoint=checkpoint).fit(*characters)
     assert clf.support_losses_[-1] > clf.support_losses_[0]
-    # It points at the line that has called `fit`.
+    # The warning names the caller of `fit`.
     assert {Path(warning.filename) for warning in told} == {Path(__file__)}
 
 
 @pytest.mark.parametrize("head", ["trained", "zero"])
-def test_a_fit_without_steps_is_told(too_fast: Path, characters: Characters, head: str) -> None:
+def test_fit_warns_without_steps(too_fast: Path, characters: Characters, head: str) -> None:
     clf = FewShotClassifier(too_fast, head=head, num_steps=0)
     with pytest.warns(
         AlfaWarning, match=r"after 0 steps the support loss is .*, no better than chance"
     ):
         clf.fit(*characters)
-    # Prototypes are made of the images.
+    # Prototypes need no steps.
     FewShotClassifier(too_fast, head="prototype", num_steps=0).fit(*characters)
 
 
-def test_hits_are_those_of_each_class(run: Path, characters: Characters) -> None:
+def test_support_hits_are_counted_by_class(run: Path, characters: Characters) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images, labels)
     right = clf.predict(images) == labels
@@ -161,11 +159,11 @@ def test_hits_are_those_of_each_class(run: Path, characters: Characters) -> None
 
 
 @pytest.mark.parametrize("label", [Path("a/alef"), None, 2.5, datetime.date(2020, 1, 1)])
-def test_labels_of_other_types_are_a_sentence(run: Path, characters: Characters, label) -> None:
+def test_labels_of_other_types_raise(run: Path, characters: Characters, label) -> None:
     images, _ = characters
     labels = np.array(["bet"] * (len(images) - 1) + [label], dtype=object)
     with pytest.raises(
-        ConfigError, match=rf"label {len(images) - 1} is .*, but labels must be str"
+        ConfigError, match=rf"labels must be strings .*, got .* for image {len(images) - 1};"
     ):
         FewShotClassifier(run).fit(images, labels)
 
@@ -197,7 +195,7 @@ def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -
         "tensors": torch.from_numpy(images),
         "with a channel": images[..., None],
         "channels first": images[:, None],
-        "coloured": np.repeat(images[..., None], 3, axis=-1),
+        "color": np.repeat(images[..., None], 3, axis=-1),
         "transparent": [Image.fromarray(image).convert("RGBA") for image in images],
     }
     for name, form in forms.items():
@@ -205,7 +203,7 @@ def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -
         np.testing.assert_allclose(
             clone(clf).fit(form, labels).predict_proba(images), expected, atol=1e-6, err_msg=name
         )
-    # Numbers from 0 to 1, as many have them; bytes of the same images are the same.
+    # Floats from 0 to 1 and bytes give the same result.
     floats = clone(clf).fit(images / 255, labels)
     np.testing.assert_allclose(floats.predict_proba(images / 255), expected, atol=1e-4)
     np.testing.assert_allclose(floats.predict_proba(images), expected, atol=1e-4)
@@ -216,7 +214,7 @@ def test_images_in_any_form(run: Path, characters: Characters, tmp_path: Path) -
     )
 
 
-def test_it_works_with_the_tools_of_scikit_learn(run: Path, characters: Characters) -> None:
+def test_scikit_learn_tools(run: Path, characters: Characters) -> None:
     images, labels = characters
     scores = cross_val_score(FewShotClassifier(run), images, labels, cv=2)
     folds = StratifiedKFold(2).split(images, labels)
@@ -241,34 +239,34 @@ np.save(f"{folder}/found.npy", clf.predict_proba(np.load(f"{folder}/images.npy")
 """
 
 
-def test_a_pickle_predicts_the_same_without_the_run_in_another_process(
+def test_a_pickle_predicts_the_same_in_another_process_without_the_run(
     run: Path, characters: Characters, tmp_path: Path
 ) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images, labels)
     (tmp_path / "clf.pickle").write_bytes(pickle.dumps(clf.set_params(run=tmp_path / "gone")))
     np.save(tmp_path / "images.npy", images)
-    # As many threads as here, whose number changes how sums are rounded.
+    # The number of threads affects rounding.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", _UNPICKLE, tmp_path], check=True, env=environment)
     assert (np.load(tmp_path / "found.npy") == clf.predict_proba(images)).all()
 
 
-def test_a_fit_that_fails_leaves_the_last_one_as_it_was(run: Path, characters: Characters) -> None:
+def test_a_failed_fit_restores_the_previous_one(run: Path, characters: Characters) -> None:
     images, labels = characters
     table = images.reshape(18, -1)
     clf = FewShotClassifier(run).fit(table, labels)
     before, expected = dict(vars(clf)), clf.predict(table)
     other = np.where(labels == "bet", "daleth", "he")
-    # Refused after the labels were read, after the number of columns, and by the inner loop.
-    with pytest.raises(ConfigError, match="image 1 is of the type NoneType"):
+    # Errors after the labels, after the number of columns, and in the inner loop.
+    with pytest.raises(ConfigError, match=r"image 1 must be a file name, .*, got NoneType"):
         clf.fit([*images[:1], None, *images[2:]], other)
-    with pytest.raises(ConfigError, match="`value_range` is"):
+    with pytest.raises(ConfigError, match="`value_range` must be"):
         clf.set_params(value_range=(1, 1)).fit(table[:, :64], other)
     clf.set_params(value_range=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ImageReader, "read", lambda *_: torch.full((18, 1, 16, 16), torch.nan))
-        with pytest.raises(DivergedError, match=r"fewer steps .* may help"):
+        with pytest.raises(DivergedError, match=r"try fewer steps"):
             clf.fit(images / 255, other)
     assert vars(clf) == before
     assert clf.predict(table).tolist() == expected.tolist()
@@ -277,7 +275,7 @@ def test_a_fit_that_fails_leaves_the_last_one_as_it_was(run: Path, characters: C
 def test_accuracies_need_a_label_for_each_image(run: Path, characters: Characters) -> None:
     images, labels = characters
     clf = FewShotClassifier(run).fit(images, labels)
-    with pytest.raises(ConfigError, match="18 images, but 1 labels; give each image one label"):
+    with pytest.raises(ConfigError, match="X and y must have the same length, got 18 and 1"):
         clf.accuracies(images, ["alef"])
     with pytest.raises(ConfigError, match="the target y is None"):
         clf.accuracies(images, None)
@@ -288,14 +286,17 @@ def test_accuracies_need_a_label_for_each_image(run: Path, characters: Character
     [
         ({"head": "prototypes"}, "Did you mean 'prototype'"),
         ({"checkpoint": "first"}, "`checkpoint` is 'first'"),
-        ({"num_steps": -1}, "`num_steps` is -1, but must be a whole number of 0 or more"),
-        ({"num_steps": "3"}, "`num_steps` is '3', but must be a whole number"),
-        ({"num_steps": 2.5}, "`num_steps` is 2.5, but must be a whole number"),
+        ({"num_steps": -1}, "`num_steps` must be a whole number of at least 0, .*, got -1"),
+        ({"num_steps": "3"}, "`num_steps` must be a whole number .*, got '3'"),
+        ({"num_steps": 2.5}, "`num_steps` must be a whole number .*, got 2.5"),
         ({"device": "gpu"}, "`device` is 'gpu', which this machine does not have; it has cpu"),
         ({"device": "cuda:99"}, "`device` is 'cuda:99', which this machine does not have"),
         ({"device": None}, "`device` is None, which this machine does not have"),
-        ({"value_range": (1, 1)}, r"`value_range` is \(1, 1\), but must be two different numbers"),
-        ({"value_range": "auto"}, "`value_range` is 'auto'"),
+        (
+            {"value_range": (1, 1)},
+            r"`value_range` must be the two different values .*, got \(1, 1\)",
+        ),
+        ({"value_range": "auto"}, "`value_range` must be .*, got 'auto'"),
     ],
 )
 def test_wrong_arguments(
@@ -307,12 +308,12 @@ def test_wrong_arguments(
 
 
 def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no `run`"):
+    with pytest.raises(ConfigError, match="requires `run`"):
         FewShotClassifier().fit(*characters)
     with pytest.raises(CheckpointError, match="does not exist"):
         FewShotClassifier(tmp_path / "none").fit(*characters)
     with pytest.raises(
-        ConfigError, match=r"not trained on images of classes; .* or FewShotRegressor"
+        ConfigError, match=r"not trained on image classification; .* or FewShotRegressor"
     ):
         FewShotClassifier(curves).fit(*characters)
 
@@ -322,12 +323,12 @@ def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> Non
     [
         (
             {"mean": [], "std": []},
-            r"does not say how images are normalized; give it `mean` and `std`",
+            r"a `mean` and a `std` for each, got 1 channel\(s\) with \[\] and \[\]",
         ),
-        ({"input_shape": [2, 16, 16]}, r"images of 2 channels, but image files have 1 or 3"),
+        ({"input_shape": [2, 16, 16]}, r"need 1 or 3 channels .* got 2 channel\(s\)"),
     ],
 )
-def test_runs_whose_tasks_do_not_say_what_images_are(
+def test_runs_without_a_known_image_format_raise(
     run: Path, characters: Characters, tmp_path: Path, changes: dict[str, Any], sentence: str
 ) -> None:
     copied = Path(shutil.copytree(run, tmp_path / "run"))
@@ -340,11 +341,11 @@ def test_runs_whose_tasks_do_not_say_what_images_are(
 def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None:
     images, labels = characters
     clf = FewShotClassifier(run)
-    with pytest.raises(ConfigError, match="there are no images"):
+    with pytest.raises(ConfigError, match="X contains no images"):
         clf.fit([], [])
-    with pytest.raises(ConfigError, match="18 images, but 2 labels"):
+    with pytest.raises(ConfigError, match="X and y must have the same length, got 18 and 2"):
         clf.fit(images, labels[:2])
-    with pytest.raises(ConfigError, match=r"X is .photo\.png., but must be images"):
+    with pytest.raises(ConfigError, match=r"X must be a list of images, got .photo\.png."):
         clf.fit("photo.png", ["a"])
     text = tmp_path / "text.png"
     text.write_text("no image")
@@ -352,14 +353,14 @@ def test_wrong_images(run: Path, characters: Characters, tmp_path: Path) -> None
         clf.fit([*images[:1], str(text)], ["a", "b"])
     with pytest.raises(ConfigError, match=r"none.png cannot be read \(No such file"):
         clf.fit([str(tmp_path / "none.png")], ["a"])
-    with pytest.raises(ConfigError, match=r"image 1 has a value that is NaN"):
+    with pytest.raises(ConfigError, match=r"image 1 contains NaN"):
         clf.fit(np.stack([images[0] / 255, np.full((16, 16), np.nan)]), ["a", "b"])
-    with pytest.raises(ConfigError, match=r"image 0 is an array of shape \[4, 4, 7\]"):
+    with pytest.raises(ConfigError, match=r"image 0 has the shape \[4, 4, 7\]"):
         clf.fit(np.zeros((1, 4, 4, 7)), ["a"])
 
 
 @pytest.mark.parametrize("transductive", [False, True])
-def test_a_model_that_is_switched_to_training_says_the_same(
+def test_training_mode_does_not_change_predictions(
     run: Path, characters: Characters, transductive: bool
 ) -> None:
     images, labels = characters
@@ -372,7 +373,7 @@ def test_a_model_that_is_switched_to_training_says_the_same(
     assert (clf.predict_proba(images) == expected).all()
 
 
-def test_threads_take_turns(run: Path, characters: Characters, monkeypatch) -> None:
+def test_one_thread_adapts_at_a_time(run: Path, characters: Characters, monkeypatch) -> None:
     images, labels = characters
     at_once: list[int] = []
     inside = 0
@@ -396,22 +397,21 @@ def test_threads_take_turns(run: Path, characters: Characters, monkeypatch) -> N
     assert all((each == found[0]).all() for each in found)
 
 
-def test_one_image_cannot_be_normalised_by_itself(run: Path, characters: Characters) -> None:
+def test_one_image_cannot_be_normalized_alone(run: Path, characters: Characters) -> None:
     clf = FewShotClassifier(run, transductive=True).fit(*characters)
-    # As the last layers of deep networks: a single value is left of each channel.
+    # The last layers of deep networks have a single value per channel.
     clf.model_ = torch.nn.Sequential(
         torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(1), torch.nn.Flatten()
     )
     assert clf.predict(characters[0][:2]).shape == (2,)
-    with pytest.raises(ConfigError, match="1 image is too few"):
+    with pytest.raises(ConfigError, match="cannot normalize 1 image"):
         clf.predict(characters[0][:1])
 
 
-def test_it_passes_the_checks_of_scikit_learn(make_run) -> None:
-    """All of them; tables are taken for images, a row for each.
+def test_scikit_learn_checks(make_run) -> None:
+    """Pass all checks, with the rows of tables as images.
 
-    One thing is left out by a tag of its own: that it must reach an accuracy on blobs of points,
-    which are no images.
+    A tag disables the check for a minimum accuracy on blobs of points, which are not images.
     """
     model = {"name": "conv4", "filters": 2, "num_blocks": 1}
     run = make_run(model=model, init={"name": "zero-head"})

@@ -1,4 +1,4 @@
-"""The last layer of the classifier: the run's own, or one made for each task."""
+"""The last layer of the classifier: trained, or new for each task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def load(run: Path, *, head: str, num_classes: int = 7) -> Learner:
 def test_a_trained_head_has_a_fixed_number_of_classes(linear_run: Path) -> None:
     images = Strokes(num_classes=7, num_examples=2, size=16).images().images[:, 0]
     labels = np.arange(14) // 2
-    told = r"7 classes, but .* for 5; use head='zero' \(--head zero\) for ALFA, or head='prototype'"
+    told = (
+        r"has 5 outputs, too few for 7 classes; use head='zero' \(--head zero\) for ALFA, or "
+        r"head='prototype'"
+    )
     with pytest.raises(ConfigError, match=told):
         FewShotClassifier(linear_run).fit(images, labels)
     few = FewShotClassifier(linear_run).fit(images[:6], labels[:6])
@@ -59,13 +62,19 @@ def test_a_replaced_head_keeps_its_layer_and_the_adapted_layers(make_run) -> Non
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"init": {"name": "fixed"}}, r"init, FixedInit, .*out, or train a run with init\.name="),
-        ({"init": ATTENUATED}, r"init, Attenuated, .*out, or train a run with init\.base\.name="),
+        (
+            {"init": {"name": "fixed"}},
+            r"init, FixedInit, .*omit `head`, or train a run with init\.name=",
+        ),
+        (
+            {"init": ATTENUATED},
+            r"init, Attenuated, .*omit `head`, or train a run with init\.base\.name=",
+        ),
         (
             {"init": {"name": "attenuated", "base": {"name": "prototype-head"}}},
-            r"`head` is 'zero', but the run's init, Attenuated, .*; leave `head` out\.$",
+            r"`head` must be 'trained', got 'zero', .* init, Attenuated, .*; omit `head`\.$",
         ),
-        ({"rule": RULE}, r"learned a decay for each weight .*\(rule\.per_parameter_decay\)"),
+        ({"rule": RULE}, r"trained a decay for each weight .*\(rule\.per_parameter_decay\)"),
     ],
 )
 def test_a_head_that_cannot_be_replaced(make_run, parts: dict[str, Any], told: str) -> None:
@@ -79,6 +88,6 @@ def test_a_head_that_cannot_be_replaced(make_run, parts: dict[str, Any], told: s
 def test_advice_on_too_many_classes_can_be_followed(
     make_run, parts: dict[str, Any], option: str
 ) -> None:
-    told = rf"for 5; train a run with init\.{option}=prototype-head"
+    told = rf"too few for 7 classes; train a run with init\.{option}=prototype-head"
     with pytest.raises(ConfigError, match=told):
         load(make_run(**parts), head="trained")

@@ -1,4 +1,4 @@
-"""The regressor, as its users call it."""
+"""The scikit-learn regressor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _points(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(x[:, 0])
 
 
-def test_it_is_the_inner_loop_of_the_run(curves: Path) -> None:
+def test_fit_is_the_inner_loop_of_the_run(curves: Path) -> None:
     learner, tasks = Run.open(curves).learner("best"), Run.open(curves).tasks()
     episode = tasks.episode(0, num_tasks=1, split="test")
     outputs = learner(episode, order="none").outputs[0, :, 0].numpy()
@@ -43,7 +43,7 @@ def test_shapes_follow_the_targets(curves: Path) -> None:
     assert FewShotRegressor(curves).fit(x, y[:, None]).predict(x).shape == (10, 1)
 
 
-def test_it_works_with_the_tools_of_scikit_learn(curves: Path) -> None:
+def test_scikit_learn_tools(curves: Path) -> None:
     x, y = _points()
     assert cross_val_score(FewShotRegressor(curves), x, y, cv=2).shape == (2,)
     pipe = make_pipeline(StandardScaler(), FewShotRegressor(curves)).fit(x, y)
@@ -56,37 +56,41 @@ def test_it_works_with_the_tools_of_scikit_learn(curves: Path) -> None:
         clone(reg).predict(x)
 
 
-def test_a_fit_that_fails_leaves_the_last_one_as_it_was(curves: Path) -> None:
+def test_a_failed_fit_restores_the_previous_one(curves: Path) -> None:
     x, y = _points()
     reg = FewShotRegressor(curves).fit(x, y)
     before = dict(vars(reg))
-    with pytest.raises(ConfigError, match=r"2 feature\(s\)"):
+    with pytest.raises(ConfigError, match=r"got 2 and 1\."):
         reg.fit(np.hstack([x, x]), y[:, None])
     assert vars(reg) == before
     assert reg.predict(x).shape == (10,)
 
 
-def test_checks_of_scikit_learn_fail_by_the_number_of_features_alone(curves: Path) -> None:
-    """They try several numbers, of which a run has one."""
+def test_scikit_learn_checks_fail_only_because_of_the_number_of_features(curves: Path) -> None:
+    """The checks try several numbers of features, but a run supports only one."""
     results = check_estimator(FewShotRegressor(curves), on_fail=None, on_skip=None)
     failed = [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"]
-    # Some say it in words of their own, and name ours as the cause.
+    # Some checks raise their own error, with ours as the cause.
     whys = [(name, f"{error} {error.__cause__}") for name, error in failed]
-    assert not [name for name, why in whys if "feature(s), but" not in why]
+    assert not [name for name, why in whys if "feature(s) and" not in why or "got 1 and" in why]
     assert sum(r["status"] == "passed" for r in results) > 10
 
 
 def test_wrong_input(curves: Path, run: Path) -> None:
     x, y = _points()
-    with pytest.raises(ConfigError, match="needs a run of regression"):
+    with pytest.raises(ConfigError, match="was not trained on regression"):
         FewShotRegressor(run).fit(x, y)
-    with pytest.raises(ConfigError, match="`num_steps` is '3', but must be a whole number"):
+    with pytest.raises(ConfigError, match=r"`num_steps` must be a whole number .*, got '3'"):
         FewShotRegressor(curves, num_steps="3").fit(x, y)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="`device` is 'gpu'"):
         FewShotRegressor(curves, device="gpu").fit(x, y)
-    with pytest.raises(ConfigError, match=r"2 feature\(s\), but .* was trained on 1"):
+    with pytest.raises(
+        ConfigError, match=r"trained on 1 feature\(s\) and 1 output\(s\), got 2 and 1"
+    ):
         FewShotRegressor(curves).fit(np.hstack([x, x]), y)
-    with pytest.raises(ConfigError, match=r"2 output\(s\), but .* was trained on 1"):
+    with pytest.raises(
+        ConfigError, match=r"trained on 1 feature\(s\) and 1 output\(s\), got 1 and 2"
+    ):
         FewShotRegressor(curves).fit(x, np.stack([y, y], axis=1))
     with pytest.raises(ValueError, match="NaN"):
         FewShotRegressor(curves).fit(x * np.nan, y)

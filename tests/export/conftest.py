@@ -1,4 +1,4 @@
-"""An exported model, made once for each worker."""
+"""An exported model, created once per worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def classifier(characters_run: Path, characters) -> FewShotClassifier:
 def export_and_noise(
     classifier, characters, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Exported, list[object]]:
-    """The first export of a process, and what it warned of and logged."""
+    """Return the first export of a process, and all its warnings and log messages."""
     path = tmp_path_factory.mktemp("exported") / "model.onnx"
     noise: list[object] = []
     handler = logging.Handler(logging.INFO)
@@ -42,5 +42,5 @@ def export_and_noise(
 
 @pytest.fixture(scope="session")
 def exported(export_and_noise) -> Exported:
-    """Not to be changed."""
+    """Return the shared export; tests must not change it."""
     return export_and_noise[0]

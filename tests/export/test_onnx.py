@@ -1,4 +1,4 @@
-"""An exported model says what the classifier says, without knowing torch."""
+"""An exported model gives the probabilities of its classifier without torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def session(exported: Exported) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(exported.path)
 
 
-def test_what_is_written_is_described(exported: Exported) -> None:
+def test_export_describes_the_file(exported: Exported) -> None:
     assert exported.classes == ("alef", "bet", "gimel")
     assert exported.input_shape == (1, 16, 16)
     assert exported.path.read_bytes() == exported.content
@@ -34,18 +34,18 @@ def test_what_is_written_is_described(exported: Exported) -> None:
     assert 0 < exported.max_difference < 1e-5
 
 
-def test_it_says_what_the_classifier_says(session, classifier, characters) -> None:
+def test_probabilities_match_the_classifier(session, classifier, characters) -> None:
     images, _ = characters
     (found,) = session.run(["probabilities"], {"images": images[..., None]})
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, classifier.predict_proba(images), atol=1e-5)
-    # Of another size and in colours, which are brought to the same pixels inside.
+    # Color images of another size are resized to the same pixels.
     large = np.random.default_rng(0).integers(0, 256, (3, 50, 33, 3), dtype=np.uint8)
     (found,) = session.run(["probabilities"], {"images": large})
     np.testing.assert_allclose(found, classifier.predict_proba(list(large)), atol=1e-5)
 
 
-def test_the_file_explains_itself(exported: Exported, session) -> None:
+def test_the_file_contains_metadata(exported: Exported, session) -> None:
     model = onnx.load(exported.path)
     assert [(i.domain, i.version) for i in model.opset_import] == [("", exported.opset)]
     (images,), (probabilities,) = session.get_inputs(), session.get_outputs()
@@ -62,26 +62,24 @@ def test_the_file_explains_itself(exported: Exported, session) -> None:
     assert told["alfa_version"] == alfa.__version__
 
 
-def test_the_file_does_not_tell_where_it_was_made(exported: Exported) -> None:
+def test_the_file_contains_no_paths(exported: Exported) -> None:
     content = exported.path.read_bytes()
     for secret in (b"site-packages", b".py", str(Path.cwd()).encode(), b"stack_trace"):
         assert secret not in content
 
 
-def test_it_is_silent(export_and_noise) -> None:
+def test_export_is_silent(export_and_noise) -> None:
     assert export_and_noise[1] == []
     assert logging.root.manager.disable == logging.NOTSET
 
 
-def test_the_classifier_stays_as_it_is(exported: Exported, classifier, characters) -> None:
+def test_export_does_not_change_the_classifier(exported: Exported, classifier, characters) -> None:
     fresh = FewShotClassifier(classifier.run).fit(*characters)
     assert (classifier.predict_proba(characters[0]) == fresh.predict_proba(characters[0])).all()
 
 
-def test_a_model_of_doubles_with_a_module_of_ones_own(
-    classifier, characters, tmp_path: Path
-) -> None:
-    """As of a run whose model is any module, with more outputs than there are classes."""
+def test_double_precision_custom_modules(classifier, characters, tmp_path: Path) -> None:
+    """Export a user-defined module that has more outputs than classes."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(), torch.nn.Linear(256, 5))
     other = FewShotClassifier(classifier.run).fit(characters[0], np.repeat([3, 1, 2], 6))
@@ -92,7 +90,7 @@ def test_a_model_of_doubles_with_a_module_of_ones_own(
     assert exported.max_difference < 1e-5
 
 
-def test_what_torch_cannot_export_is_a_sentence(
+def test_errors_of_torch_are_explained(
     classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -102,20 +100,20 @@ def test_what_torch_cannot_export_is_a_sentence(
     with pytest.raises(AlfaError) as caught:
         export_onnx(classifier, tmp_path / "model.onnx")
     assert str(caught.value) == (
-        "torch cannot export the model to ONNX (no such operation); a model of this package can be."
+        "torch cannot export the model to ONNX (no such operation); use a model from alfa."
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def quick(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model that was exported already, without the seconds that it takes."""
+    """Reuse the exported model instead of exporting for several seconds."""
     monkeypatch.setattr(_onnx, "_build", lambda *_: onnx.load(exported.path))
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("fault", "told"), [(0.25, "0.25"), (np.nan, "nan")])
-def test_a_model_that_says_something_else_is_not_written(
+def test_a_model_with_other_probabilities_is_not_written(
     classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: float, told: str
 ) -> None:
     true = FewShotClassifier.predict_proba
@@ -124,16 +122,15 @@ def test_a_model_that_says_something_else_is_not_written(
     with pytest.raises(AlfaError) as caught:
         export_onnx(classifier, path)
     assert str(caught.value) == (
-        f"the exported model gives probabilities that differ from torch's by up to {told}, more "
-        "than the 0.0001 that are allowed, so nothing was written; another version of torch, "
-        "onnxscript or onnxruntime may do better."
+        f"probabilities of the exported model and of torch differ by up to {told}, more than "
+        "0.0001, so no file was written; try another version of torch, onnxscript, or onnxruntime."
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each call of the exported model was given."""
+    """Return the number of images in every call of the exported model."""
     counts: list[int] = []
 
     class Spy(onnxruntime.InferenceSession):
@@ -146,10 +143,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_of_the_images_one_is_in_memory_at_a_time(classifier, characters, tmp_path, runs) -> None:
+def test_one_image_is_in_memory_at_a_time(classifier, characters, tmp_path, runs) -> None:
     def images():
         for number in range(3):
-            # All random ones, and those before.
+            # Six random batches, and all previous images.
             assert len(runs) == 6 + number
             yield characters[0][number][..., None]
 
@@ -165,21 +162,21 @@ def test_of_the_images_one_is_in_memory_at_a_time(classifier, characters, tmp_pa
         (np.zeros((8, 8, 1)), r"float64 \[8, 8, 1\]"),
     ],
 )
-def test_an_image_that_cannot_be_checked_is_named(classifier, tmp_path, image, told) -> None:
-    with pytest.raises(DataError, match=f"an image of `check_on` is {told}, but must be uint8"):
+def test_invalid_images_to_check_on_raise(classifier, tmp_path, image, told) -> None:
+    with pytest.raises(DataError, match=rf"`check_on` must contain .*, got {told}\."):
         export_onnx(classifier, tmp_path / "model.onnx", check_on=[image])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("quick")
-def test_images_to_check_on_may_be_files_and_pil_images(classifier, characters, tmp_path) -> None:
+def test_images_to_check_on_may_be_files_or_pil_images(classifier, characters, tmp_path) -> None:
     picture = Image.fromarray(characters[0][0])
     picture.save(tmp_path / "a.png")
     images = [tmp_path / "a.png", str(tmp_path / "a.png"), picture]
     assert export_onnx(classifier, tmp_path / "m.onnx", check_on=images).num_checked == 27
     for image, told in (
         (tmp_path / "none.png", r"none\.png "),
-        ([[1]], "an image of `check_on` is of the type list, but must be a file name"),
+        ([[1]], "`check_on` must contain file names, .*, got list"),
     ):
         with pytest.raises(DataError, match=told):
             export_onnx(classifier, tmp_path / "n.onnx", check_on=[image])
@@ -190,11 +187,11 @@ def _fail(*_: object, **__: object) -> None:
     raise RuntimeError("no such thing\nand much more")
 
 
-def test_what_onnx_does_not_allow_is_a_sentence(
+def test_invalid_onnx_is_explained(
     exported: Exported, classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = r"torch's export of the model is not valid ONNX \(.+\); another version of"
-    # It has no input for what comes before it.
+    told = r"torch exported an invalid ONNX model \(.+\); try another version of"
+    # An exported model has no input `levels`.
     monkeypatch.setattr(_onnx, "_export_network", lambda *_: onnx.load(exported.path))
     with pytest.raises(AlfaError, match=told):
         export_onnx(classifier, tmp_path / "model.onnx")
@@ -206,10 +203,10 @@ def test_what_onnx_does_not_allow_is_a_sentence(
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_cannot_be_run_is_a_sentence(
+def test_errors_of_onnxruntime_are_explained(
     classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs
 ) -> None:
-    told = r"onnxruntime cannot run the exported model \(no such thing\); another version of"
+    told = r"onnxruntime cannot run the exported model \(no such thing\); try another version of"
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", _fail)
     with pytest.raises(AlfaError, match=told):
         export_onnx(classifier, tmp_path / "model.onnx")
@@ -219,26 +216,28 @@ def test_what_cannot_be_run_is_a_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_depends_on_other_images_cannot_be_exported(classifier, characters, tmp_path) -> None:
+def test_transductive_classifiers_cannot_be_exported(classifier, characters, tmp_path) -> None:
     together = FewShotClassifier(classifier.run, transductive=True).fit(*characters)
-    with pytest.raises(ConfigError, match=r"normalizes images by others .* transductive=False"):
+    with pytest.raises(
+        ConfigError, match=r"transductive classifier cannot be exported; .* transductive=False"
+    ):
         export_onnx(together, tmp_path / "model.onnx")
 
 
-def test_labels_that_no_file_can_hold(classifier, tmp_path: Path) -> None:
+def test_labels_must_be_strings_or_numbers(classifier, tmp_path: Path) -> None:
     clf = copy.copy(classifier)
     clf.classes_ = np.array([b"a", b"b", b"c"])
-    with pytest.raises(ConfigError, match=r"labels are of the type bytes, .* strings or numbers"):
+    with pytest.raises(ConfigError, match=r"labels must be strings or numbers .*, got bytes"):
         export_onnx(clf, tmp_path / "model.onnx")
 
 
-def test_without_the_extra_it_says_how_to_get_it(
+def test_missing_packages_are_named(
     classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = _onnx.importlib.util.find_spec
     for missing, told in (
-        (["onnxscript"], "needs onnxscript, which is not installed"),
-        (["onnx", "onnxruntime"], "needs onnx and onnxruntime, which are not installed"),
+        (["onnxscript"], "needs onnxscript"),
+        (["onnx", "onnxruntime"], "needs onnx and onnxruntime"),
     ):
         monkeypatch.setattr(
             _onnx.importlib.util,
@@ -247,4 +246,4 @@ def test_without_the_extra_it_says_how_to_get_it(
         )
         with pytest.raises(ConfigError) as caught:
             export_onnx(classifier, tmp_path / "model.onnx")
-        assert str(caught.value) == f"an export {told}; run `pip install 'alfa[export]'`."
+        assert str(caught.value) == f"the export {told}; run `pip install 'alfa[export]'`."

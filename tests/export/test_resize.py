@@ -1,4 +1,4 @@
-"""Images are brought to a model's size inside a graph to the very pixels that Pillow gives."""
+"""The ONNX model for resizing computes exactly the same pixels as Pillow."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import onnxruntime
 import pytest
 
 from alfa.data import decode
-from alfa.export._resize import resize_graph
+from alfa.export._resize import resize_model
 
 OPTIONS = onnxruntime.SessionOptions()
 OPTIONS.intra_op_num_threads = 1
 
 
 def session(shape: tuple[int, int, int]) -> onnxruntime.InferenceSession:
-    model = onnx.parser.parse_model(resize_graph(shape, opset=18, ir_version=8))
+    model = resize_model(shape, ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     return onnxruntime.InferenceSession(model.SerializeToString(), OPTIONS)
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20)])
-def test_every_pixel_is_that_of_pillow(shape: tuple[int, int, int]) -> None:
+def test_every_pixel_matches_pillow(shape: tuple[int, int, int]) -> None:
     num_channels, height, width = shape
     found = session(shape)
     rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def test_every_pixel_is_that_of_pillow(shape: tuple[int, int, int]) -> None:
     for rows, columns in sizes:
         for channels in (1, 3):
             image = rng.integers(0, 256, (rows, columns, channels), dtype=np.uint8)
-            # Black and white as well, beside which a filter overshoots.
+            # At edges between black and white, the filter overshoots.
             for pixels in (image, np.where(image < 128, 0, 255).astype(np.uint8)):
                 (levels,) = found.run(None, {"images": pixels[None]})
                 expected, _ = decode(pixels, size=(height, width), num_channels=num_channels)
@@ -43,7 +43,7 @@ def test_every_pixel_is_that_of_pillow(shape: tuple[int, int, int]) -> None:
                 assert (levels[0] == expected).all(), (rows, columns, channels)
 
 
-def test_many_images_at_once_are_as_each_alone() -> None:
+def test_batches_do_not_change_pixels() -> None:
     found = session((1, 9, 7))
     images = np.random.default_rng(1).integers(0, 256, (5, 12, 11, 3), dtype=np.uint8)
     (together,) = found.run(None, {"images": images})
@@ -51,6 +51,6 @@ def test_many_images_at_once_are_as_each_alone() -> None:
     assert (together == np.concatenate(alone)).all()
 
 
-def test_other_numbers_of_channels_are_refused() -> None:
+def test_other_numbers_of_channels_raise() -> None:
     with pytest.raises(Exception, match="Expand"):
         session((1, 9, 7)).run(None, {"images": np.zeros((1, 9, 7, 4), np.uint8)})

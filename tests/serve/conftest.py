@@ -49,13 +49,13 @@ def drawings() -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def pictures(drawings: np.ndarray) -> list[list[bytes]]:
-    """The same, as files."""
+    """The same drawings as files."""
     return [[_as_file(pixels) for pixels in each] for each in drawings]
 
 
 @pytest.fixture(scope="session")
 def seen(model: Model) -> Callable[..., list[UploadedImage]]:
-    """Files as the model sees them, all of one name."""
+    """Decode files, all with the same name."""
     return lambda *files, name="x.png": [model.receive(name, file) for file in files]
 
 
@@ -63,7 +63,7 @@ def seen(model: Model) -> Callable[..., list[UploadedImage]]:
 def taught(
     session: Session, pictures: list[list[bytes]], seen: Callable[..., list[UploadedImage]]
 ) -> Session:
-    """Somebody who has given five pictures of each of three classes."""
+    """A session with five pictures in each of three classes."""
     session.add_class()
     for each, name, files in zip(session.classes, NAMES, pictures, strict=True):
         session.rename(each.number, name)
@@ -78,22 +78,22 @@ def make_session(model: Model) -> Callable[[], Session]:
 
 @pytest.fixture(scope="session")
 def connections() -> Iterator[list[Any]]:
-    """Where this process has connected to since the page was opened."""
+    """All addresses to which this process connects while the page is open."""
     found: list[Any] = []
     connect = socket.socket.connect
 
-    def noted(self: socket.socket, where: Any) -> None:
-        found.append(where)
-        connect(self, where)
+    def record(self: socket.socket, address: Any) -> None:
+        found.append(address)
+        connect(self, address)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket.socket, "connect", noted)
+        patch.setattr(socket.socket, "connect", record)
         yield found
 
 
 @pytest.fixture(scope="session")
 def served(run: Path, connections: list[Any]) -> Iterator[Server]:
-    """The page, for as long as the tests run."""
+    """The page, served during the whole test session."""
     pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
     with serving(run) as page:
         yield page

@@ -1,4 +1,4 @@
-"""What people do on the page, and what they are told."""
+"""User actions and their results."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from alfa.serve._actions import ActionResult, Actions
 from alfa.serve._html import render
 from alfa.serve._limits import MAX_TRIED
 from alfa.serve._model import AdaptedModel, UploadedImage
-from alfa.serve._session import Session
-from alfa.serve._sessions import Sessions
+from alfa.serve._session import Session, Sessions
 from alfa.serve._transfers import File, Transfers
 
 RING = [[[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8], [0.2, 0.2]]]
@@ -32,13 +31,13 @@ def actions(make_session: Callable[[], Session]) -> Actions:
 
 @pytest.fixture
 def put(actions: Actions, model: Model) -> Callable[[str, bytes], str]:
-    """Bring a picture to the transfers, as the server does."""
+    """Store an upload as the server does, and return its token."""
     return lambda name, content: actions.transfers.put(model.receive(name, content))
 
 
-def test_somebody_draws_learns_and_tries(actions: Actions) -> None:
+def test_draw_learn_and_try(actions: Actions) -> None:
     session = actions.sessions.open("me")
-    assert actions.learn("me").problems == ["Give each class a few pictures first."]
+    assert actions.learn("me").problems == ["Add a few pictures to each class first."]
     actions.teach("me", {"do": "draw", "strokes": RING})
     actions.teach("me", {"do": "pick", "class": session.classes[1].number})
     actions.teach("me", {"do": "draw", "strokes": CROSS})
@@ -48,7 +47,7 @@ def test_somebody_draws_learns_and_tries(actions: Actions) -> None:
     assert [name for _, name, _ in found.classes] == ["Class 2", "Class 1"]
     actions.leave("me")
     problems = actions.try_out("me", {"do": "draw", "strokes": CROSS}).problems
-    assert problems == ["nothing has been learnt yet; press Learn first."]
+    assert problems == ["the model has not learned anything yet; press Learn first."]
 
 
 def test_files_are_added_and_tried(
@@ -56,12 +55,12 @@ def test_files_are_added_and_tried(
 ) -> None:
     tokens = [put("a.png", pictures[0][0]), put("n.txt", b"hello"), put("b.png", pictures[0][1])]
     outcome = actions.teach("me", {"do": "files", "files": tokens})
-    assert outcome.done == ["2 pictures added to “Class 1”."]
+    assert outcome.done == ["Added 2 pictures to “Class 1”."]
     assert outcome.problems == ["“n.txt” is not an image, or of a format that is not read."]
     assert len(actions.transfers) == 0
-    # What was taken cannot be taken by somebody else.
+    # Each file can be taken once.
     assert (
-        "not there any more" in actions.teach("you", {"do": "files", "files": tokens}).problems[0]
+        "no longer available" in actions.teach("you", {"do": "files", "files": tokens}).problems[0]
     )
     actions.teach("me", {"do": "pick", "class": actions.sessions.open("me").classes[1].number})
     actions.teach("me", {"do": "draw", "strokes": CROSS})
@@ -71,26 +70,29 @@ def test_files_are_added_and_tried(
     assert [each.name for each in outcome.predictions] == ["c.png"]
     assert len(outcome.problems) == 1
     tokens = [put("c.png", pictures[0][2]) for _ in range(MAX_TRIED + 1)]
-    assert "13 files" in actions.try_out("me", {"do": "files", "files": tokens}).problems[0]
-    # None of them is lost.
+    assert (
+        "at most 12 files at once, got 13"
+        in actions.try_out("me", {"do": "files", "files": tokens}).problems[0]
+    )
+    # A refused request keeps all files.
     assert len(actions.try_out("me", {"do": "files", "files": tokens[1:]}).predictions) == MAX_TRIED
 
 
-def test_pictures_go_to_the_class_that_they_set_out_for(
+def test_pictures_go_to_the_class_of_the_request(
     actions: Actions, put: Callable[[str, bytes], str], pictures: list[list[bytes]]
 ) -> None:
     first, second = actions.sessions.open("me").classes
     token = put("a.png", pictures[0][0])
     actions.teach("me", {"do": "pick", "class": second.number})
     outcome = actions.teach("me", {"do": "files", "class": first.number, "files": [token]})
-    assert outcome.done == ["1 picture added to “Class 1”."]
+    assert outcome.done == ["Added 1 picture to “Class 1”."]
     actions.teach("me", {"do": "draw", "class": first.number, "strokes": RING})
     assert (len(first.examples), len(second.examples)) == (2, 0)
     [problem] = actions.teach("me", {"do": "draw", "class": 999, "strokes": RING}).problems
-    assert "not there any more" in problem
+    assert "no longer exists" in problem
 
 
-def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> None:
+def test_another_user_can_load_saved_examples(actions: Actions) -> None:
     assert "no pictures to save" in actions.keep("me", {"do": "save"}).problems[0]
     actions.teach("me", {"do": "draw", "strokes": RING})
     outcome = actions.keep("me", {"do": "save"})
@@ -99,7 +101,7 @@ def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> Non
     assert file.name == outcome.file[1] == "examples.zip"
     token = actions.transfers.put(File("mine.zip", file.content))
     assert actions.keep("you", {"do": "load", "files": [token]}).done == [
-        "2 classes with 1 picture loaded."
+        "Loaded 2 classes with 1 picture."
     ]
     assert actions.sessions.open("you").num_examples == 1
     token = actions.transfers.put(File("notes.txt", b"hello"))
@@ -108,12 +110,12 @@ def test_examples_are_saved_and_loaded_by_somebody_else(actions: Actions) -> Non
     assert actions.sessions.open("you").classes is before
 
 
-def test_the_model_is_handed_out_with_its_names(
+def test_the_exported_model_has_class_names(
     make_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AdaptedModel, "to_onnx", lambda _, names: ",".join(names).encode())
-    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
-    assert "nothing has been learnt" in actions.keep("me", {"do": "export"}).problems[0]
+    actions = Actions(Sessions(make_session), Transfers())
+    assert "has not learned anything" in actions.keep("me", {"do": "export"}).problems[0]
     for each in actions.sessions.open("me").classes:
         actions.teach("me", {"do": "pick", "class": each.number})
         actions.teach("me", {"do": "draw", "strokes": RING})
@@ -121,11 +123,12 @@ def test_the_model_is_handed_out_with_its_names(
     outcome = actions.keep("me", {"do": "export"})
     assert outcome.file is not None
     assert actions.transfers.take(outcome.file[0], File).content == b"Class 1,Class 2"
-    without = Actions(actions.sessions, Transfers())
-    assert "alfa[export]" in without.keep("me", {"do": "export"}).problems[0]
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "alfa[export]" in actions.keep("me", {"do": "export"}).problems[0]
 
 
-def test_who_leaves_takes_along_what_was_on_its_way(actions: Actions) -> None:
+def test_leaving_drops_transfers(actions: Actions) -> None:
     actions.teach("me", {"do": "draw", "strokes": RING})
     assert actions.keep("me", {"do": "save"}).file is not None
     empty = UploadedImage("a.png", problem="“a.png” is an empty file.")
@@ -135,7 +138,7 @@ def test_who_leaves_takes_along_what_was_on_its_way(actions: Actions) -> None:
     assert len(actions.transfers) == 1
 
 
-def test_who_leaves_while_a_file_is_made_leaves_nothing(
+def test_leaving_during_an_export_drops_the_file(
     make_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def to_onnx(adapted: AdaptedModel, names: Any) -> bytes:
@@ -143,7 +146,7 @@ def test_who_leaves_while_a_file_is_made_leaves_nothing(
         return b"content"
 
     monkeypatch.setattr(AdaptedModel, "to_onnx", to_onnx)
-    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
+    actions = Actions(Sessions(make_session), Transfers())
     for each in actions.sessions.open("me").classes:
         actions.teach("me", {"do": "draw", "class": each.number, "strokes": RING})
     actions.learn("me")
@@ -151,8 +154,10 @@ def test_who_leaves_while_a_file_is_made_leaves_nothing(
     assert len(actions.sessions) == len(actions.transfers) == 0
 
 
-def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model, run: Path) -> None:
-    """Eight sessions, each with characters of their own, in threads of their own."""
+def test_concurrent_sessions_get_their_own_predictions(
+    actions: Actions, model: Model, run: Path
+) -> None:
+    """Eight threads with one session each; all have different characters."""
 
     def visit(number: int) -> tuple[list[tuple[str, float]], np.ndarray]:
         who, way = f"p{number}", 2 + number % 3
@@ -168,7 +173,7 @@ def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model,
             seen = [UploadedImage("x.png", image[None]) for image in images[place, :3]]
             tokens = [actions.transfers.put(each, session_id=who) for each in seen]
             told = actions.teach(who, {"do": "files", "class": target, "files": tokens})
-            assert told.done == [f"3 pictures added to “{name}”."]
+            assert told.done == [f"Added 3 pictures to “{name}”."]
         assert actions.learn(who) == ActionResult()
         token = actions.transfers.put(UploadedImage("new.png", images[0, 3][None]), session_id=who)
         [found] = actions.try_out(who, {"do": "files", "files": [token]}).predictions
@@ -186,15 +191,15 @@ def test_many_at_once_are_each_told_of_their_own(actions: Actions, model: Model,
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"do": 3}, {"do": ["add"]}, {"do": "files"}])
-def test_nonsense_is_answered_by_a_sentence(actions: Actions, data: Any) -> None:
+def test_invalid_requests_return_a_problem(actions: Actions, data: Any) -> None:
     for act in (actions.teach, actions.try_out, actions.keep):
         [problem] = act("me", data).problems
         assert problem.endswith(".")
 
 
-def test_what_somebody_typed_cannot_become_markup(actions: Actions) -> None:
+def test_user_text_is_escaped(actions: Actions) -> None:
     session = actions.sessions.open("me")
-    # No class can be called so, but if one could, it would still be text.
+    # Validation rejects these names; escaping must not depend on it.
     for each in session.classes:
         each.name = f"<img src=x onerror=alert({each.number})>\"'"
         actions.teach("me", {"do": "pick", "class": each.number})

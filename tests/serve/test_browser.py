@@ -1,4 +1,4 @@
-"""The page in a browser: everything that a person does, and nothing that leaves the computer."""
+"""The page in a browser; no request leaves the computer."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SLASH = [(0.25, 0.75), (0.75, 0.25)]
 
 @dataclass(frozen=True)
 class Visit:
-    """Somebody's tab, and all that it asked for and complained about."""
+    """A browser tab, its requests, and its console errors and warnings."""
 
     page: Any
     requests: list[str]
-    complaints: list[str]
+    errors: list[str]
 
     def do(self, what: str, *, within: str) -> None:
         self.page.locator(f"{within} [data-do={what}]").first.click()
@@ -73,7 +73,7 @@ class Visit:
         self.page.locator(f"#{where} input").set_input_files(list(files))
 
     def drop(self, where: str, *files: Path) -> None:
-        """As from a window of files, folders too."""
+        """Drop files or folders, as from a file manager."""
         place = self.page.locator(where).first
         place.scroll_into_view_if_needed()
         box = place.bounding_box()
@@ -93,8 +93,8 @@ class Visit:
         hosts = {url.split("/")[2].split(":")[0] for url in self.requests if url.startswith("http")}
         assert hosts == {"127.0.0.1"}
         assert not [url for url in self.requests if not url.startswith(("http:", "data:", "blob:"))]
-        assert self.complaints == []
-        # Nothing sticks out at the side.
+        assert self.errors == []
+        # The page has no horizontal scroll bar.
         assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -115,18 +115,20 @@ def visit(browser: Any, served: Server) -> Iterator[Callable[..., Visit]]:
         contexts.append(context)
         context.set_default_timeout(20_000)
         page = context.new_page()
-        someone = Visit(page, [], [])
-        page.on("request", lambda request: someone.requests.append(request.url))
-        page.on("pageerror", lambda error: someone.complaints.append(str(error)))
+        visitor = Visit(page, [], [])
+        page.on("request", lambda request: visitor.requests.append(request.url))
+        page.on("pageerror", lambda error: visitor.errors.append(str(error)))
         page.on(
             "console",
-            lambda said: (
-                someone.complaints.append(said.text) if said.type in ("error", "warning") else None
+            lambda message: (
+                visitor.errors.append(message.text)
+                if message.type in ("error", "warning")
+                else None
             ),
         )
         page.goto(served.address)
         page.locator(".alfa-class").first.wait_for()
-        return someone
+        return visitor
 
     yield start
     for context in contexts:
@@ -143,23 +145,23 @@ def files(pictures: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def test_somebody_teaches_it_with_pictures(
+def test_a_user_teaches_with_pictures(
     visit: Callable[..., Visit], served: Server, files: Path, tmp_path: Path
 ) -> None:
     me = visit(viewport={"width": 1280, "height": 900})
     other = visit(viewport={"width": 800, "height": 600}, color_scheme="dark")
     me.do("add", within="#classes")
     me.page.locator(".alfa-class").nth(2).wait_for()
-    # Whoever has no mouse goes on from there.
+    # The keyboard focus moves to the new class.
     playwright.expect(me.page.locator(".alfa-name").nth(2)).to_be_focused()
     for place, name in enumerate(("alef", "bet", "gimel & co")):
         me.rename(place, name)
-        # One by one, as a person does it: the answer has the name as what it was made with.
+        # Wait for the server's answer, which contains the name as an attribute.
         me.page.locator(f'.alfa-name[value="{name}"]').wait_for()
     me.wait("#target", "gimel & co")
     me.rename(0, "bet")
-    me.wait("#teach-notice", "There is a class “bet” already; choose another name.")
-    me.wait(".alfa-unseen", "There is a class “bet” already; choose another name.")
+    me.wait("#teach-notice", "The class “bet” already exists; choose another name.")
+    me.wait(".alfa-unseen", "The class “bet” already exists; choose another name.")
     assert me.names() == ["alef", "bet", "gimel & co"]
 
     me.page.get_by_role("tab", name="Upload").first.click()
@@ -169,12 +171,12 @@ def test_somebody_teaches_it_with_pictures(
         me.wait_for_pictures(4 * place + 4)
     me.give("teach-drop", files / "notes.txt", files / "2-4.png")
     me.wait("#teach-notice", "“notes.txt” is not an image, or of a format that is not read.")
-    me.wait("#teach-notice", "1 picture added to “gimel & co”.")
+    me.wait("#teach-notice", "Added 1 picture to “gimel & co”.")
 
     me.page.locator("#learn").click()
-    me.wait(".alfa-score", "of 13 examples recognised")
-    me.wait(".alfa-unseen", "of 13 examples recognised")
-    me.wait("#answer", "Now show it something new")
+    me.wait(".alfa-score", "of 13 examples recognized")
+    me.wait(".alfa-unseen", "of 13 examples recognized")
+    me.wait("#answer", "Show the model a new picture")
     assert me.page.locator(".alfa-bars rect").count() == 6
     me.page.locator("#rates-box button").first.click()
     me.page.locator("#rates polyline").first.wait_for()
@@ -183,14 +185,14 @@ def test_somebody_teaches_it_with_pictures(
     me.page.get_by_role("tab", name="Upload").nth(1).click()
     me.give("try-drop", files / "0-5.png")
     me.page.locator(".alfa-odd").nth(2).wait_for()
-    told = me.page.locator(".alfa-odd-name").all_inner_texts()
-    assert sorted(told) == ["alef", "bet", "gimel & co"]
-    me.wait(".alfa-unseen", told[0])
+    names = me.page.locator(".alfa-odd-name").all_inner_texts()
+    assert sorted(names) == ["alef", "bet", "gimel & co"]
+    me.wait(".alfa-unseen", names[0])
     me.give("try-drop", files / "0-5.png", files / "1-5.png")
     me.page.locator(".alfa-answer").nth(1).wait_for()
-    # Another model has said nothing yet.
+    # A new model has no predictions yet.
     me.page.locator("#learn").click()
-    me.wait("#answer", "Now show it something new")
+    me.wait("#answer", "Show the model a new picture")
 
     with me.page.expect_download() as coming:
         me.do("save", within="#keep")
@@ -206,17 +208,17 @@ def test_somebody_teaches_it_with_pictures(
     me.give("keep", files / "notes.txt")
     me.wait("#keep-notice", "notes.txt is damaged, or not the archive that its name says")
     me.give("keep", saved)
-    me.wait("#keep-notice", "3 classes with 13 pictures loaded.")
+    me.wait("#keep-notice", "Loaded 3 classes with 13 pictures.")
     me.wait_for_pictures(13)
     assert me.names() == ["alef", "bet", "gimel & co"]
 
-    # Whoever else is there has seen nothing of it.
+    # The other user's session is independent.
     other.do("add", within="#classes")
     other.page.locator(".alfa-class").nth(2).wait_for()
     assert other.names() == ["Class 1", "Class 2", "Class 3"]
     me.check()
     other.check()
-    # The folder that gradio may use.
+    # Gradio has left no files.
     assert not list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))
     before = len(served.sessions)
     me.page.close()
@@ -226,7 +228,7 @@ def test_somebody_teaches_it_with_pictures(
     assert len(served.sessions) == before - 1
 
 
-def test_answers_that_overtake_each_other_show_the_later_state(
+def test_out_of_order_answers_show_the_later_state(
     visit: Callable[..., Visit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from alfa.serve import _page
@@ -234,7 +236,7 @@ def test_answers_that_overtake_each_other_show_the_later_state(
     me = visit(viewport={"width": 1280, "height": 900})
     me.do("add", within="#classes")
     me.wait("#target", "Class 3")
-    shown, held = _page._Page._show_session, threading.Event()
+    shown, held = _page.Page._show_session, threading.Event()
 
     def late(self: Any, request: Any, **options: Any) -> list[Any]:
         found = shown(self, request, **options)
@@ -243,22 +245,22 @@ def test_answers_that_overtake_each_other_show_the_later_state(
             time.sleep(1)
         return found
 
-    monkeypatch.setattr(_page._Page, "_show_session", late)
+    monkeypatch.setattr(_page.Page, "_show_session", late)
     me.rename(0, "alef")
     assert held.wait(20)
     me.rename(2, "gimel")
     me.wait("#target", "gimel")
-    # The first answer comes now.
+    # Wait for the delayed first answer.
     me.page.wait_for_timeout(1500)
     assert "gimel" in me.page.locator("#target").inner_text()
     assert me.names() == ["alef", "Class 2", "gimel"]
     me.check()
 
 
-def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
+def test_a_user_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
     me = visit(viewport={"width": 390, "height": 844}, color_scheme="dark", is_mobile=True)
     me.draw("try-pad", RING)
-    me.wait("#try-notice", "Nothing has been learnt yet; press Learn first.")
+    me.wait("#try-notice", "The model has not learned anything yet; press Learn first.")
     for place, way in enumerate((RING, SLASH)):
         me.pick(place)
         for number in range(2):
@@ -267,7 +269,7 @@ def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
             me.wait_for_pictures(2 * place + number + 1)
     me.page.locator(".alfa-thumb").first.click()
     me.wait_for_pictures(3)
-    # The camera of the test is a moving picture of the browser's own.
+    # The browser simulates a camera.
     me.page.get_by_role("tab", name="Camera").first.click()
     me.do("start", within="#teach-camera")
     me.page.locator("#teach-camera .is-on").wait_for()
@@ -275,7 +277,7 @@ def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
     me.wait_for_pictures(4)
     me.do("stop", within="#teach-camera")
     me.page.locator("#learn").click()
-    me.wait(".alfa-score", "of 4 examples recognised")
+    me.wait(".alfa-score", "of 4 examples recognized")
     playwright.expect(me.page.locator("#try-notice .alfa-notice")).to_have_count(0)
     me.do("clear", within="#try-pad")
     me.draw("try-pad", SLASH)
@@ -283,16 +285,16 @@ def test_somebody_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
     me.check()
 
 
-def test_pictures_are_dropped_where_they_belong_and_beside_it(
+def test_pictures_can_be_dropped_on_classes_and_elsewhere(
     visit: Callable[..., Visit], served: Server, files: Path, tmp_path: Path
 ) -> None:
     me = visit(viewport={"width": 1280, "height": 900})
-    # The browser would open it, and leave the page.
+    # The browser must not open the file.
     me.drop("h1", files / "0-0.png")
     folder = tmp_path / "folder"
     folder.mkdir()
     me.drop(".alfa-class >> nth=1", folder, files / "1-0.png", files / "1-1.png")
-    me.wait("#teach-notice", "2 pictures added to “Class 2”.")
+    me.wait("#teach-notice", "Added 2 pictures to “Class 2”.")
     me.wait("#classes .alfa-local", "“folder” cannot be read; is it a folder?")
     me.wait_for_pictures(2)
     assert me.page.url == f"{served.address}/"
@@ -303,7 +305,7 @@ def test_pictures_are_dropped_where_they_belong_and_beside_it(
     me.give("teach-drop", files / "0-1.png", files / "0-2.png")
     me.wait("#teach-drop .alfa-local", "“0-1.png” cannot be sent; is the server still running?")
     me.wait_for_pictures(3)
-    me.wait("#teach-notice", "1 picture added to “Class 1”.")
+    me.wait("#teach-notice", "Added 1 picture to “Class 1”.")
 
 
 _WATCH_CAMERAS = """() => {
@@ -320,16 +322,16 @@ _WATCH_CAMERAS = """() => {
 _ALL_OFF = "(count) => tracks.length === count && tracks.every((t) => t.readyState === 'ended')"
 
 
-def test_no_camera_stays_on_unseen(visit: Callable[..., Visit]) -> None:
+def test_hidden_cameras_are_off(visit: Callable[..., Visit]) -> None:
     me = visit(viewport={"width": 1280, "height": 900})
     me.page.evaluate(_WATCH_CAMERAS)
     me.page.get_by_role("tab", name="Camera").first.click()
-    # Two presses are one.
+    # A double click starts the camera once.
     me.page.locator("#teach-camera [data-do=start]").dblclick()
     me.page.locator("#teach-camera .is-on").wait_for()
     me.do("stop", within="#teach-camera")
     me.page.wait_for_function(_ALL_OFF, arg=1)
-    # Somebody looks elsewhere while the browser asks.
+    # The user leaves the tab while the browser asks for permission.
     me.do("start", within="#teach-camera")
     me.page.get_by_role("tab", name="Upload").first.click()
     me.page.wait_for_function(_ALL_OFF, arg=2)

@@ -1,4 +1,4 @@
-"""Charts that are written by hand are well-formed, whatever is drawn."""
+"""The charts of the page are well-formed SVG."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from alfa.serve._html import render
 
 
 def _parsed(text: str) -> ElementTree.Element:
-    # Names of characters are HTML's, not XML's.
+    # Convert HTML entities, which XML does not define.
     named = re.sub(r"&(?!lt;|gt;|amp;|quot;)(\w+);", lambda m: html.unescape(m[0]), text)
     return ElementTree.fromstring(f"<div>{named}</div>")
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 5, 40])
-def test_a_bar_for_every_loss(num_steps: int) -> None:
+def test_every_loss_has_a_bar(num_steps: int) -> None:
     losses = [2.0 / (step + 1) for step in range(num_steps + 1)]
     chart = _parsed(render("loss_chart", losses, 3))
     bars = list(chart.iter("rect"))
@@ -28,13 +28,13 @@ def test_a_bar_for_every_loss(num_steps: int) -> None:
     assert heights == sorted(heights, reverse=True)
 
 
-def test_a_loss_of_nearly_nothing_looks_like_it() -> None:
+def test_tiny_losses_have_minimal_bars() -> None:
     bars = list(_parsed(render("loss_chart", [3e-8, 5e-8, 0.0], 3)).iter("rect"))
     assert {bar.attrib["height"] for bar in bars} == {"1.5"}
 
 
 @pytest.mark.parametrize(("num_steps", "num_layers"), [(1, 1), (5, 10), (30, 60)])
-def test_a_line_for_every_layer(num_steps: int, num_layers: int) -> None:
+def test_every_layer_has_a_line(num_steps: int, num_layers: int) -> None:
     rng = np.random.default_rng(0)
     shape = (num_steps, num_layers)
     layers = tuple(f"layer<{number}>" for number in range(num_layers))
@@ -45,6 +45,6 @@ def test_a_line_for_every_layer(num_steps: int, num_layers: int) -> None:
     assert titles[0].startswith("layer<0>: ")
 
 
-def test_no_step_is_no_chart() -> None:
+def test_zero_steps_have_no_chart() -> None:
     rates = {"layers": ("a",), "alpha": np.empty((0, 1)), "beta": np.empty((0, 1))}
-    assert "No step was taken" in render("rates_chart", rates)
+    assert "There were no steps" in render("rates_chart", rates)

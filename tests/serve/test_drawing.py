@@ -1,4 +1,4 @@
-"""Drawings, as the model is to see them."""
+"""Drawings as inputs of the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _moved(strokes: list[Any], scale: float, shift: float) -> list[Any]:
     return [[[scale * x + shift, scale * y + shift] for x, y in stroke] for stroke in strokes]
 
 
-def test_ink_is_dark_on_white_in_the_middle() -> None:
+def test_ink_is_centered_and_dark_on_white() -> None:
     pixels = draw(CROSS, size=56, dark=True)
     assert pixels.dtype == np.uint8
     assert pixels[0, 0] == 255
@@ -29,27 +29,27 @@ def test_ink_is_dark_on_white_in_the_middle() -> None:
     rows, columns = np.nonzero(pixels < 128)
     for places in (rows, columns):
         assert (places.min() + places.max()) / 2 == pytest.approx(27.5, abs=0.6)
-        # The way of the pen has the extent of the training characters, and its line comes on top.
+        # The path has the extent of the training characters, plus the line width.
         extent = (places.max() - places.min() + 1) / 56
         assert CHARACTER_EXTENT <= extent <= CHARACTER_EXTENT + 0.1
     assert (draw(CROSS, size=56, dark=False) == 255 - pixels).all()
 
 
-def test_it_has_as_much_ink_as_the_training_characters() -> None:
+def test_amount_of_ink_matches_the_training_characters() -> None:
     characters = Strokes(num_classes=50, num_examples=2).images().images
     usual = 255 - characters.reshape(100, -1).mean(1)
     ink = 255 - draw(CROSS, size=28, dark=True).mean()
     assert usual.min() < ink < usual.max()
 
 
-def test_size_and_place_make_no_difference() -> None:
+def test_size_and_position_do_not_matter() -> None:
     pixels = draw(CROSS, size=28, dark=True)
     for scale, shift in ((0.1, 0.85), (40.0, -300.0)):
         again = draw(_moved(CROSS, scale, shift), size=28, dark=True)
         assert np.abs(pixels.astype(int) - again).max() <= 1
 
 
-def test_a_line_of_many_points_is_drawn_in_parts() -> None:
+def test_batches_do_not_change_a_long_line() -> None:
     way = [[[x, np.sin(9 * x)] for x in np.linspace(0, 1, 2_000)]]
     coarse = [[[x, np.sin(9 * x)] for x in np.linspace(0, 1, 400)]]
     fine = draw(way, size=28, dark=True).astype(int)
@@ -68,26 +68,26 @@ def test_a_dot_is_a_drawing() -> None:
     [
         ([], "the pad is empty"),
         ([[]], "the pad is empty"),
-        (None, "not a drawing"),
-        ("[[1, 2]]", "not a drawing"),
-        ([1, 2], "not a drawing"),
-        ([[1, 2]], "not a drawing"),
-        ([[[1, 2, 3]]], "not a drawing"),
-        ([[[1, 2], [3]]], "not a drawing"),
-        ([[[1, float("nan")]]], "not a drawing"),
-        ([[[1e300, 1]]], "not a drawing"),
-        ([[[10**400, 1]]], "not a drawing"),
-        ([[["a", "b"]]], "not a drawing"),
-        ([[{"x": 1}]], "not a drawing"),
-        ([[[0.0, 0.0]] * (MAX_POINTS + 1)], "more than the 5,000"),
+        (None, "is invalid"),
+        ("[[1, 2]]", "is invalid"),
+        ([1, 2], "is invalid"),
+        ([[1, 2]], "is invalid"),
+        ([[[1, 2, 3]]], "is invalid"),
+        ([[[1, 2], [3]]], "is invalid"),
+        ([[[1, float("nan")]]], "is invalid"),
+        ([[[1e300, 1]]], "is invalid"),
+        ([[[10**400, 1]]], "is invalid"),
+        ([[["a", "b"]]], "is invalid"),
+        ([[{"x": 1}]], "is invalid"),
+        ([[[0.0, 0.0]] * (MAX_POINTS + 1)], "more than the limit of 5,000"),
     ],
 )
-def test_what_is_no_drawing_is_refused(strokes: Any, reason: str) -> None:
+def test_invalid_drawings_raise(strokes: Any, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         draw(strokes, size=28, dark=True)
 
 
-def test_a_model_sees_it_in_its_own_size(model: Model) -> None:
+def test_a_drawing_has_the_model_input_size(model: Model) -> None:
     pixels = model.drawn(CROSS)
     assert pixels.shape == (1, 16, 16)
     assert (pixels[0] == draw(CROSS, size=16, dark=True)).all()
@@ -102,15 +102,17 @@ def test_a_model_sees_it_in_its_own_size(model: Model) -> None:
         ("md-quickdraw", False),
     ],
 )
-def test_ink_is_that_of_the_training_characters(model: Model, dataset: str, dark: bool) -> None:
+def test_ink_matches_the_dataset(model: Model, dataset: str, dark: bool) -> None:
     other = replace(model, dataset=dataset)
     assert other.can_draw
     assert (other.drawn(CROSS)[0] == draw(CROSS, size=16, dark=dark)).all()
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "scans", "omniglot, md-quickdraw"])
-def test_where_nobody_knows_what_ink_is_like_nobody_draws(model: Model, dataset: str) -> None:
+def test_drawings_need_a_dataset_with_known_ink(model: Model, dataset: str) -> None:
     other = replace(model, dataset=dataset)
     assert not other.can_draw
-    with pytest.raises(DataError, match=f"the pictures of {dataset} are dark .* upload pictures"):
+    with pytest.raises(
+        DataError, match=f"model of {dataset} does not support drawings.* upload pictures"
+    ):
         other.drawn(CROSS)

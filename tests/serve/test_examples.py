@@ -1,4 +1,4 @@
-"""Sets of examples, saved and loaded."""
+"""Saving and loading sets of examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def zipped(files: dict[str, bytes], *, packed: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def test_what_is_saved_is_loaded_again(taught: Session, model: Model) -> None:
+def test_saved_examples_can_be_loaded(taught: Session, model: Model) -> None:
     taught.rename(taught.classes[0].number, "ålef & co. 'x'")
     content = pack_examples(taught.classes)
     other = Session(model)
@@ -34,10 +34,11 @@ def test_what_is_saved_is_loaded_again(taught: Session, model: Model) -> None:
         for picture, original in zip(mine.examples, theirs.examples, strict=True):
             assert (picture.pixels == original.pixels).all()
     assert pack_examples(other.classes) == content
-    assert other.learn().losses == taught.learn().losses
+    losses = [each.learn().classifier.support_losses_.tolist() for each in (other, taught)]
+    assert losses[0] == losses[1]
 
 
-def test_a_class_without_pictures_is_left_out(session: Session, model: Model) -> None:
+def test_empty_classes_are_omitted(session: Session, model: Model) -> None:
     session.add_example(session.selected, np.zeros((1, 16, 16), np.uint8))
     loaded = unpack_examples(pack_examples(session.classes), name="x.zip", model=model)
     assert [name for name, _ in loaded] == ["Class 1"]
@@ -46,7 +47,7 @@ def test_a_class_without_pictures_is_left_out(session: Session, model: Model) ->
     assert session.selected == session.classes[0].number
 
 
-def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) -> None:
+def test_user_made_zips_can_be_loaded(model: Model, pictures: list[list[bytes]]) -> None:
     content = zipped(
         {
             "pets/cat/1.png": pictures[0][0],
@@ -60,62 +61,58 @@ def test_folders_of_anybody_are_read(model: Model, pictures: list[list[bytes]]) 
     assert [(name, len(each)) for name, each in loaded] == [("cat", 1), ("dog", 2)]
 
 
-def test_the_white_space_of_a_folder_does_not_count(
+def test_white_space_in_folder_names_is_normalized(
     model: Model, pictures: list[list[bytes]]
 ) -> None:
     files = {f"my  \u00a0cats/{number}.png": pictures[0][number] for number in range(2)}
     content = zipped(files | {"dog/1.png": pictures[1][0]})
     loaded = unpack_examples(content, name="x.zip", model=model)
     assert [(name, len(each)) for name, each in loaded] == [("my cats", 2), ("dog", 1)]
-    # Two folders cannot be one class.
+    # Two folders must not have the same class name.
     files["my cats/3.png"] = pictures[0][2]
-    with pytest.raises(DataError, match="“my cats”: there is a class “my cats” already"):
+    with pytest.raises(DataError, match="“my cats”: the class “my cats” already exists"):
         unpack_examples(zipped(files), name="x.zip", model=model)
 
 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({}, "there are no pictures in it"),
-        ({"1.png": b"x"}, "lies in no folder"),
+        ({}, "contains no pictures"),
+        ({"1.png": b"x"}, "is not in a class folder"),
         ({"../cat/1.png": b"x"}, "outside of the folder"),
         ({"/cat/1.png": b"x"}, "outside of the folder"),
         ({"..\\..\\cat\\1.png": b"x"}, "outside of the folder"),
         ({"C:/cat/1.png": b"x"}, "outside of the folder"),
         ({"cat/1.png": b"x"}, "“cat/1.png” is not an image"),
-        ({"a?b/1.png": b"x"}, "the folder “a\\?b”: a name cannot have"),
-        ({f"{'x' * 50}/1.png": b"x"}, "a name can have 40 characters"),
+        ({"a?b/1.png": b"x"}, "the folder “a\\?b”: a class name must not contain"),
+        ({f"{'x' * 50}/1.png": b"x"}, "must have at most 40 characters"),
         ({f"c/{number}.png": b"" for number in range(301)}, "“c/0.png” is an empty file"),
         ({f".{number}": b"" for number in range(301)}, "it has more than 300 files"),
     ],
 )
-def test_what_is_no_set_of_examples_is_refused(
-    model: Model, files: dict[str, bytes], reason: str
-) -> None:
+def test_invalid_sets_raise(model: Model, files: dict[str, bytes], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         unpack_examples(zipped(files), name="x.zip", model=model)
 
 
-def test_too_many_classes_or_pictures_are_refused(
-    model: Model, pictures: list[list[bytes]]
-) -> None:
+def test_too_many_classes_or_pictures_raise(model: Model, pictures: list[list[bytes]]) -> None:
     file = pictures[0][0]
     many = zipped({f"c{number}/1.png": file for number in range(MAX_CLASSES + 1)})
-    with pytest.raises(DataError, match=f"it has 21 classes, but this model tells {MAX_CLASSES}"):
+    with pytest.raises(DataError, match=f"it has 21 classes, .* at most {MAX_CLASSES}"):
         unpack_examples(many, name="x.zip", model=model)
     many = zipped({f"c/{number}.png": file for number in range(MAX_PER_CLASS + 1)})
-    with pytest.raises(DataError, match=f"a class can have {MAX_PER_CLASS} pictures"):
+    with pytest.raises(DataError, match=f"more than {MAX_PER_CLASS} pictures in a class"):
         unpack_examples(many, name="x.zip", model=model)
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(model: Model) -> None:
+def test_zip_bombs_are_refused_before_unpacking(model: Model) -> None:
     content = zipped({"c/1.png": bytes(MAX_UNPACKED + 1)}, packed=True)
     assert len(content) < 100_000
     with pytest.raises(DataError, match="unpacks to more than"):
         unpack_examples(content, name="x.zip", model=model)
 
 
-def test_a_zip_that_lies_about_its_size_is_refused(model: Model) -> None:
+def test_zips_with_a_wrong_size_are_refused(model: Model) -> None:
     content = bytearray(zipped({"c/1.png": bytes(1000)}, packed=True))
     entry = content.index(b"PK\x01\x02")
     content[entry + 24 : entry + 28] = (10).to_bytes(4, "little")
@@ -124,7 +121,7 @@ def test_a_zip_that_lies_about_its_size_is_refused(model: Model) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more"])
-def test_what_is_no_zip_is_refused(model: Model, content: bytes) -> None:
+def test_damaged_zips_are_refused(model: Model, content: bytes) -> None:
     with pytest.raises(DataError, match=r"notes\.zip is damaged, or not the archive"):
         unpack_examples(content, name="notes.zip", model=model)
 

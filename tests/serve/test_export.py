@@ -1,4 +1,4 @@
-"""The model that the page hands out."""
+"""The model that the page exports."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ import pytest
 
 from alfa.serve._actions import Actions
 from alfa.serve._model import can_export
-from alfa.serve._session import Session
-from alfa.serve._sessions import Sessions
+from alfa.serve._session import Session, Sessions
 from alfa.serve._transfers import File, Transfers
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install 'alfa[export]'")
 
 
 def _probabilities(content: bytes, pixels: np.ndarray) -> dict[str, float]:
-    """What a file says of a picture."""
+    """Return the probabilities of an exported model by class name."""
     model = onnxruntime.InferenceSession(content)
     names = json.loads(model.get_modelmeta().custom_metadata_map["classes"])
     (found,) = model.run(None, {"images": pixels.transpose(1, 2, 0)[None]})
     return dict(zip(names, found[0].tolist(), strict=True))
 
 
-def test_it_is_handed_out_as_it_predicts_and_nothing_is_on_disk(
+def test_export_matches_predictions_and_writes_no_files(
     taught: Session,
     pictures: list[list[bytes]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everything that somebody can do, where no temporary file can be made."""
-    # Torch's exporter makes an empty folder for what it compiles when it is first used.
+    """Run all actions while no temporary file can be created."""
+    # The first import creates an empty folder for compiled code.
     importlib.import_module("torch._dynamo")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(FileNotFoundError):
         tempfile.mkstemp()
     assert can_export()
-    actions = Actions(Sessions(lambda: taught), Transfers(), can_export=True)
+    actions = Actions(Sessions(lambda: taught), Transfers())
     actions.learn("me")
     saved = actions.keep("me", {"do": "save"}).file
     assert saved is not None
@@ -60,7 +59,7 @@ def test_it_is_handed_out_as_it_predicts_and_nothing_is_on_disk(
     assert not list(tmp_path.iterdir())
 
 
-def test_it_is_checked_on_what_it_was_taught_with(
+def test_export_is_checked_on_the_examples(
     taught: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[np.ndarray] = []
@@ -72,7 +71,7 @@ def test_it_is_checked_on_what_it_was_taught_with(
         given.extend(check_on)
         return Made()
 
-    monkeypatch.setattr("alfa.export.make_onnx", make)
+    monkeypatch.setattr("alfa.serve._model.make_onnx", make)
     assert taught.learn().to_onnx(["a", "b", "c"]) == b"file"
     expected = [picture.pixels for each in taught.classes for picture in each.examples]
     assert len(given) == len(expected) == 15
@@ -80,6 +79,6 @@ def test_it_is_checked_on_what_it_was_taught_with(
         assert (image.transpose(2, 0, 1) == pixels).all()
 
 
-def test_without_the_extra_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_requires_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not can_export()

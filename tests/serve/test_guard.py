@@ -1,4 +1,4 @@
-"""What the server lets through."""
+"""The requests that the server accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Guard = pytest.importorskip("alfa.serve._guard", exc_type=ModuleNotFoundError).G
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with how much it was sent, or with nothing if the sender was gone."""
+    """Return the number of received bytes, or nothing after a disconnect."""
     length, more = 0, True
     while more:
         message = await receive()
@@ -29,7 +29,7 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
 def ask(
     path: str = "/", headers: dict[str, str] | None = None, parts: Iterable[bytes] = (b"",)
 ) -> tuple[int | None, dict[bytes, bytes]]:
-    """The status and the headers of an answer; no status if there is no answer."""
+    """Return the status and headers of a response; the status is None without a response."""
     given = {"host": "127.0.0.1:7860"} | (headers or {})
     pairs = [(name.encode(), value.encode()) for name, value in given.items()]
     sent: list[Any] = []
@@ -51,7 +51,7 @@ def ask(
     "path",
     ["/", "/config", "/assets/index.js", "/gradio_api/queue/join", FILES, f"{FILES}/token"],
 )
-def test_what_the_page_needs_is_open(path: str) -> None:
+def test_routes_of_the_page_are_open(path: str) -> None:
     status, headers = ask(path)
     assert status == 200
     policy = headers[b"content-security-policy"].decode()
@@ -77,7 +77,7 @@ def test_what_the_page_needs_is_open(path: str) -> None:
         "/alfa/other",
     ],
 )
-def test_everything_else_is_closed(path: str) -> None:
+def test_other_routes_are_closed(path: str) -> None:
     assert ask(path)[0] == 404
 
 
@@ -92,11 +92,11 @@ def test_everything_else_is_closed(path: str) -> None:
         "[",
     ],
 )
-def test_a_site_that_calls_itself_this_computer_is_refused(host: str) -> None:
+def test_other_hosts_are_rejected(host: str) -> None:
     assert ask(headers={"host": host})[0] == 403
 
 
-def test_another_site_may_not_use_the_page() -> None:
+def test_other_origins_are_rejected() -> None:
     assert ask(headers={"origin": "http://127.0.0.1:7860"})[0] == 200
     for origin in (
         "http://evil.example",
@@ -107,18 +107,18 @@ def test_another_site_may_not_use_the_page() -> None:
         assert ask(headers={"origin": origin})[0] == 403
 
 
-def test_requests_have_a_size() -> None:
+def test_request_size_is_limited() -> None:
     assert ask("/gradio_api/queue/join", {"content-length": str(MAX_REQUEST + 1)})[0] == 413
     assert ask(FILES, {"content-length": str(MAX_REQUEST + 1)})[0] == 200
     assert ask(FILES, {"content-length": str(MAX_ZIP + 1)})[0] == 413
     assert ask(FILES, {"content-length": "-5"})[0] == 413
-    # Who does not say how much it is, is cut off.
+    # A client that declares no size is disconnected at the limit.
     part = bytes(MAX_REQUEST // 2)
     assert ask("/gradio_api/queue/join", parts=[part] * 2)[0] == 200
     assert ask("/gradio_api/queue/join", parts=[part] * 3)[0] is None
 
 
-def test_there_are_no_sockets() -> None:
+def test_websockets_are_closed() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

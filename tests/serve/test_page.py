@@ -1,4 +1,4 @@
-"""What the page shows, without a browser."""
+"""The content of the page, without a browser."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from alfa.serve import Model
 from alfa.serve._actions import Actions
 from alfa.serve._model import AdaptedModel
 from alfa.serve._server import _SETTINGS, _call_in_event_loop
-from alfa.serve._session import Session
-from alfa.serve._sessions import Sessions
+from alfa.serve._session import Session, Sessions
 from alfa.serve._transfers import Transfers
 
 gr = pytest.importorskip("gradio", reason="the page needs gradio: pip install 'alfa[serve]'")
 
 RING = [[[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8], [0.2, 0.2]]]
-# Where each answer to Learn and to Keep has what.
+# Indices of the outputs of the events `learn` and `keep`.
 LEARN_NOTICE, CLASSES, ANSWER, TRY_NOTICE = 0, 1, 6, 7
-KEEP_NOTICE, DELIVERY = 0, 1
+KEEP_NOTICE, DOWNLOAD = 0, 1
 
 
 @pytest.fixture
 def ask(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Make a page, and do something on it."""
+    """Create a page and trigger events on it."""
     for name, value in (_SETTINGS | {"GRADIO_TEMP_DIR": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
-    from alfa.serve._page import build
+    from alfa.serve._page import Page
 
     def make(actions: Actions) -> Callable[..., list[Any]]:
-        page = _call_in_event_loop(lambda: build(model, actions))
+        page = _call_in_event_loop(lambda: Page(model, actions).blocks)
         events = {event.api_name: event.fn for event in page.fns.values()}
 
         def act(event: str, data: Any = None, *, who: str = "me") -> list[Any]:
@@ -59,20 +58,20 @@ def _teach(actions: Actions, who: str) -> Session:
     return session
 
 
-def test_a_full_page_says_so_whatever_somebody_does(ask: Any, actions: Actions) -> None:
+def test_a_full_page_reports_it_for_every_action(ask: Any, actions: Actions) -> None:
     act = ask(actions)
-    actions.sessions.open("somebody else")
+    actions.sessions.open("other")
     for event, data in (("teach", {"do": "add"}), ("learn", None), ("keep", {"do": "save"})):
         notice, *others = act(event, data)
-        assert "1 people are using this page" in notice
+        assert "All 1 sessions of this page are in use" in notice
         assert len(others) >= 6
-    # Nobody else's classes are shown, and the buttons are told that it is over.
+    # The page shows no classes of other users, and enables the buttons again.
     assert others[0]["number"] > 0
     assert all(other == gr.skip() for other in others[1:])
     assert actions.sessions.get("me") is None
 
 
-def test_who_leaves_while_it_learns_is_not_there_afterwards(
+def test_leaving_while_learning_closes_the_session(
     ask: Any, actions: Actions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act = ask(actions)
@@ -88,25 +87,25 @@ def test_who_leaves_while_it_learns_is_not_there_afterwards(
     assert len(actions.sessions) == 0
 
 
-def test_after_learning_nothing_has_been_tried(ask: Any, actions: Actions) -> None:
+def test_learning_removes_earlier_predictions(ask: Any, actions: Actions) -> None:
     act = ask(actions)
     shown = act("learn")
-    assert "Give each class a few pictures first." in shown[LEARN_NOTICE]
-    assert "Teach it first" in shown[ANSWER]
+    assert "Add a few pictures to each class first." in shown[LEARN_NOTICE]
+    assert "Add examples and press Learn first" in shown[ANSWER]
     assert shown[TRY_NOTICE] == gr.skip()
     _teach(actions, "me")
     for _ in range(2):
         shown = act("learn")
-        assert "Now show it something new" in shown[ANSWER]
+        assert "Show the model a new picture" in shown[ANSWER]
         assert shown[TRY_NOTICE] == ""
         notice, answer = act("try_1", {"do": "draw", "strokes": RING})
         assert not notice
         assert "alfa-odd" in answer
-        # What was said stays while examples change.
+        # Predictions remain while examples change.
         assert act("teach", {"do": "draw", "strokes": RING})[ANSWER] == gr.skip()
 
 
-def test_whatever_goes_wrong_the_buttons_are_told(
+def test_unexpected_errors_enable_the_buttons_again(
     ask: Any,
     make_session: Callable[[], Session],
     capsys: pytest.CaptureFixture[str],
@@ -116,34 +115,35 @@ def test_whatever_goes_wrong_the_buttons_are_told(
         raise RuntimeError("no such operation\nand much more")
 
     monkeypatch.setattr(AdaptedModel, "to_onnx", to_onnx)
-    actions = Actions(Sessions(make_session), Transfers(), can_export=True)
+    actions = Actions(Sessions(make_session), Transfers())
     act = ask(actions)
     _teach(actions, "me")
     actions.learn("me")
     first = act("keep", {"do": "export"})
-    assert "This did not work (RuntimeError: no such operation); more is told" in first[KEEP_NOTICE]
+    told = "An unexpected error occurred (RuntimeError: no such operation); see the server"
+    assert told in first[KEEP_NOTICE]
     assert "and much more" in capsys.readouterr().err
     second = act("keep", {"do": "export"})
-    assert first[DELIVERY] == {"token": "", "name": "", "number": 1}
-    assert second[DELIVERY]["number"] == 2
+    assert first[DOWNLOAD] == {"token": "", "name": "", "number": 1}
+    assert second[DOWNLOAD]["number"] == 2
 
 
-def test_there_is_a_pad_only_where_somebody_can_draw(model: Model, ask: Any) -> None:
-    from alfa.serve._page import build
+def test_the_pad_requires_a_dataset_with_known_ink(model: Model, ask: Any) -> None:
+    from alfa.serve._page import Page
 
     def names(served: Model) -> list[str]:
         actions = Actions(Sessions(lambda: Session(served)), Transfers())
-        page = _call_in_event_loop(lambda: build(served, actions))
+        page = _call_in_event_loop(lambda: Page(served, actions).blocks)
         return [block.elem_id for block in page.blocks.values() if hasattr(block, "elem_id")]
 
     assert {"teach-pad", "try-pad"} <= set(names(model))
     assert not {"teach-pad", "try-pad"} & set(names(replace(model, dataset="scans")))
 
 
-def test_what_was_tried_since_it_was_learnt_stays(
+def test_predictions_made_since_learning_remain(
     ask: Any, actions: Actions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody draws while the answer to Learn is still being made."""
+    """The user draws before the page shows the result of Learn."""
     act = ask(actions)
     _teach(actions, "me")
     tried: list[str] = []
@@ -160,15 +160,15 @@ def test_what_was_tried_since_it_was_learnt_stays(
     def turn(markup: str) -> int:
         return int(re.findall('data-turn="([0-9]+)"', markup)[0])
 
-    # The browser shows what has the later turn.
+    # The browser shows the state with the later turn.
     assert turn(untried) < turn(tried[0])
 
 
-def test_the_page_says_how_many_there_can_be(model: Model, ask: Any, actions: Actions) -> None:
-    from alfa.serve._page import build
+def test_the_page_shows_the_limits(model: Model, ask: Any, actions: Actions) -> None:
+    from alfa.serve._page import Page
 
-    page = _call_in_event_loop(lambda: build(model, actions))
+    page = _call_in_event_loop(lambda: Page(model, actions).blocks)
     text = " ".join(str(getattr(block, "value", "")) for block in page.blocks.values())
-    assert "Make 2 to 20 classes and give each a few pictures" in text
-    assert "50 the most (200 in all)" in text
+    assert "Create 2 to 20 classes and add a few pictures to each" in text
+    assert "the limit is 50 per class and 200 in total" in text
     assert "up to 10 MB each" in text

@@ -1,4 +1,4 @@
-"""Files on their way to the page and from it."""
+"""The routes for uploads and downloads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import pytest
 
-from alfa.serve import Model, _model, _transfers
-from alfa.serve._limits import MAX_FILE, MAX_ZIP
+from alfa.serve import Model, _limits, _model, _transfers
+from alfa.serve._limits import FILES, MAX_FILE, MAX_ZIP
 from alfa.serve._model import UploadedImage
 from alfa.serve._transfers import File, Transfers
 
 testclient = pytest.importorskip("starlette.testclient")
-# For three of the largest pictures as they are sent.
+# Memory for three of the largest files.
 ROOM = 3 * MAX_FILE
 
 
@@ -42,7 +42,7 @@ def _sent(browser: Any, content: bytes, *, kind: str, name: str = "a.png") -> An
     return browser.post("/alfa/files", params=asked, content=content)
 
 
-def test_files_come_within_limits_and_go_once(browser: Any, transfers: Transfers) -> None:
+def test_uploads_are_limited_and_downloads_happen_once(browser: Any, transfers: Transfers) -> None:
     token = _sent(browser, b"content", kind="examples", name="a/b.zip").json()["token"]
     answer = browser.get(f"/alfa/files/{token}")
     assert answer.content == b"content"
@@ -58,7 +58,7 @@ def test_files_come_within_limits_and_go_once(browser: Any, transfers: Transfers
     assert len(transfers) == 1
 
 
-def test_of_a_picture_only_what_the_model_sees_is_kept(
+def test_pictures_are_reduced_to_the_model_input(
     browser: Any, transfers: Transfers, model: Model, pictures: list[list[bytes]]
 ) -> None:
     token = _sent(browser, pictures[0][0], kind="picture").json()["token"]
@@ -66,44 +66,44 @@ def test_of_a_picture_only_what_the_model_sees_is_kept(
     assert seen.name == "a.png"
     assert (seen.pixels == model.read(pictures[0][0])).all()
     token = _sent(browser, b"hello", kind="picture", name="notes.txt").json()["token"]
-    # It is no file that could be fetched.
+    # A picture cannot be downloaded.
     assert browser.get(f"/alfa/files/{token}").status_code == 404
     token = _sent(browser, b"hello", kind="picture", name="notes.txt").json()["token"]
     problem = transfers.take(token, UploadedImage).problem
     assert problem == "“notes.txt” is not an image, or of a format that is not read."
 
 
-def test_the_largest_photos_of_a_drop_leave_room_for_others(
+def test_large_photos_leave_memory_for_others(
     browser: Any, transfers: Transfers, pictures: list[list[bytes]]
 ) -> None:
-    # What follows the end of a PNG is not read.
+    # Decoders ignore bytes after the end of a PNG.
     photo = pictures[0][0] + bytes(MAX_FILE - len(pictures[0][0]))
     tokens = [_sent(browser, photo, kind="picture").json()["token"] for _ in range(5)]
     transfers.put(File("a.zip", bytes(MAX_ZIP)))
     assert all(transfers.take(token, UploadedImage).pixels is not None for token in tokens)
 
 
-def test_who_sends_belongs_to_what_is_sent(browser: Any, transfers: Transfers) -> None:
+def test_uploads_belong_to_a_session(browser: Any, transfers: Transfers) -> None:
     _sent(browser, b"content", kind="examples")
     transfers.drop("me")
     assert len(transfers) == 0
 
 
-def test_a_full_counter_is_a_sentence(browser: Any, transfers: Transfers) -> None:
+def test_full_memory_returns_a_problem(browser: Any, transfers: Transfers) -> None:
     transfers.put(File("a.zip", bytes(ROOM - 10_000)))
     answer = _sent(browser, bytes(10_000), kind="examples")
     assert answer.status_code == 503
-    assert answer.json()["problem"].startswith("too many files are on their way")
+    assert answer.json()["problem"].startswith("too many files are in transit")
 
 
-def test_who_stops_sending_holds_up_nobody(
+def test_a_stalled_upload_does_not_block_others(
     transfers: Transfers, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file is received at a time, and somebody never sends the second half of theirs."""
+    """The server receives one file at a time, and one client never sends its second half."""
     from fastapi import FastAPI
 
-    monkeypatch.setattr(_transfers, "MAX_RECEIVING", 1)
-    monkeypatch.setattr(_transfers, "MAX_UPLOAD_SECONDS", 0.05)
+    monkeypatch.setattr(_limits, "MAX_RECEIVING", 1)
+    monkeypatch.setattr(_limits, "MAX_UPLOAD_SECONDS", 0.05)
     app = FastAPI()
     _transfers.add_routes(app, transfers, model)
 
@@ -120,7 +120,7 @@ def test_who_stops_sending_holds_up_nobody(
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": _transfers.FILES, "headers": []}
+        scope = {"type": "http", "method": "POST", "path": FILES, "headers": []}
         await app({**scope, "query_string": b"kind=examples&name=a.zip"}, receive, send)
         return sent[0]["status"], sent[1]["body"].decode()
 
@@ -134,7 +134,7 @@ def test_who_stops_sending_holds_up_nobody(
 
 
 @pytest.mark.parametrize("name", ["猫.zip", 'a"; filename="x.exe', "a\r\nX-Own: 1"])
-def test_a_name_cannot_break_an_answer(browser: Any, name: str) -> None:
+def test_names_cannot_inject_headers(browser: Any, name: str) -> None:
     token = _sent(browser, b"content", kind="examples", name=name).json()["token"]
     answer = browser.get(f"/alfa/files/{token}")
     assert answer.status_code == 200
@@ -143,7 +143,7 @@ def test_a_name_cannot_break_an_answer(browser: Any, name: str) -> None:
     assert "X-Own" not in answer.headers
 
 
-def test_what_a_closed_tab_has_sent_is_not_kept(transfers: Transfers, model: Model) -> None:
+def test_uploads_of_a_closed_tab_are_dropped(transfers: Transfers, model: Model) -> None:
     from fastapi import FastAPI
 
     app = FastAPI()
@@ -156,12 +156,12 @@ def test_what_a_closed_tab_has_sent_is_not_kept(transfers: Transfers, model: Mod
     async def send(message: Any) -> None:
         pass
 
-    scope = {"type": "http", "method": "POST", "path": _transfers.FILES, "headers": []}
+    scope = {"type": "http", "method": "POST", "path": FILES, "headers": []}
     asyncio.run(app({**scope, "query_string": b"kind=examples&name=a.zip"}, receive, send))
     assert len(transfers) == 0
 
 
-def test_pictures_are_decoded_one_at_a_time(
+def test_one_picture_is_decoded_at_a_time(
     model: Model, pictures: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once, most, lock = 0, 0, threading.Lock()

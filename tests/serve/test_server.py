@@ -1,4 +1,4 @@
-"""The server, as a browser sees it."""
+"""The server as seen by a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alfa.serve._server import HOST, bind
 
 def _status(address: str) -> int:
     try:
-        # Not by way of a proxy that the tester may have.
+        # Ignore proxy settings of the machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(address, timeout=10) as answer:
             return int(answer.status)
@@ -26,7 +26,7 @@ def _status(address: str) -> int:
         return error.code
 
 
-def test_the_page_is_there_and_asks_nobody_else(address: str, connections: list[Any]) -> None:
+def test_the_page_contacts_no_other_host(address: str, connections: list[Any]) -> None:
     assert address.startswith(f"http://{HOST}:")
     with urllib.request.urlopen(f"{address}/config", timeout=10) as answer:
         config = json.load(answer)
@@ -41,16 +41,16 @@ def test_the_page_is_there_and_asks_nobody_else(address: str, connections: list[
     assert hosts == {HOST}
 
 
-def test_a_port_is_taken_before_anything_listens_on_it() -> None:
+def test_a_bound_port_is_reserved() -> None:
     with bind(0) as first:
-        # Of this computer alone.
+        # Other computers cannot reach it.
         host, port = first.getsockname()
         assert host == HOST == "127.0.0.1"
         with pytest.raises(ConfigError, match="cannot be used"):
             bind(port)
 
 
-def test_a_port_in_use_is_named(run: Path) -> None:
+def test_a_port_in_use_raises(run: Path) -> None:
     with socket.socket() as other:
         other.bind((HOST, 0))
         other.listen()

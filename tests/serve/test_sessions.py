@@ -9,8 +9,7 @@ import pytest
 
 from alfa.errors import ConfigError
 from alfa.serve._limits import IDLE_SECONDS
-from alfa.serve._session import Session
-from alfa.serve._sessions import Sessions
+from alfa.serve._session import Session, Sessions
 
 
 class Clock:
@@ -21,7 +20,7 @@ class Clock:
         return self.now
 
 
-def test_everybody_has_a_session_of_their_own(make_session: Callable[[], Session]) -> None:
+def test_every_tab_has_its_own_session(make_session: Callable[[], Session]) -> None:
     sessions = Sessions(make_session)
     mine = sessions.open("me")
     mine.rename(mine.classes[0].number, "mine")
@@ -29,18 +28,18 @@ def test_everybody_has_a_session_of_their_own(make_session: Callable[[], Session
     assert sessions.open("you").classes[0].name == "Class 1"
     sessions.close("me")
     assert sessions.open("me").classes[0].name == "Class 1"
-    # Asking whether somebody is there does not bring them.
+    # `get` does not create a session.
     sessions.close("me")
     assert sessions.get("me") is sessions.get(None) is None
     assert sessions.get("you") is sessions.open("you")
     assert len(sessions) == 1
     sessions.close("nobody")
     sessions.close(None)
-    with pytest.raises(ConfigError, match="in a browser"):
+    with pytest.raises(ConfigError, match="only in a browser"):
         sessions.open(None)
 
 
-def test_fifty_threads_do_not_mix(make_session: Callable[[], Session]) -> None:
+def test_fifty_threads_have_independent_sessions(make_session: Callable[[], Session]) -> None:
     sessions = Sessions(make_session)
 
     def use(who: str) -> None:
@@ -59,14 +58,14 @@ def test_fifty_threads_do_not_mix(make_session: Callable[[], Session]) -> None:
         assert sessions.open(f"p{number}").classes[0].name == f"p{number} 19"
 
 
-def test_a_full_page_says_so_and_who_is_gone_makes_room(
+def test_idle_sessions_make_room_on_a_full_page(
     make_session: Callable[[], Session],
 ) -> None:
     clock = Clock()
     sessions = Sessions(make_session, capacity=2, clock=clock)
     first = sessions.open("a")
     sessions.open("b")
-    with pytest.raises(ConfigError, match="2 people are using this page"):
+    with pytest.raises(ConfigError, match="all 2 sessions of this page are in use"):
         sessions.open("c")
     clock.now += IDLE_SECONDS - 1
     sessions.open("b")

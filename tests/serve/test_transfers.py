@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from alfa.errors import ConfigError
-from alfa.serve import _transfers
+from alfa.serve import Server, _limits
 from alfa.serve._limits import MAX_TRANSFER_SECONDS
 from alfa.serve._model import UploadedImage
 from alfa.serve._transfers import File, Transfers
@@ -29,11 +29,11 @@ def test_a_file_is_taken_once() -> None:
     assert len(transfers) == 0
     picture = transfers.put(UploadedImage("a.png", problem="“a.png” is an empty file."))
     for wrong in (token, "nonsense", None, 3, ["x"], picture):
-        with pytest.raises(ConfigError, match="not there any more"):
+        with pytest.raises(ConfigError, match="no longer available"):
             transfers.take(wrong, File)
 
 
-def test_files_are_neither_too_many_nor_kept_for_long() -> None:
+def test_transfers_are_limited_and_expire() -> None:
     clock = Clock()
     transfers = Transfers(max_bytes=10_000, clock=clock)
     token = transfers.put(File("a", bytes(8_000)))
@@ -42,14 +42,14 @@ def test_files_are_neither_too_many_nor_kept_for_long() -> None:
             transfers.put(more)
     clock.now += MAX_TRANSFER_SECONDS + 1
     transfers.put(File("b", b"123"))
-    with pytest.raises(ConfigError, match="not there any more"):
+    with pytest.raises(ConfigError, match="no longer available"):
         transfers.take(token, File)
     clock.now += MAX_TRANSFER_SECONDS + 1
     transfers.expire()
     assert len(transfers) == 0
 
 
-def test_even_what_is_nothing_takes_room() -> None:
+def test_empty_transfers_count() -> None:
     transfers = Transfers(max_bytes=5_000)
     empty = UploadedImage("x.png", problem="“x.png” is an empty file.")
     for _ in range(4):
@@ -58,7 +58,7 @@ def test_even_what_is_nothing_takes_room() -> None:
         transfers.put(empty)
 
 
-def test_what_somebody_had_on_its_way_goes_with_them() -> None:
+def test_closing_a_session_drops_its_transfers() -> None:
     transfers = Transfers()
     for who in ("me", "you", None):
         transfers.put(File("a.zip", b"content"), session_id=who)
@@ -68,21 +68,19 @@ def test_what_somebody_had_on_its_way_goes_with_them() -> None:
     assert len(transfers) == 2
 
 
-def test_what_is_too_old_is_not_handed_out() -> None:
+def test_expired_transfers_cannot_be_taken() -> None:
     clock = Clock()
     transfers = Transfers(clock=clock)
     token = transfers.put(File("a.zip", b"content"))
     clock.now += MAX_TRANSFER_SECONDS + 1
-    with pytest.raises(ConfigError, match="not there any more"):
+    with pytest.raises(ConfigError, match="no longer available"):
         transfers.take(token, File)
 
 
-def test_nothing_stays_where_nobody_does_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_transfers, "MAX_TRANSFER_SECONDS", 0.2)
-    transfers = Transfers()
-    for _ in range(2):
-        transfers.put(File("a.zip", b"content"))
-        deadline = time.monotonic() + 30
-        while len(transfers) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert len(transfers) == 0
+def test_transfers_expire_without_requests(served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.transfers.put(File("a.zip", b"content"))
+    monkeypatch.setattr(_limits, "MAX_TRANSFER_SECONDS", 0.2)
+    deadline = time.monotonic() + 30
+    while len(served.transfers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(served.transfers) == 0

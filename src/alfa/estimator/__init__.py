@@ -1,4 +1,4 @@
-"""Scikit-learn estimators: a trained run, adapted to a user's own few examples by `fit`."""
+"""scikit-learn estimators whose `fit` adapts a trained run to a few examples."""
 
 from alfa.estimator._classifier import FewShotClassifier
 from alfa.estimator._images import check_normalized

@@ -1,4 +1,4 @@
-"""The part that both estimators share: a run's model, adapted to one task."""
+"""The common base of both estimators, which adapts a run's model to one task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from alfa.models import batch_statistics, uses_batch_statistics
 from alfa.runs import CHECKPOINTS, Run
 from alfa.types import Rates
 
-# Without OpenMP, some kernels must not run in two threads at once.
+# Without OpenMP, some kernels are not thread-safe.
 _KERNEL_LOCK = threading.Lock()
 
 
@@ -36,19 +36,19 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
     device: str
 
     def _open_run(self) -> Run:
-        """Check the arguments and open the run, anew for every `fit`."""
+        """Validate the arguments and open the run."""
         if self.run is None:
             raise ConfigError(
-                f"{type(self).__name__} has no `run`; give it a folder that `alfa train` made, "
-                "such as the one that `alfa train strokes-demo` makes in minutes."
+                f"{type(self).__name__} requires `run`, the folder of a trained run, such as the "
+                "one from `alfa train strokes-demo`."
             )
         check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
         check_device(self.device, name="`device`")
         steps = 0 if self.num_steps is None else self.num_steps
         if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
             raise ConfigError(
-                f"`num_steps` is {steps!r}, but must be a whole number of 0 or more, or None for "
-                "as many as the run's own test took."
+                "`num_steps` must be a whole number of at least 0, or None for the number of test "
+                f"steps of the run, got {steps!r}."
             )
         return Run.open(self.run)
 
@@ -72,18 +72,14 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         chance_loss: float | None = None,
     ) -> None:
-        """Adapt to the support set x, y, and set the fitted attributes.
-
-        The outputs of several learners are averaged. A model with a support loss of `chance_loss`
-        or more is no better than guessing.
-        """
+        """Adapt each learner to the support set x, y; average their outputs."""
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         models = []
         for number, learner in enumerate(learners):
             support_x = x.to(self.device, learner.dtype).unsqueeze(0)
             support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
             support_y = support_y.unsqueeze(0)
-            with _KERNEL_LOCK, without_dropout(learner.model), _enough_images(len(x), "fit on"):
+            with _KERNEL_LOCK, without_dropout(learner.model), _enough_images("fit on more images"):
                 adapted = learner.adapt(
                     support_x, support_y, num_steps=self.num_steps_, order="none"
                 )
@@ -93,9 +89,9 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 adapted.support_losses,
                 last,
                 rule=run.rule_name,
-                where=f"while {type(self).__name__} was fitted",
+                where=f"during {type(self).__name__}.fit",
                 last="the support loss after the last step",
-                advice="fewer steps (`num_steps`), or other examples, may help.",
+                advice="try fewer steps (`num_steps`) or other examples.",
             )
             losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
             _warn_if_not_learned(losses, chance_loss)
@@ -104,24 +100,24 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 self.rates_ = _rates(adapted.rates, learner)
         self.model_ = models[0] if len(models) == 1 else MeanOutput(*models)
         self._is_inductive_model = not any(map(uses_batch_statistics, self.model_.modules()))
-        self._training_flags = [part.training for part in self.model_.modules()]
+        self._training_flags = [(part, part.training) for part in self.model_.modules()]
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
-        """The outputs of the adapted model, on the CPU."""
+        """Return the outputs of the adapted model on the CPU."""
         model = self.model_
         example = next(itertools.chain(model.parameters(), model.buffers()))
         x = x.to(example.device, example.dtype)
         together = transductive or not self._is_inductive_model
-        advice = ", or leave `transductive` out" if self._is_inductive_model else ""
+        advice = ", or omit `transductive`" if self._is_inductive_model else ""
         with (
             torch.no_grad(),
-            _training_flags(model, self._training_flags),
+            _training(self._training_flags),
             batch_statistics(model) if transductive else contextlib.nullcontext(),
             without_dropout(model),
-            _enough_images(len(x), "predict", advice),
+            _enough_images(f"predict more images at once{advice}"),
         ):
-            # One by one: a convolution's rounding depends on the size of the batch, but an
-            # inductive prediction must not.
+            # The rounding of a convolution depends on the batch size, but an inductive prediction
+            # must not.
             batches = [x] if together else x.split(1)
             return torch.cat([model(batch) for batch in batches]).cpu()
 
@@ -141,18 +137,18 @@ class MeanOutput(nn.Module):
 
 
 def _warn_if_not_learned(losses: np.ndarray, chance_loss: float | None) -> None:
-    """Warn if adaptation made the support loss worse, or left it no better than chance."""
+    """Warn if adaptation increased the support loss, or left it no better than chance."""
     first, last = losses[[0, -1]]
     if last > first:
         message = (
-            f"adaptation increased the support loss from {first:.3g} to {last:.3g}: the run was "
-            "trained with another last layer or other images; try head='zero' (--head zero), "
-            "fewer steps, or a run that was trained on images like these."
+            f"adaptation increased the support loss from {first:.3g} to {last:.3g}, because the "
+            "run was trained with another last layer or other images; try head='zero' (--head "
+            "zero), fewer steps, or a run that was trained on similar images."
         )
     elif chance_loss is not None and last >= chance_loss:
         message = (
             f"after {len(losses) - 1} steps the support loss is {last:.3g}, no better than chance "
-            f"({chance_loss:.3g}); try more steps, or a run that was trained on images like these."
+            f"({chance_loss:.3g}); try more steps or a run that was trained on similar images."
         )
     else:
         return
@@ -160,36 +156,31 @@ def _warn_if_not_learned(losses: np.ndarray, chance_loss: float | None) -> None:
 
 
 @contextlib.contextmanager
-def _training_flags(model: nn.Module, flags: Sequence[bool]) -> Iterator[None]:
-    """Set the modules' `training` flags as after `fit`; the user may have changed them since."""
-    parts = list(model.modules())
-    before = [part.training for part in parts]
-    # A model that the user has replaced keeps its own flags.
-    for part, flag in zip(parts, flags if len(flags) == len(parts) else before, strict=True):
+def _training(flags: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
+    """Set `training` as after `fit`, because the user may have changed it since."""
+    before = [part.training for part, _ in flags]
+    for part, flag in flags:
         part.training = flag
     try:
         yield
     finally:
-        for part, flag in zip(parts, before, strict=True):
+        for (part, _), flag in zip(flags, before, strict=True):
             part.training = flag
 
 
 @contextlib.contextmanager
-def _enough_images(count: int, action: str, advice: str = "") -> Iterator[None]:
+def _enough_images(advice: str) -> Iterator[None]:
     """Explain torch's error about a batch that is too small for batch norm."""
     try:
         yield
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
-        raise ConfigError(
-            f"{count} image is too few to be normalized by its own statistics; {action} more at "
-            f"once{advice}."
-        ) from None
+        raise ConfigError(f"batch norm cannot normalize 1 image; {advice}.") from None
 
 
 def _rates(rates: Sequence[Rates], learner: Learner) -> dict[str, Any]:
-    """Alpha and beta of every step, ``[step, layer]`` each, and the names of the layers."""
+    """Return alpha and beta of all steps, ``[step, layer]``, and the names of the layers."""
     layers = learner.init.layers
     steps = [torch.cat(step.per_layer(layers, 1)).cpu().double().numpy() for step in rates]
     alpha, beta = np.array(steps).reshape(-1, 2, len(layers)).transpose(1, 0, 2)

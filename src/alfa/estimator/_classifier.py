@@ -1,4 +1,4 @@
-"""A scikit-learn classifier that learns from a few images of each class."""
+"""A scikit-learn classifier for a few images of each class."""
 
 from __future__ import annotations
 
@@ -22,58 +22,55 @@ from alfa.estimator._images import (
     check_is_batch,
     check_normalized,
     is_table,
-    num_axes,
-    value_range,
 )
 
 
 class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc]
-    """Classifies images after a few examples of each class; `fit` is the inner loop of a run.
+    """A classifier that adapts a trained run to a few images of each class.
 
-    Images may be files, PIL images or arrays, of any size: ``[height, width]`` or ``[height,
-    width, channel]``, one array of all of them, or a table with a row of pixels for each, as
-    scikit-learn has it: square images where the number of columns allows, otherwise one line, and
-    colours pixel by pixel, red, green, blue, red and so on. A single image is a list of one.
+    Images may have any size. They may be files, PIL images, arrays ``[height, width]`` or
+    ``[height, width, channel]``, a single array of all images, or a table with a row of pixels for
+    each image. A row becomes a square image if its length allows, and otherwise a single line; the
+    channels of a pixel are adjacent. Put a single image in a list.
 
-    By default what is said of one image does not depend on the others that are predicted with it:
-    batch norm uses the statistics of the support set. The paper's protocol is transductive,
-    where queries are normalised together; `transductive` switches to it, and `accuracies` gives
-    both. A network of your own that uses a layer of batch norm more than once is always
-    transductive, which a warning says.
+    By default predictions are inductive: batch norm uses the statistics of the support set, so each
+    image is classified independently. The paper's protocol is transductive: images are normalized
+    by the statistics of all images that are predicted together. A custom network that uses a
+    batch-norm layer more than once is always transductive, and `fit` warns about it.
 
     Args:
-        run: a run folder that `alfa train` made.
-        head: the last layer: ``"trained"``, as the run has it; ``"zero"`` or ``"prototype"``, made
-            anew for any number of classes. Where the run was trained with a layer of its own,
-            ``"zero"`` suits ALFA, and ``"prototype"`` MAML.
-        num_steps: inner steps; by default those of the run's own test.
+        run: folder of a trained run.
+        head: last layer: ``"trained"``, the layer of the run; or ``"zero"`` or ``"prototype"``, a
+            new layer for any number of classes. For a run with a trained last layer, use
+            ``"zero"`` with ALFA and ``"prototype"`` with MAML.
+        num_steps: number of inner steps; by default the number of test steps of the run.
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
-        transductive: whether images that are predicted together are normalised together.
-        value_range: the values of black and white in arrays that are not bytes; by default from
-            0 to 1 if all of the support set lies there, from 0 to 255 if it lies there and goes
-            beyond 50, and its least and greatest otherwise.
-            After a support set of bytes or files alone, arrays of floating-point numbers are
-            refused.
-        device: where to compute.
+        transductive: normalize images that are predicted together by their own statistics.
+        value_range: values of black and white in arrays other than uint8. By default (0, 1) if the
+            support set is in this range, (0, 255) if it is in this range and reaches 50, and
+            otherwise its extremes. After a support set of only bytes or files, floating-point
+            arrays raise an error.
+        device: device for adaptation and predictions.
 
     Attributes:
-        classes_: the labels, in the order of `predict_proba`'s columns.
-        model_: the adapted model, an ordinary `torch.nn.Module`.
-        support_losses_: before every inner step, and after the last, ``[step + 1]``.
-        support_accuracy_: the part of the support set that is classified right.
-        support_hits_: how many of it are, of each class.
-        rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates that
-            the rule used, ``[step, layer]``.
-        num_steps_: inner steps taken.
-        value_range_: black and white in arrays that are not bytes; None if there were none.
-        signature_: what the model is given: the shape of images, and what they are normalised by.
+        classes_: labels in the order of the columns of `predict_proba`.
+        model_: adapted model, an ordinary `torch.nn.Module`.
+        support_losses_: support loss before every inner step and after the last, ``[step + 1]``.
+        support_accuracy_: accuracy on the support set.
+        support_hits_: number of correctly classified support images of each class.
+        rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates of
+            the rule, ``[step, layer]``.
+        num_steps_: number of inner steps.
+        value_range_: values of black and white in arrays other than uint8; None without such
+            arrays.
+        signature_: signature of the run's tasks: image shape and normalization.
 
     Example:
         >>> import tempfile
         >>> from alfa import FewShotClassifier
         >>> from alfa.data import Strokes
         >>> from alfa.testing import small_run
-        >>> run = small_run(tempfile.mkdtemp())  # in place of one that `alfa train` made
+        >>> run = small_run(tempfile.mkdtemp())  # replaces a run from `alfa train`
         >>> images = Strokes(num_classes=3, num_examples=6).images().images[:, 0]
         >>> labels = ["alef"] * 6 + ["bet"] * 6 + ["gimel"] * 6
         >>> clf = FewShotClassifier(run).fit(images, labels)
@@ -104,12 +101,12 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         """Adapt the run's model to images and their labels.
 
         Args:
-            X: the support set, a few images of each class.
-            y: the label of each: strings, whole numbers or truth values.
+            X: support set, a few images of each class.
+            y: labels: strings, whole numbers, or booleans.
 
         Raises:
-            AlfaError: an image or the run cannot be used, or there are more classes than the
-                run's last layer has.
+            AlfaError: if an image or the run is invalid, or the last layer of the run has fewer
+                outputs than there are classes.
         """
         check_choice("head", self.head, ("trained", *HEADS))
         _check_labels_given(y)
@@ -125,10 +122,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
                 num_classes=len(self.classes_),
                 device=self.device,
             )
-            is_guessed = self.value_range is None
-            self.value_range_ = value_range(X) if is_guessed else _checked_range(self.value_range)
-            self._reader = ImageReader(run.signature, self.value_range_, is_guessed, num_axes(X))
-            self.signature_ = run.signature
+            self._reader = ImageReader.fit(run.signature, X, self.value_range)
+            self.value_range_, self.signature_ = self._reader.values, run.signature
             x = self._reader.read(X)
             chance_loss = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
             self._fit(run, learners, x, torch.from_numpy(labels), chance_loss=chance_loss)
@@ -139,42 +134,27 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     @property
     def is_inductive(self) -> bool:
-        """Whether what is said of an image does not depend on others that are predicted with it."""
+        """Whether each image is classified independently."""
         check_is_fitted(self)
         return self._is_inductive_model and not self.transductive
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The label of each image.
-
-        Args:
-            X: images, in any of the forms that `fit` takes.
-        """
+        """Predict the label of each image."""
         logits = self._logits(self._read(X)[0])
         return np.asarray(self.classes_[logits.argmax(1).numpy()])
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The probability of each class, ``[image, class]``.
-
-        Args:
-            X: images, in any of the forms that `fit` takes.
-        """
+        """Predict class probabilities, ``[image, class]``."""
         return np.asarray(self._logits(self._read(X)[0]).double().softmax(1).numpy())
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The logarithm of the probability of each class, ``[image, class]``."""
+        """Predict the logarithms of class probabilities, ``[image, class]``."""
         return np.asarray(self._logits(self._read(X)[0]).double().log_softmax(1).numpy())
 
     def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
-        """The part of images that is classified right, one by one and all together.
+        """Return the accuracies ``inductive``, if the model supports it, and ``transductive``.
 
-        Args:
-            X: images, in any of the forms that `fit` takes.
-            y: their labels.
-
-        Returns:
-            ``inductive``, each by itself, and ``transductive``, normalised together, which needs
-            as much memory as all of them take at once; the latter alone where images depend on
-            each other anyhow.
+        The transductive accuracy needs memory for all images at once.
         """
         _check_labels_given(y)
         x, y = self._read(X, y)
@@ -191,18 +171,18 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         return self._reader.read(X), y
 
     def _logits(self, x: Tensor, *, transductive: bool | None = None) -> Tensor:
-        """The logits of the fitted classes; a trained head may have more outputs."""
+        """Return the logits of the fitted classes; a trained head may have more outputs."""
         together = bool(self.transductive) if transductive is None else transductive
         return self._outputs(x, transductive=together)[:, : len(self.classes_)]
 
     def _validate(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
-        """Validate images and labels, tables with scikit-learn's own function."""
+        """Validate images and labels; scikit-learn validates tables."""
         X = as_collection(X)  # noqa: N806
         if is_table(X):
             if not reset and not hasattr(self, "n_features_in_") and np.ndim(X) == 2:
                 raise ConfigError(
                     f"X is a table of shape {list(np.shape(X))}, but the classifier was fitted on "
-                    "images; give a list of images, also of a single one."
+                    "images; put a single image in a list."
                 )
             if y is None:
                 return validate_data(self, X, reset=reset), None
@@ -210,57 +190,38 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         else:
             check_is_batch(X, None if reset else self._reader.num_axes)
             if reset:
-                # Left from an earlier fit on a table.
+                # Remove the attributes of an earlier fit on a table.
                 for name in ("n_features_in_", "feature_names_in_"):
                     self.__dict__.pop(name, None)
-        if y is None:
-            return X, None
-        y = column_or_1d(y, warn=True)
-        _check_label_types(y)
-        check_classification_targets(y)
-        if len(y) != len(X):
-            raise ConfigError(
-                f"there are {len(X)} images, but {len(y)} labels; give each image one label."
-            )
-        return X, y
+        return X, None if y is None else _checked_labels(y, len(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
-        # It learns from few examples with what it knows of images; in tables of numbers that
-        # stand for something else it finds little.
+        # The model was trained on images and performs poorly on tables of other numbers.
         tags.classifier_tags.poor_score = True
         return tags
 
 
 def _check_labels_given(y: Any) -> None:
     if y is None:
+        # scikit-learn's checks require this wording.
         raise ConfigError(
-            "FewShotClassifier requires y to be passed, but the target y is None; give a label "
-            "for each image."
+            "FewShotClassifier requires y to be passed, but the target y is None; pass a label for "
+            "each image."
         )
 
 
-def _check_label_types(y: np.ndarray) -> None:
-    """Raise if there are labels that scikit-learn would call a regression target."""
-    if y.dtype.kind == "O":
-        for number, label in enumerate(y):
-            if not isinstance(label, (str, int, np.integer)):
-                raise ConfigError(
-                    f"label {number} is {label!r}, but labels must be strings or whole numbers; "
-                    "use str(...) of it, or the `name` of a path."
-                )
-
-
-def _checked_range(values: Any) -> ValueRange:
-    try:
-        low, high = (float(value) for value in values)
-        is_right = np.isfinite([low, high]).all() and low != high
-    except (TypeError, ValueError):
-        is_right = False
-    if not is_right:
-        raise ConfigError(
-            f"`value_range` is {values!r}, but must be two different numbers, those of black and "
-            "white, such as (0, 1)."
-        )
-    return low, high
+def _checked_labels(y: Any, num_images: int) -> np.ndarray:
+    """Validate labels, including those that scikit-learn would call a regression target."""
+    y = column_or_1d(y, warn=True)
+    for number, label in enumerate(y if y.dtype.kind == "O" else ()):
+        if not isinstance(label, (str, int, np.integer)):
+            raise ConfigError(
+                f"labels must be strings or whole numbers, got {label!r} for image {number}; use "
+                "str(label), or the `name` of a path."
+            )
+    check_classification_targets(y)
+    if len(y) != num_images:
+        raise ConfigError(f"X and y must have the same length, got {num_images} and {len(y)}.")
+    return np.asarray(y)

@@ -1,4 +1,4 @@
-"""Images in any form, converted to the input of a model."""
+"""Conversion of images in any form to the input of a model."""
 
 from __future__ import annotations
 
@@ -20,51 +20,34 @@ from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
 
 ValueRange = tuple[float, float]
-"""The values of black and of white."""
+"""The values of black and white."""
 
 _BYTES: ValueRange = (0.0, 255.0)
 _BITS: ValueRange = (0.0, 1.0)
-# Values that reach this far are on the scale of bytes, not from 0 to 1.
+# A range of at least this size indicates the scale of bytes, not 0 to 1.
 _MIN_BYTE_RANGE = 50.0
 
 
 def check_normalized(signature: Signature, run: Any) -> None:
-    """Raise unless a run can classify a user's images.
-
-    Args:
-        signature: of the run's tasks.
-        run: the name of the run.
-
-    Raises:
-        ConfigError: its tasks are not classes of images, or their normalization is unknown.
-    """
+    """Raise unless the tasks of a run are image classification with known normalization."""
     if signature.loss != "cross_entropy" or len(signature.input_shape) != 3:
         raise ConfigError(
-            f"{run} was not trained on images of classes; use a run that was, such as the one that "
-            "`alfa train strokes-demo` makes in minutes, or FewShotRegressor for a run of "
-            "regression."
+            f"{run} was not trained on image classification; use another run, such as the one from "
+            "`alfa train strokes-demo`, or FewShotRegressor for a regression run."
         )
     num_channels = signature.input_shape[0]
-    if num_channels not in (1, 3):
+    if num_channels not in (1, 3) or {len(signature.mean), len(signature.std)} != {num_channels}:
         raise ConfigError(
-            f"{run} was trained on images of {num_channels} channels, but image files have 1 or 3; "
-            "use another run."
-        )
-    if not len(signature.mean) == len(signature.std) == num_channels:
-        raise ConfigError(
-            f"{run} cannot classify other images: the signature of its tasks does not say how "
-            f"images are normalized; give it `mean` and `std` of {num_channels} channel(s), and "
-            "train again."
+            f"{run} cannot classify image files: its tasks need 1 or 3 channels with a `mean` and "
+            f"a `std` for each, got {num_channels} channel(s) with {list(signature.mean)} and "
+            f"{list(signature.std)}; set them in the tasks' signature and train again."
         )
 
 
 def as_collection(X: Any) -> Any:  # noqa: N803 - scikit-learn's name
-    """Images as an array or a sequence; iterators, such as those of `Path.glob`, become lists."""
+    """Return images as an array or a sequence; convert iterators such as `Path.glob` to lists."""
     if isinstance(X, (str, bytes, PathLike, Image.Image)):
-        raise ConfigError(
-            f"X is {X!r}, but must be images, one for each label; give a list, also of a single "
-            "one."
-        )
+        raise ConfigError(f"X must be a list of images, got {X!r}; put a single image in a list.")
     is_array = hasattr(X, "shape") or hasattr(X, "__array__")
     if isinstance(X, Iterable) and not isinstance(X, Sequence) and not is_array:
         X = list(X)  # noqa: N806
@@ -77,10 +60,9 @@ def as_collection(X: Any) -> Any:  # noqa: N803 - scikit-learn's name
 
 
 def is_table(X: Any) -> bool:  # noqa: N803
-    """Whether scikit-learn validates X: a table with a row for each example, or no images at all.
+    """Whether X is a table of pixels or invalid, so that scikit-learn validates it.
 
-    Images are a list of them, or an array with a shape for each. File names, and images of
-    different shapes, may be in an array of objects.
+    Otherwise X is a list or an array of images; an array of objects may contain file names.
     """
     shape = getattr(X, "shape", None)
     if shape is None:
@@ -89,30 +71,8 @@ def is_table(X: Any) -> bool:  # noqa: N803
     return len(shape) <= 2 and not (len(shape) == 1 and kind in ("O", "U", "T"))
 
 
-def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
-    """Raise if there are no images, or if X is a single image and not a batch.
-
-    Args:
-        X: the images.
-        num_axes: the number of axes of an image of the support set, if all have the same.
-    """
-    if not len(X):
-        raise ConfigError("there are no images; at least one is needed.")
-    shape: list[int] = []
-    # Nested lists may have different lengths.
-    with contextlib.suppress(ValueError):
-        if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
-            shape = list(np.shape(X))
-    # If the support set has channels, three gray images are one image with channels first.
-    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] == 3)):
-        raise ConfigError(
-            f"X has the shape {shape}, which is that of one image, not of {shape[0]}; give a list "
-            "of images, also of a single one."
-        )
-
-
 def _is_image(first: Any) -> bool:
-    """Whether the first element of a list is an image, and not the row of a table."""
+    """Whether the first element of a list is an image rather than the row of a table."""
     if first is None or isinstance(first, (str, bytes, PathLike, Image.Image)):
         return True
     try:
@@ -122,28 +82,60 @@ def _is_image(first: Any) -> bool:
         return True
 
 
+def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
+    """Raise if X is empty or a single image; `num_axes` is the number of axes of support images."""
+    if not len(X):
+        raise ConfigError("X contains no images; at least one is required.")
+    shape: list[int] = []
+    # Nested lists may have different lengths.
+    with contextlib.suppress(ValueError):
+        if isinstance(X, np.ndarray) or isinstance(X[0], (list, tuple)):
+            shape = list(np.shape(X))
+    # If support images have channels, three gray images are one image with channels first.
+    if len(shape) == 3 and (shape[2] in (1, 3, 4) or (num_axes == 3 and shape[0] == 3)):
+        raise ConfigError(
+            f"X has the shape {shape} of a single image, not of {shape[0]} images; put a single "
+            "image in a list."
+        )
+
+
 @dataclass(frozen=True)
 class ImageReader:
     """Converts images to the input of a model.
 
     Attributes:
-        signature: of the tasks that the model was trained on.
-        values: of black and white in arrays that are not bytes; None if unknown.
-        is_guessed: the values were derived from a support set, not given by the user.
-        num_axes: the number of axes of an image of the support set, if all have the same.
+        signature: signature of the model's tasks.
+        values: values of black and white in arrays other than uint8; None if unknown.
+        is_guessed: `values` were derived from the support set.
+        num_axes: number of axes of each support image; None if it differs or X is a table.
     """
 
     signature: Signature
-    values: ValueRange | None = None
-    is_guessed: bool = False
-    num_axes: int | None = None
+    values: ValueRange | None
+    is_guessed: bool
+    num_axes: int | None
+
+    @classmethod
+    def fit(cls, signature: Signature, X: Any, values: Any) -> ImageReader:  # noqa: N803
+        """Validate the values of black and white, or derive them from a support set."""
+        axes = {getattr(image, "ndim", None) for image in _each_image(X)}
+        num_axes = axes.pop() if len(axes) == 1 and getattr(X, "ndim", None) != 2 else None
+        if values is None:
+            return cls(signature, value_range(X), True, num_axes)
+        try:
+            low, high = (float(value) for value in values)
+            is_valid = np.isfinite([low, high]).all() and low != high
+        except (TypeError, ValueError):
+            is_valid = False
+        if not is_valid:
+            raise ConfigError(
+                "`value_range` must be the two different values of black and white, such as (0, "
+                f"1), got {values!r}."
+            )
+        return cls(signature, (low, high), False, num_axes)
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
-        """Normalized images, ``[example, channel, height, width]``.
-
-        Raises:
-            ConfigError: names an image that cannot be used.
-        """
+        """Return normalized images, ``[example, channel, height, width]``."""
         num_channels, height, width = self.signature.input_shape
         self._check_scale(X)
         levels = np.empty((len(X), num_channels, height, width), np.float32)
@@ -157,7 +149,7 @@ class ImageReader:
         return torch.from_numpy(levels).mul_(scale).add_(shift)
 
     def _levels(self, image: Any) -> np.ndarray:
-        """From 0 for black to 255 for white, ``[channel, height, width]``."""
+        """Return gray or color levels from 0 to 255, ``[channel, height, width]``."""
         num_channels, height, width = self.signature.input_shape
         if isinstance(image, Image.Image):
             return decode_opened(image, size=(height, width), num_channels=num_channels)[0]
@@ -166,103 +158,70 @@ class ImageReader:
         else:
             content = _numbers(image)
             if content.dtype != np.uint8:
-                return self._stretched(content)
+                return self._rescaled(content)
         return decode(content, size=(height, width), num_channels=num_channels)[0]
 
-    def _stretched(self, values: np.ndarray) -> np.ndarray:
-        """Any numbers, brought to the model's size and channels."""
+    def _rescaled(self, values: np.ndarray) -> np.ndarray:
+        """Convert an array other than uint8 to the levels, size, and channels of the model."""
         num_channels, height, width = self.signature.input_shape
         if values.ndim == 2:
             values = values[:, :, None]
         if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
             raise DataError(
-                f"is an array of shape {list(values.shape)}, but must be [height, width] or "
-                "[height, width, channel] with 1, 3 or 4 channels"
+                f"has the shape {list(values.shape)}, but must be [height, width] or [height, "
+                "width, channel] with 1, 3, or 4 channels"
             )
         if not np.isfinite(values).all():
-            raise DataError("has a value that is NaN or infinity")
+            raise DataError("contains NaN or infinity")
         low, high = self._range(values)
-        levels: np.ndarray = (255 * (values.astype(np.float64) - low) / (high - low)).astype(
-            np.float32
-        )
+        levels = 255 * (values.astype(np.float64) - low) / (high - low)
+        levels = levels.astype(np.float32)
         if levels.shape[2] == 4:
-            # On white, as files and bytes are put that can be seen through.
+            # A white background, as for transparent files and bytes.
             opacity = levels[:, :, 3:].clip(0, 255) / 255
             levels = opacity * levels[:, :, :3] + (1 - opacity) * 255
         if levels.shape[2] == 3 and num_channels == 1:
-            # The luma of ITU-R 601, as Pillow has it.
+            # Luma as in Pillow (ITU-R 601).
             levels = levels @ np.array([[0.299], [0.587], [0.114]], np.float32)
         stack = np.stack([_resized(plane, width, height) for plane in levels.transpose(2, 0, 1)])
         return np.repeat(stack, num_channels, axis=0) if len(stack) < num_channels else stack
 
     def _range(self, values: np.ndarray) -> ValueRange:
+        """Return the values of black and white in an array; raise if its scale is unknown."""
         if values.dtype.kind == "b":
             return _BITS
         low, high = values.min(), values.max()
         if self.values is not None:
-            # Where an image was sharpened or turned, its values may go a little beyond.
+            # Sharpening or rotation may slightly exceed black and white.
             if self.is_guessed and self.values == _BITS and not (low >= -0.5 and high <= 1.5):
                 raise DataError(_other_scale(low, high, _BITS))
             return self.values
-        if values.dtype.kind == "f":
+        if values.dtype.kind == "f" or low < 0 or high > 255:
             raise DataError(
-                f"is an array of {values.dtype}, but the support set had bytes or files only, so "
-                "nobody knows its black and white; give uint8, or set `value_range` and fit again"
-            )
-        if low < 0 or high > 255:
-            raise DataError(
-                f"has values from {low} to {high}, but the support set had bytes or files only, "
-                "and bytes are from 0 to 255; give uint8, or set `value_range` and fit again"
+                f"is an array of {values.dtype} with values from {low:g} to {high:g}, but the "
+                "support set has only bytes or files, so the values of black and white are "
+                "unknown; use uint8, or set `value_range` and fit again"
             )
         return _BYTES
 
     def _check_scale(self, X: Any) -> None:  # noqa: N803
-        """Raise if all images are from 0 to 1, but the support set was, say, from 0 to 255."""
+        """Raise if all images are in 0 to 1, but the support set was, for example, in 0 to 255."""
         if not self.is_guessed or self.values is None:
             return
         low, high = self.values
         if low < 0 or high - low < _MIN_BYTE_RANGE:
             return
-        ends = _extremes(values for values in _arrays_of_unknown_scale(X) if values.dtype != bool)
+        ends = _extremes(X, skip_bool=True)
         if ends is not None and ends[0] >= 0 and 0 < ends[1] <= 1:
             raise ConfigError(f"X {_other_scale(*ends, self.values)}.")
 
 
-def num_axes(X: Any) -> int | None:  # noqa: N803
-    """The number of axes of an image, if all are arrays with the same number; None for a table."""
-    if getattr(X, "ndim", None) == 2:
-        return None
-    found = {getattr(image, "ndim", None) for image in _each_image(X)}
-    return found.pop() if len(found) == 1 else None
-
-
-def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:
-    """One channel in another size, clipped as Pillow clips bytes.
-
-    The filter overshoots at edges. Values that were beyond black or white before stay.
-    """
-    low, high = min(0, plane.min()), max(255, plane.max())
-    for size in ((width, len(plane)), (width, height)):
-        image = Image.fromarray(np.ascontiguousarray(plane))
-        plane = np.clip(np.asarray(image.resize(size, Image.Resampling.LANCZOS)), low, high)
-    return plane
-
-
-def _other_scale(low: float, high: float, support: ValueRange) -> str:
-    return (
-        f"has values from {low:g} to {high:g}, but those of the support set were from "
-        f"{support[0]:g} to {support[1]:g}; give both on one scale, or set `value_range` and fit "
-        "again"
-    )
-
-
 def value_range(X: Any) -> ValueRange | None:  # noqa: N803
-    """The values of black and white in arrays, derived from the values that occur.
+    """Derive the values of black and white in arrays from their extremes.
 
-    (0, 1) if all lie there; (0, 255) if they lie there and reach beyond 50; otherwise the least
-    and the greatest. None if all images are files or bytes, whose scale is known.
+    None if all images are files or bytes, which have a known scale.
     """
-    ends = _extremes(_arrays_of_unknown_scale(X))
+    ends = _extremes(X)
     if ends is None:
         return None
     low, high = ends
@@ -273,51 +232,68 @@ def value_range(X: Any) -> ValueRange | None:  # noqa: N803
     return (low, high) if low < high else (low, low + 1)
 
 
-def _extremes(arrays: Iterable[np.ndarray]) -> ValueRange | None:
-    ends = [(float(values.min()), float(values.max())) for values in arrays]
-    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+def _extremes(X: Any, *, skip_bool: bool = False) -> ValueRange | None:  # noqa: N803
+    """Return the extreme values of all arrays other than uint8; None if there are none.
 
-
-def _arrays_of_unknown_scale(X: Any) -> Iterator[np.ndarray]:  # noqa: N803
-    """Arrays that are not bytes; invalid images are skipped here, and `ImageReader` raises."""
+    Invalid images are skipped here; `ImageReader` raises.
+    """
+    ends: list[float] = []
     for image in _each_image(X):
         if isinstance(image, (str, PathLike, Image.Image)):
             continue
         with contextlib.suppress(DataError):
             values = _numbers(image)
-            if values.dtype != np.uint8 and values.size and np.isfinite(values).all():
-                yield values
+            is_skipped = values.dtype == np.uint8 or (skip_bool and values.dtype == bool)
+            if not is_skipped and values.size and np.isfinite(values).all():
+                ends += [float(values.min()), float(values.max())]
+    return (min(ends), max(ends)) if ends else None
+
+
+def _other_scale(low: float, high: float, support: ValueRange) -> str:
+    return (
+        f"has values from {low:g} to {high:g}, but the support set had values from {support[0]:g} "
+        f"to {support[1]:g}; use the same scale, or set `value_range` and fit again"
+    )
+
+
+def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Resize one channel, and clip the overshoot of the filter as Pillow does for bytes.
+
+    Values that exceeded black or white before are preserved.
+    """
+    low, high = min(0, plane.min()), max(255, plane.max())
+    for size in ((width, len(plane)), (width, height)):
+        image = Image.fromarray(np.ascontiguousarray(plane))
+        plane = np.clip(np.asarray(image.resize(size, Image.Resampling.LANCZOS)), low, high)
+    return plane
 
 
 def _as_array(value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
-    # Ragged rows, and tensors on another device, with a gradient, or of an unknown type.
+    # Ragged rows, and tensors on another device, with a gradient, or with an unsupported dtype.
     except (ValueError, TypeError, RuntimeError) as error:
         raise DataError(f"cannot be converted to a NumPy array ({error})") from None
 
 
 def _numbers(image: Any) -> np.ndarray:
-    """An image as an array of numbers, channels last."""
+    """Return an image as an array of numbers with channels last."""
     values = _as_array(image)
     if values.dtype.kind not in "biuf":
-        what = type(image).__name__
-        what += f" of {image.dtype}" if isinstance(image, np.ndarray) else ""
-        raise DataError(
-            f"is of the type {what}, but must be a file name, a PIL image or an array of numbers"
-        )
+        kind = type(image).__name__
+        kind += f" of {image.dtype}" if isinstance(image, np.ndarray) else ""
+        raise DataError(f"must be a file name, a PIL image, or an array of numbers, got {kind}")
     if values.ndim == 3 and values.shape[0] in (1, 3) and values.shape[2] not in (1, 3, 4):
         return values.transpose(1, 2, 0)
     return values
 
 
 def _each_image(X: Any) -> Iterator[Any]:  # noqa: N803
-    is_table = isinstance(X, np.ndarray) and X.ndim == 2
-    return map(_from_row, X) if is_table else iter(X)
+    return map(_from_row, X) if isinstance(X, np.ndarray) and X.ndim == 2 else iter(X)
 
 
 def _from_row(row: np.ndarray) -> np.ndarray:
-    """A row of a table as an image: a square one, gray or in color, or else a single line.
+    """Reshape the row of a table to a square gray or color image, or else to a single line.
 
     The channels of a pixel are adjacent, as in a flattened ``[height, width, channel]``.
     """

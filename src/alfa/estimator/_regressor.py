@@ -1,4 +1,4 @@
-"""A scikit-learn regressor that learns a curve from a few points."""
+"""A scikit-learn regressor for a few points of a function."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from alfa.estimator._base import FewShotEstimator
 
 
 class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
-    """Fits a function to a few points; `fit` is the inner loop of a run.
+    """A regressor that adapts a trained run to a few points of a function.
 
-    It takes as many features and outputs as the run was trained on, and no others. Scikit-learn's
-    `check_estimator` tries several numbers of features, so that no run can pass all of it; what
-    does not depend on that number does.
+    The numbers of features and outputs must match the run, so those checks of scikit-learn's
+    `check_estimator` that try other numbers fail.
 
     Args:
-        run: a run folder that `alfa train` made, of regression.
-        num_steps: inner steps; by default those of the run's own test.
+        run: folder of a trained regression run.
+        num_steps: number of inner steps; by default the number of test steps of the run.
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
-        device: where to compute.
+        device: device for adaptation and predictions.
 
     Attributes:
-        model_: the adapted model, an ordinary `torch.nn.Module`.
-        support_losses_: before every inner step, and after the last, ``[step + 1]``.
-        rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates that
-            the rule used, ``[step, layer]``.
-        num_steps_: inner steps taken.
+        model_: adapted model, an ordinary `torch.nn.Module`.
+        support_losses_: support loss before every inner step and after the last, ``[step + 1]``.
+        rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates of
+            the rule, ``[step, layer]``.
+        num_steps_: number of inner steps.
 
     Example:
         >>> import tempfile
@@ -62,34 +61,26 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         """Adapt the run's model to points.
 
         Args:
-            X: inputs, ``[point, feature]``, as many features as the run was trained on.
+            X: inputs, ``[point, feature]``, with as many features as the run's inputs.
             y: targets, ``[point]`` or ``[point, output]``.
 
         Raises:
-            AlfaError: the run cannot be used, or was trained on other inputs or outputs.
+            AlfaError: if the run is invalid, or has other numbers of features or outputs.
         """
         run = self._open_run()
         signature = run.signature
         if signature.loss != "mse":
             raise ConfigError(
-                f"{self.run} was trained on classification, but FewShotRegressor needs a run of "
-                "regression; use FewShotClassifier, or another run."
+                f"{self.run} was not trained on regression; use FewShotClassifier or another run."
             )
         with self._all_or_nothing():
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)  # noqa: N806
             targets = np.asarray(y, np.float32).reshape(len(y), -1)
-            sizes = (
-                ("feature(s)", X.shape[1], math.prod(signature.input_shape)),
-                ("output(s)", targets.shape[1], signature.num_outputs),
-            )
-            faults = [
-                f"{got} {what}, but {self.run} was trained on {wanted}"
-                for what, got, wanted in sizes
-                if got != wanted
-            ]
-            if faults:
+            num_features = math.prod(signature.input_shape)
+            if (X.shape[1], targets.shape[1]) != (num_features, signature.num_outputs):
                 raise ConfigError(
-                    f"there are {'; and '.join(faults)}; bring the data to that shape."
+                    f"{self.run} was trained on {num_features} feature(s) and "
+                    f"{signature.num_outputs} output(s), got {X.shape[1]} and {targets.shape[1]}."
                 )
             self._shape, self._flat_targets = tuple(signature.input_shape), np.ndim(y) == 1
             learners = run.learners(self.checkpoint, device=self.device)
@@ -100,11 +91,7 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         return torch.from_numpy(np.asarray(X, np.float32)).reshape(len(X), *self._shape)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The value at each input, in the shape of the targets that were fitted.
-
-        Args:
-            X: inputs, ``[point, feature]``.
-        """
+        """Predict the value at each input, in the shape of the fitted targets."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False)  # noqa: N806
         found = self._outputs(self._inputs(X)).double().numpy()
@@ -113,6 +100,6 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.single_output = False
-        # It learns what belongs to the family of curves it was trained on, and nothing else.
+        # The model was trained on one family of functions and performs poorly on others.
         tags.regressor_tags.poor_score = True
         return tags

@@ -1,4 +1,4 @@
-"""Export of an adapted classifier as an ONNX file, compared with the original before writing."""
+"""ONNX export of an adapted classifier, with a comparison of both models before writing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from alfa.data import Signature, decode, scale_and_shift, suppress_pillow_warnin
 from alfa.data.photos import printable, read_photo
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
-from alfa.export._resize import resize_graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 OPSET = 18
 # The largest difference between probabilities that rounding explains.
 TOLERANCE = 1e-4
-_NEEDED = ("onnx", "onnxruntime", "onnxscript")
-_TRY_OTHER_VERSIONS = "another version of torch, onnxscript or onnxruntime may do better"
+_REQUIRED = ("onnx", "onnxruntime", "onnxscript")
+_TRY_OTHER_VERSIONS = "try another version of torch, onnxscript, or onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,13 @@ class Exported:
     """An exported model.
 
     Attributes:
-        content: the bytes of the file.
-        classes: the labels, in the order of the probabilities.
-        input_shape: channel, height and width that images are brought to inside.
-        num_checked: images that were given to both models.
-        max_difference: the largest between their probabilities.
-        opset: the version of ONNX's operations that it uses.
-        path: the file; None if the model was not written.
+        content: bytes of the file.
+        classes: labels in the order of the probabilities.
+        input_shape: channel, height, and width to which the model resizes images.
+        num_checked: number of images in the comparison with the classifier.
+        max_difference: largest difference between probabilities in this comparison.
+        opset: version of the ONNX operations.
+        path: the file; None if it was not written.
     """
 
     content: bytes = field(repr=False)
@@ -65,25 +64,24 @@ class Exported:
 def export_onnx(
     classifier: FewShotClassifier, path: Path | str, *, check_on: Iterable[Any] = ()
 ) -> Exported:
-    """Write a fitted classifier as an ONNX file that takes images as they are.
+    """Write a fitted classifier to an ONNX file that resizes and normalizes its inputs.
 
-    Its input ``images`` is uint8 ``[batch, height, width, channel]``, any number of images of one
-    size, which may be any, in grey or in colours (1 or 3 channels). They are brought to the model's
-    size inside, to the same pixels as by alfa. What a file says beyond pixels, such as how a photo
-    is to be turned, and transparency are up to who reads it. Its output ``probabilities`` is
-    float32 ``[batch, class]``. The labels are in its metadata, ``classes``, as JSON, beside
-    ``alfa_version`` and ``input_shape``.
+    The input ``images`` is uint8 ``[batch, height, width, channel]`` with 1 or 3 channels and any
+    height and width; the model resizes images to the same pixels as alfa. The caller handles
+    transparency and EXIF orientation. The output ``probabilities`` is float32 ``[batch, class]``.
+    The metadata contains ``classes`` (the labels) and ``input_shape`` as JSON, and
+    ``alfa_version``.
 
     Args:
-        classifier: after `fit`.
-        path: the file, replaced if it is there.
-        check_on: images that are given to both models and compared, besides random ones: file
-            names, PIL images or uint8 ``[height, width, channel]``, of any sizes. They are drawn
-            one by one, and none is kept.
+        classifier: fitted classifier.
+        path: the file; an existing file is replaced.
+        check_on: images on which both models are compared in addition to random images: file
+            names, PIL images, or uint8 ``[height, width, channel]`` of any size, read one by one.
 
     Raises:
-        ConfigError: the extra is not installed, or the classifier cannot be exported.
-        AlfaError: the file would not say what the classifier says; nothing is written.
+        ConfigError: if the extra `export` is not installed, or the classifier is transductive or
+            has labels that are neither strings nor numbers.
+        AlfaError: if the probabilities of both models differ; no file is written.
 
     Example:
         >>> import tempfile
@@ -105,13 +103,12 @@ def export_onnx(
 
 
 def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) -> Exported:
-    """As `export_onnx`, without writing anything."""
+    """Export as `export_onnx` does, but write no file."""
     check_installed()
     if not classifier.is_inductive:
         raise ConfigError(
-            "the classifier normalizes images by others that are predicted with them, which an "
-            "exported model cannot do; fit one with transductive=False, of a run whose model uses "
-            "each layer of batch norm once."
+            "a transductive classifier cannot be exported; fit one with transductive=False on a "
+            "run whose model uses each batch-norm layer once."
         )
     labels = _json_labels(classifier.classes_)
     num_channels, height, width = classifier.signature_.input_shape
@@ -119,32 +116,26 @@ def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) ->
     content = _build(classifier, labels, shape).SerializeToString()
     batches = itertools.chain(_random_batches(shape), map(_as_batch, check_on))
     num_checked, difference = _compare(classifier, content, batches)
-    # Written so that NaN raises, too.
+    # This comparison raises for NaN, too.
     if not difference <= TOLERANCE:
         raise AlfaError(
-            f"the exported model gives probabilities that differ from torch's by up to "
-            f"{difference:.2g}, more than the {TOLERANCE:g} that are allowed, so nothing was "
-            f"written; {_TRY_OTHER_VERSIONS}."
+            f"probabilities of the exported model and of torch differ by up to {difference:.2g}, "
+            f"more than {TOLERANCE:g}, so no file was written; {_TRY_OTHER_VERSIONS}."
         )
     return Exported(content, labels, shape, num_checked, difference)
 
 
 def check_installed() -> None:
-    """Raise if a package that an export needs is not installed.
-
-    Raises:
-        ConfigError: says how to install it.
-    """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    """Raise if a package for the export is not installed."""
+    missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"an export needs {' and '.join(missing)}, which {'are' if missing[1:] else 'is'} not "
-            "installed; run `pip install 'alfa[export]'`."
+            f"the export needs {' and '.join(missing)}; run `pip install 'alfa[export]'`."
         )
 
 
 class _Classifier(nn.Module):
-    """Turns gray levels from 0 to 255 into probabilities."""
+    """The adapted model with normalization and softmax, from levels between 0 and 255."""
 
     scale: Tensor
     shift: Tensor
@@ -164,36 +155,32 @@ class _Classifier(nn.Module):
 
 def _json_labels(classes: np.ndarray) -> tuple[Any, ...]:
     labels = tuple(classes.tolist())
-    try:
-        same = tuple(json.loads(json.dumps(labels))) == labels
-    except TypeError:
-        same = False
-    if not same:
-        raise ConfigError(
-            f"the labels are of the type {type(labels[0]).__name__}, which cannot be written into "
-            "the file; use strings or numbers."
-        )
+    if not all(isinstance(label, (str, int, float)) for label in labels):
+        kind = type(labels[0]).__name__
+        raise ConfigError(f"labels must be strings or numbers for the export, got {kind}.")
     return labels
 
 
 def _build(
     classifier: FewShotClassifier, labels: tuple[Any, ...], shape: tuple[int, int, int]
 ) -> ModelProto:
-    """The complete model: resizing, network, and metadata."""
+    """Combine resizing, network, and metadata."""
     import onnx
+
+    from alfa.export._resize import resize_model
 
     # A copy in single precision, because few runtimes support doubles.
     adapted = copy.deepcopy(classifier.model_).to("cpu", torch.float32)
     network = _export_network(
         _Classifier(adapted, classifier.signature_, len(labels)).eval(), shape
     )
-    resizing = onnx.parser.parse_model(
-        resize_graph(shape, opset=OPSET, ir_version=network.ir_version)
-    )
-    with _explained("torch's export of the model is not valid ONNX", advice=_TRY_OTHER_VERSIONS):
-        model = onnx.compose.merge_models(resizing, network, io_map=[("levels", "levels")])
-        # Both parts name it.
-        del model.opset_import[1:]
+    resizing = resize_model(shape, ir_version=network.ir_version)
+    with _explained("torch exported an invalid ONNX model"):
+        io_map = [(resizing.graph.output[0].name, "levels")]
+        model = onnx.compose.merge_models(resizing, network, io_map=io_map)
+        # Each part declares the opset, and the resizing also the domain of its inlined functions.
+        del model.opset_import[:]
+        model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
         model.producer_name, model.producer_version = "alfa", alfa.__version__
         model.doc_string, model.graph.doc_string, model.graph.name = "", "", "alfa"
         metadata = {"classes": json.dumps(labels), "input_shape": json.dumps(shape)}
@@ -203,21 +190,26 @@ def _build(
 
 
 def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
-    """Export with torch, and remove the paths and stack traces that it adds."""
-    # From a single image, the exporter would conclude that the batch size is always 1.
+    """Export silently with torch, and remove the file paths and stack traces that it adds."""
+    # From a single image, the exporter would infer a constant batch size of 1.
     example = torch.zeros(2, *shape)
-    advice = "a model of this package can be"
-    with _explained("torch cannot export the model to ONNX", advice=advice), _silence():
-        program = torch.onnx.export(
-            network,
-            (example,),
-            input_names=["levels"],
-            output_names=["probabilities"],
-            dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    explained = _explained("torch cannot export the model to ONNX", "use a model from alfa")
+    disabled_logs = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with explained, warnings.catch_warnings(action="ignore"):
+            program = torch.onnx.export(
+                network,
+                (example,),
+                input_names=["levels"],
+                output_names=["probabilities"],
+                dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        logging.disable(disabled_logs)
     assert program is not None
     model: ModelProto = program.model_proto
     graph = model.graph
@@ -230,55 +222,43 @@ def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelPro
 
 
 @contextlib.contextmanager
-def _explained(what: str, *, advice: str) -> Iterator[None]:
-    """Turn any error of torch or ONNX into one sentence."""
+def _explained(problem: str, advice: str = _TRY_OTHER_VERSIONS) -> Iterator[None]:
+    """Convert any error of torch or ONNX to an `AlfaError` of one line."""
     try:
         yield
     except (AlfaError, MemoryError):
         raise
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise AlfaError(f"{what} ({reason}); {advice}.") from error
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress the log messages and warnings of torch's exporter."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(before)
+        raise AlfaError(f"{problem} ({reason}); {advice}.") from error
 
 
 def _compare(
     classifier: FewShotClassifier, content: bytes, batches: Iterable[np.ndarray]
 ) -> tuple[int, float]:
-    """Compare both models; return the number of images and the largest difference."""
+    """Return the number of images and the largest difference between probabilities."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    fault = "onnxruntime cannot run the exported model"
-    with _explained(fault, advice=_TRY_OTHER_VERSIONS):
+    problem = "onnxruntime cannot run the exported model"
+    with _explained(problem):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     count, worst = 0, 0.0
-    # One batch at a time: photos in their original sizes would fill the memory.
+    # One batch at a time, because photos in their original sizes need much memory.
     for batch in batches:
-        with _explained(fault, advice=_TRY_OTHER_VERSIONS):
+        with _explained(problem):
             (found,) = session.run(["probabilities"], {"images": batch})
         difference = np.abs(found - classifier.predict_proba(list(batch)))
         count += len(batch)
-        # `max` would ignore NaN.
+        # Unlike `max`, this propagates NaN.
         worst = float(np.maximum(worst, difference.max()))
     return count, worst
 
 
 def _as_batch(image: Any) -> np.ndarray:
-    """Read one image of `check_on`."""
+    """Read an image of `check_on`."""
     if isinstance(image, (str, PathLike)):
         path = Path(image)
         try:
@@ -289,21 +269,19 @@ def _as_batch(image: Any) -> np.ndarray:
         return pixels.transpose(1, 2, 0)[None]
     if isinstance(image, Image.Image):
         return np.asarray(image.convert("RGB"))[None]
-    if not isinstance(image, np.ndarray):
-        raise DataError(
-            f"an image of `check_on` is of the type {type(image).__name__}, but must be a file "
-            "name, a PIL image or an array of uint8."
-        )
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
-        raise DataError(
-            f"an image of `check_on` is {image.dtype} {list(image.shape)}, but must be uint8 "
-            "[height, width, channel] with 1 or 3 channels."
-        )
-    return image[None]
+    kind = type(image).__name__
+    if isinstance(image, np.ndarray):
+        if image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] in (1, 3):
+            return image[None]
+        kind = f"{image.dtype} {list(image.shape)}"
+    raise DataError(
+        "`check_on` must contain file names, PIL images, or uint8 [height, width, channel] with 1 "
+        f"or 3 channels, got {kind}."
+    )
 
 
 def _random_batches(shape: tuple[int, int, int]) -> Iterator[np.ndarray]:
-    """Noise of the model's own size and of larger and smaller ones, in gray and in color."""
+    """Generate gray and color noise of the model's size, and of larger and smaller sizes."""
     _, height, width = shape
     rng = np.random.default_rng(0)
     sizes = ((height, width), (2 * height + 3, width // 2 + 1), (height // 3 + 1, 3 * width + 1))

@@ -1,4 +1,4 @@
-"""A local web page where a user adapts a trained run to a few images."""
+"""A local web page on which a user adapts a trained run to a few images."""
 
 from alfa.serve._model import Model
 from alfa.serve._server import Server, check_gradio, serving

@@ -1,10 +1,11 @@
-"""Turns the strokes of a pen into an image like those that a model was trained on."""
+"""Rendering of pen strokes in the style of the training characters."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from alfa.data import CHARACTER_EXTENT, DrawingStyle, render_strokes
 from alfa.errors import DataError
@@ -12,36 +13,30 @@ from alfa.serve._limits import MAX_POINTS
 
 # The mean line width of the generated characters.
 _PEN_WIDTH = sum(DrawingStyle().pen) / 2
-# Dots per pixel of length, and the number drawn at once, whose distances to all pixels are stored.
-_DOTS_PER_PIXEL, _DOTS_AT_ONCE = 2, 256
-_NOT_A_DRAWING = "this is not a drawing; clear the pad, and draw it again."
+# Rendering stores the distances of a batch of dots to all pixels.
+_DOTS_PER_PIXEL, _DOTS_PER_BATCH = 2, 256
+# No screen is that large, and much larger numbers would overflow.
+_Coordinate = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
+_STROKES = TypeAdapter(list[list[tuple[_Coordinate, _Coordinate]]])
 
 
 def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
-    """Draw strokes in the center, in the size and line width of the training characters.
+    """Render strokes, uint8 ``[size, size]``, centered and as large as the training characters.
 
-    Args:
-        strokes: a list of strokes from a browser, each a list of points ``[right, down]`` of any
-            scale.
-        size: the side of the image in pixels.
-        dark: whether ink is dark on white, or light on black.
-
-    Returns:
-        Pixels, uint8 ``[size, size]``.
-
-    Raises:
-        DataError: this is not a drawing, or has too many points.
+    Strokes are lists of points ``[right, down]`` on any scale. Ink is dark on white, or else light
+    on black.
     """
-    if not isinstance(strokes, list) or not all(isinstance(stroke, list) for stroke in strokes):
-        raise DataError(_NOT_A_DRAWING)
-    paths = [_points(stroke) for stroke in strokes if stroke]
+    try:
+        paths = [np.array(stroke) for stroke in _STROKES.validate_python(strokes) if stroke]
+    except ValidationError:
+        raise DataError("the drawing is invalid; clear the pad and draw it again.") from None
     if not paths:
         raise DataError("the pad is empty; draw something first.")
     points = np.concatenate(paths)
     if len(points) > MAX_POINTS:
         raise DataError(
-            f"the drawing has {len(points):,} points, more than the {MAX_POINTS:,} that are "
-            "allowed; clear the pad, and draw it with fewer lines."
+            f"the drawing has {len(points):,} points, more than the limit of {MAX_POINTS:,}; "
+            "clear the pad and draw fewer lines."
         )
     low, high = points.min(axis=0), points.max(axis=0)
     extent = float((high - low).max())
@@ -49,33 +44,20 @@ def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
     scale = CHARACTER_EXTENT / extent if extent > 0 else 1.0
     center = (low + high) / 2
     dots = np.concatenate([_dots(scale * (path - center), size) for path in paths])
-    # The nearest dot decides about a pixel, so dots can be drawn in parts.
+    # Each pixel depends on its nearest dot only, so the minimum over batches is exact.
     pixels = np.full((size, size), 255, np.uint8)
-    for first in range(0, len(dots), _DOTS_AT_ONCE):
-        part = render_strokes(dots[first : first + _DOTS_AT_ONCE], width=_PEN_WIDTH, size=size)
-        np.minimum(pixels, part, out=pixels)
+    for first in range(0, len(dots), _DOTS_PER_BATCH):
+        batch = dots[first : first + _DOTS_PER_BATCH]
+        np.minimum(pixels, render_strokes(batch, width=_PEN_WIDTH, size=size), out=pixels)
     return pixels if dark else 255 - pixels
 
 
-def _points(stroke: list[Any]) -> np.ndarray:
-    """The points of a stroke, ``[point, 2]``."""
-    try:
-        points = np.asarray(stroke, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        points = np.empty(0)
-    # Larger than any screen; much larger numbers would overflow.
-    if points.ndim != 2 or points.shape[1] != 2 or not (np.abs(points) <= 1e6).all():
-        raise DataError(_NOT_A_DRAWING)
-    return points
-
-
 def _dots(path: np.ndarray, size: int) -> np.ndarray:
-    """Dots between the points, close enough to look like a line."""
+    """Interpolate a path densely enough for a continuous line."""
     lengths = np.sqrt((np.diff(path, axis=0) ** 2).sum(axis=1))
     counts = np.ceil(_DOTS_PER_PIXEL * size * lengths).astype(int)
     parts = [
         start + (end - start) * (np.arange(count) / count)[:, None]
         for start, end, count in zip(path, path[1:], counts, strict=False)
-        if count
     ]
     return np.concatenate([*parts, path[-1:]])

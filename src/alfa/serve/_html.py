@@ -1,4 +1,4 @@
-"""The markup of the page: the macros of ``static/page.html``, and the geometry of its charts."""
+"""Rendering of the macros in ``static/page.html``, and the geometry of their charts."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from alfa.serve import _limits
+from alfa.serve import _limits as limits
 
-# The chart of losses: width, base line, and height; and the number of bars that all have a label.
-_WIDTH, _BASE, _HEIGHT, _MAX_LABELED = 320, 102, 84, 8
-# The panel of a chart of rates.
+# The chart of losses: width, baseline, height, and the number of bars for which all labels fit.
+_WIDTH, _BASELINE, _HEIGHT, _MAX_LABELED = 320, 102, 84, 8
+# The area of a chart of rates.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 312, 8, 98
 
 
 def render(part: str, *arguments: Any) -> str:
-    """Render a part of the page, which is a macro of the template."""
+    """Render a macro of the template."""
     return str(getattr(_template().module, part)(*arguments))
 
 
 def at_turn(turn: int, markup: str) -> str:
-    """Number the state that the markup shows; the browser keeps the latest."""
+    """Number the state that the markup shows; the browser shows the latest one."""
     return f'<div data-turn="{turn}">{markup}</div>'
 
 
 def static(name: str) -> str:
-    """The content of a static file."""
+    """Load the text of a static file."""
     return (files("alfa.serve") / "static" / name).read_text(encoding="utf-8")
 
 
 def script(name: str) -> str:
-    """The script of a widget, after the functions that all share."""
+    """Load the script of a widget together with the common functions."""
     return f"{static('common.js')}\n{static(f'{name}.js')}"
 
 
@@ -43,31 +43,23 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {
-        # Successive hues are far apart.
-        "hue": lambda number: round(number * 137.508 + 75) % 360,
-        "percent": _percent,
-        "px": "{:.1f}".format,
-        "sentence": _sentence,
-        "short": _short,
-    }
-    environment.globals |= {
-        "layer_color": _layer_color,
-        "limits": _limits,
-        "loss_bars": _loss_bars,
-        "rate_lines": _rate_lines,
-    }
+    environment.filters |= {"percent": _percent, "sentence": _sentence, "short": _short}
+    environment.filters["px"] = "{:.1f}".format
+    # Hues of successive classes differ strongly.
+    environment.filters["hue"] = lambda number: round(number * 137.508 + 75) % 360
+    environment.globals |= {"layer_color": _layer_color, "limits": limits}
+    environment.globals |= {"loss_bars": _loss_bars, "rate_lines": _rate_lines}
     return environment.from_string(static("page.html"))
 
 
 def _percent(probability: float) -> str:
     if 0.0005 < probability < 0.9995:
-        return f"{probability:.1%}".replace("%", " %")
+        return f"{100 * probability:.1f} %"
     return "> 99.9 %" if probability > 0.5 else "< 0.1 %"
 
 
 def _sentence(text: str) -> str:
-    """An error message with a capital letter."""
+    """Capitalize an error message, unless it starts with a name."""
     first = text.split(" ", 1)[0]
     return text[:1].upper() + text[1:] if first.isalpha() else text
 
@@ -81,14 +73,14 @@ def _short(value: float) -> str:
 
 
 def _layer_color(number: int, count: int) -> str:
-    """From the first layer to the last: blue, green, yellow, red."""
+    """Return a color between blue for the first layer and red for the last."""
     return f"hsl({250 - 245 * number / max(1, count - 1):.0f} 62% 52%)"
 
 
 def _loss_bars(losses: Sequence[float], num_classes: int) -> dict[str, Any]:
-    """A bar for the loss before the first step, and one after each.
+    """Compute a bar for the loss before the first step and after each step.
 
-    The scale includes the loss of guessing, or a tiny loss would look large.
+    The scale includes the chance loss, so that a tiny loss looks small.
     """
     guess = float(np.log(num_classes))
     unit = _HEIGHT / max(*losses, guess)
@@ -102,17 +94,17 @@ def _loss_bars(losses: Sequence[float], num_classes: int) -> dict[str, Any]:
                 "loss": loss,
                 "middle": middle,
                 "x": middle - 0.36 * pitch,
-                "y": _BASE - height,
+                "y": _BASELINE - height,
                 "width": 0.72 * pitch,
                 "height": height,
                 "is_labeled": len(losses) <= _MAX_LABELED or number in (0, len(losses) - 1),
             }
         )
-    return {"bars": bars, "guess": guess, "guess_y": _BASE - unit * guess}
+    return {"bars": bars, "guess": guess, "guess_y": _BASELINE - unit * guess}
 
 
 def _rate_lines(values: np.ndarray, neutral: float) -> dict[str, Any]:
-    """The lines of a panel, one for each layer, with the neutral rate in its range."""
+    """Compute a line for each layer; the vertical range includes the neutral rate."""
     from matplotlib.ticker import MaxNLocator
 
     num_steps = len(values)

@@ -1,4 +1,4 @@
-"""The limits of one user and of the server, and the route of its files."""
+"""Limits of a session and of the server, and the path of the file routes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ FILES = "/alfa/files"
 
 MIN_CLASSES, MAX_CLASSES = 2, 20
 MAX_PER_CLASS, MAX_IMAGES = 50, 200
-# Images that are classified at once.
+# Images to classify in one request.
 MAX_TRIED = 12
 
-# Bytes of one image, of a saved set of examples, and of that set unpacked.
+# Bytes of an image file, of a zip of examples, and of the unpacked zip.
 MAX_FILE, MAX_ZIP, MAX_UNPACKED = 10 << 20, 20 << 20, 64 << 20
 # Characters of a class name, and of a file name in a message.
 MAX_NAME, MAX_FILE_NAME = 40, 60
-# Points of a drawing; a pen that moves for minutes leaves fewer.
+# Points of a drawing: several minutes of pen movement stay below this limit.
 MAX_POINTS = 5_000
 
-# Sessions at once, and the seconds after which an idle one makes room for another.
+# Concurrent sessions, and the idle seconds after which a new session may replace an old one.
 MAX_SESSIONS, IDLE_SECONDS = 100, 30 * 60
-# Transfers: bytes in total, and seconds until they expire, enough to read the photos of a large
-# drop while others do the same.
+# Bytes of all transfers, and the seconds until a transfer expires. The browser uploads all photos
+# of a large drop before it uses the first one.
 MAX_TRANSFER_BYTES, MAX_TRANSFER_SECONDS = 256 << 20, 600
-# Uploads that are received at once, and the seconds for one.
+# Concurrent uploads, and the seconds allowed for each.
 MAX_RECEIVING, MAX_UPLOAD_SECONDS = 8, 120
 # Bytes of any other request.
 MAX_REQUEST = 1 << 20

@@ -1,4 +1,4 @@
-"""The server of the page, on this computer only; it leaves no files."""
+"""The web server, which only this computer can reach and which leaves no files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from alfa.data import suppress_pillow_warnings
 from alfa.errors import ConfigError
 from alfa.serve._actions import Actions
 from alfa.serve._model import Model, can_export
-from alfa.serve._session import Session
-from alfa.serve._sessions import Sessions
+from alfa.serve._session import Session, Sessions
 from alfa.serve._transfers import Transfers, add_routes
 
 if TYPE_CHECKING:
@@ -33,14 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-# Seconds for open requests when the server ends.
+# Seconds until open requests are aborted at shutdown.
 _SHUTDOWN_SECONDS = 2
 # Gradio and its dependencies must neither contact other hosts nor leave files.
 _SETTINGS = {
     "GRADIO_ANALYTICS_ENABLED": "False",
-    # Do not compute statistics of events with pandas.
+    # Do not compute event statistics with pandas.
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(sys.maxsize),
-    "GRADIO_SHARE": "False",
     "GRADIO_RUN_HISTORY": "False",
     "GRADIO_MCP_SERVER": "False",
     "GRADIO_SSR_MODE": "False",
@@ -51,107 +49,78 @@ _SETTINGS = {
 
 
 def check_gradio() -> None:
-    """Raise if gradio is not installed.
-
-    Raises:
-        ConfigError: says how to install it.
-    """
+    """Raise if gradio is not installed."""
     if importlib.util.find_spec("gradio") is None:
-        raise ConfigError(
-            "the page needs gradio, which is not installed; `pip install 'alfa[serve]'`."
-        )
+        raise ConfigError("the page needs gradio; run `pip install 'alfa[serve]'`.")
 
 
 def bind(port: int) -> socket.socket:
-    """Bind a port of this computer, or any free one for 0; raise if it is in use."""
-    taken = socket.socket()
-    # A port that was closed a moment ago can be used, one that is in use cannot.
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(os.name != "nt"))
+    """Listen on a port of this computer, or on any free port for 0; raise if it is in use."""
     try:
-        taken.bind((HOST, port))
-        # Listen at once: two sockets can bind the same port as long as neither listens.
-        taken.listen()
+        return socket.create_server((HOST, port))
     except OSError as error:
-        taken.close()
         raise ConfigError(
-            f"port {port} of {HOST} cannot be used ({error.strerror}); choose another with "
-            "--port, or any that is free with --port 0."
+            f"port {port} of {HOST} cannot be used ({os.strerror(error.errno or 0)}); choose "
+            "another --port, or --port 0 for any free port."
         ) from None
-    return taken
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: the address of its page, and the sessions of its users."""
+    """A running server: its address, the sessions of its users, and files in transit."""
 
     address: str
     sessions: Sessions
+    transfers: Transfers
 
 
 @contextmanager
 def serving(run: Path | str, *, port: int = 0) -> Iterator[Server]:
-    """Serve the page of a run for as long as the context lasts.
-
-    Args:
-        run: a run folder.
-        port: of this computer; 0 for any that is free.
-
-    Raises:
-        AlfaError: the run or the port cannot be used, or gradio is missing.
-    """
+    """Serve the page of a run within the context, on any free port by default."""
     check_gradio()
     model = Model.open(run)
-    with bind(port) as taken, _temporary_folder() as folder, suppress_pillow_warnings():
-        sessions = Sessions(lambda: Session(model))
-        app, gradio_app = _call_in_event_loop(lambda: make_app(model, sessions, folder=folder))
-        model.warm_up()
-        with _running(app, gradio_app, taken):
-            yield Server(f"http://{HOST}:{taken.getsockname()[1]}", sessions)
-
-
-@functools.cache
-def _folder() -> Path:
-    """One folder per process, because gradio remembers the first."""
-    return Path(tempfile.mkdtemp(prefix="alfa-serve-"))
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    _folder().mkdir(mode=0o700, exist_ok=True)
+    sessions, transfers = Sessions(lambda: Session(model)), Transfers()
     try:
-        yield str(_folder())
+        with bind(port) as listener, suppress_pillow_warnings():
+            apps = _call_in_event_loop(lambda: _make_apps(model, sessions, transfers))
+            model.warm_up()
+            with _running(*apps, listener, transfers):
+                address = f"http://{HOST}:{listener.getsockname()[1]}"
+                yield Server(address, sessions, transfers)
     finally:
         shutil.rmtree(_folder(), ignore_errors=True)
 
 
-def make_app(model: Model, sessions: Sessions, *, folder: str) -> tuple[FastAPI, Any]:
-    """Make the ASGI application, and gradio's own within it, which may write into `folder`."""
-    os.environ.update(_SETTINGS, GRADIO_TEMP_DIR=folder)
+@functools.cache
+def _folder() -> Path:
+    """Create one folder per process, because gradio uses the first one permanently."""
+    return Path(tempfile.mkdtemp(prefix="alfa-serve-"))
+
+
+def _make_apps(model: Model, sessions: Sessions, transfers: Transfers) -> tuple[FastAPI, Any]:
+    """Create the ASGI application and the gradio application within it."""
+    _folder().mkdir(mode=0o700, exist_ok=True)
+    os.environ.update(_SETTINGS, GRADIO_TEMP_DIR=str(_folder()))
     import gradio as gr
     from fastapi import FastAPI
 
     from alfa.serve._guard import Guard
     from alfa.serve._html import static
-    from alfa.serve._page import build, theme
+    from alfa.serve._page import Page, theme
 
-    transfers = Transfers()
-    page = build(model, Actions(sessions, transfers, can_export=can_export()))
+    page = Page(model, Actions(sessions, transfers), can_export=can_export())
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_routes(app, transfers, model)
-    favicon = Path(__file__).parent / "static" / "favicon.png"
     gr.mount_gradio_app(
         app,
-        page,
+        page.blocks,
         path="/",
         server_name=HOST,
         footer_links=[],
-        run_history=False,
-        favicon_path=str(favicon),
+        favicon_path=str(Path(__file__).parent / "static" / "favicon.png"),
         show_error=False,
         enable_monitoring=False,
-        ssr_mode=False,
         pwa=False,
-        mcp_server=False,
         theme=theme(),
         css=static("page.css"),
     )
@@ -160,20 +129,25 @@ def make_app(model: Model, sessions: Sessions, *, folder: str) -> tuple[FastAPI,
 
 
 def _call_in_event_loop(make: Callable[[], T]) -> T:
-    """Call a function inside an event loop; otherwise gradio starts one and never closes it."""
+    """Call a function in an event loop; without one, gradio starts its own and never closes it."""
 
     async def call() -> T:
         return make()
 
-    # In a thread, because this one may run a loop already, as in a notebook.
+    # The current thread may already run a loop, as in a notebook.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, call()).result()
 
 
 @contextmanager
-def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[None]:
+def _running(
+    app: FastAPI, gradio_app: Any, listener: socket.socket, transfers: Transfers
+) -> Iterator[None]:
     """Run the server in a thread, so that the main thread receives Ctrl-C."""
     import uvicorn
+
+    async def expire() -> None:
+        transfers.expire()
 
     config = uvicorn.Config(
         app,
@@ -182,9 +156,11 @@ def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[No
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         ws="none",
+        callback_notify=expire,
+        timeout_notify=1,
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
         while not server.started and thread.is_alive():
@@ -193,7 +169,7 @@ def _running(app: FastAPI, gradio_app: Any, taken: socket.socket) -> Iterator[No
             raise ConfigError("the server did not start; try another --port.")
         yield
     finally:
-        # Ends the request that each browser holds open.
+        # Ends the heartbeat request of every browser.
         gradio_app.stop_event.set()
         server.should_exit = True
         thread.join(timeout=2 * _SHUTDOWN_SECONDS)

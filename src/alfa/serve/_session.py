@@ -1,14 +1,13 @@
-"""The state of one user: classes, examples, and the model that was adapted to them."""
+"""Sessions: the classes, examples, and adapted model of every browser tab."""
 
 from __future__ import annotations
 
-import base64
 import functools
 import io
 import itertools
-import re
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,29 +15,30 @@ import numpy as np
 from PIL import Image
 
 from alfa.errors import ConfigError, DataError
-from alfa.serve._limits import MAX_IMAGES, MAX_NAME, MAX_PER_CLASS, MIN_CLASSES
+from alfa.report.output import data_url
+from alfa.serve import _limits as limits
 from alfa.serve._model import AdaptedModel, Model, UploadedImage
 
-NOT_LEARNED = "nothing has been learnt yet; press Learn first."
-# A name becomes a folder in a saved set of examples, on any system.
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+NOT_LEARNED = "the model has not learned anything yet; press Learn first."
+# A saved set of examples has a folder for each class, so names must be valid on every system.
+_FORBIDDEN = set('/\\:*?"<>|')
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """An image by its number in the session; pixels are uint8 ``[channel, height, width]``."""
+    """An image, uint8 ``[channel, height, width]``, and its number in the session."""
 
     number: int
     pixels: np.ndarray
 
     @functools.cached_property
     def data_url(self) -> str:
-        return data_url(self.pixels)
+        return image_url(self.pixels)
 
 
 @dataclass(eq=False)
 class ExampleClass:
-    """A class that the user made, by its number in the session."""
+    """A class that the user created, and its number in the session."""
 
     number: int
     name: str
@@ -47,9 +47,9 @@ class ExampleClass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one image, which is a data URL.
+    """The prediction for an image, which is a data URL.
 
-    The classes have a number, a name, and a probability; the likeliest is the first.
+    Each class has a number, a name, and a probability; the most probable class comes first.
     """
 
     name: str
@@ -58,21 +58,22 @@ class Prediction:
 
 
 class Session:
-    """The state of one user: classes, examples, and the adapted model.
+    """The classes, examples, and adapted model of one user.
 
-    Methods that change something do so completely or raise an `AlfaError`, whose text is for the
-    user. Callers hold `lock` while they call several methods or read what these have changed.
+    A method either completes its change or raises an `AlfaError` with a message for the user.
+    Callers hold `lock` during a sequence of calls and while they read the result.
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.id = ""
         self.lock = threading.RLock()
         self.classes: list[ExampleClass] = []
         self.adapted: AdaptedModel | None = None
         self.is_stale = False
-        self._adapted_classes: list[int] = []
+        self._adapted_classes: list[ExampleClass] = []
         self._numbers = itertools.count(1)
-        for _ in range(MIN_CLASSES):
+        for _ in range(limits.MIN_CLASSES):
             self.add_class()
         self.selected = self.classes[0].number
 
@@ -84,15 +85,13 @@ class Session:
         for each in self.classes:
             if each.number == number:
                 return each
-        raise DataError("this class is not there any more; pick another one.")
+        raise DataError("this class no longer exists; select another one.")
 
     def add_class(self) -> ExampleClass:
         """Add a class with an unused name, and select it."""
         if len(self.classes) >= self.model.max_classes:
-            raise ConfigError(
-                f"there are {len(self.classes)} classes already, which is as many as this model "
-                "can tell apart; remove one first."
-            )
+            limit = self.model.max_classes
+            raise ConfigError(f"the model supports at most {limit} classes; remove one first.")
         taken = {each.name.casefold() for each in self.classes}
         names = (f"Class {number}" for number in itertools.count(len(self.classes) + 1))
         name = next(name for name in names if name.casefold() not in taken)
@@ -103,7 +102,7 @@ class Session:
         return new
 
     def select(self, number: Any) -> None:
-        """Select the class that new images go to."""
+        """Select the class that receives new images."""
         self.selected = self.get_class(number).number
 
     def rename(self, number: Any, name: Any) -> None:
@@ -113,21 +112,20 @@ class Session:
 
     def remove_class(self, number: Any) -> None:
         target = self.get_class(number)
-        if len(self.classes) <= MIN_CLASSES:
+        if len(self.classes) <= limits.MIN_CLASSES:
             raise ConfigError(
-                f"at least {MIN_CLASSES} classes are needed, or there is nothing to tell apart; "
-                "rename this one instead."
+                f"a model needs at least {limits.MIN_CLASSES} classes; rename this one."
             )
         place = self.classes.index(target)
         self.classes.remove(target)
         if self.selected == number:
             self.selected = self.classes[max(0, place - 1)].number
         self.is_stale = True
-        if target.number in self._adapted_classes:
+        if target in self._adapted_classes:
             self.adapted = None
 
     def remove_example(self, number: Any) -> None:
-        """Remove one image, if it is still there."""
+        """Remove an image; ignore an unknown number."""
         for each in self.classes:
             rest = [example for example in each.examples if example.number != number]
             if len(rest) < len(each.examples):
@@ -135,23 +133,22 @@ class Session:
                 self.is_stale = True
 
     def add_example(self, number: Any, pixels: np.ndarray) -> None:
-        """Add one image to a class."""
+        """Add an image to a class."""
         target = self.get_class(number)
-        if len(target.examples) >= MAX_PER_CLASS:
+        if len(target.examples) >= limits.MAX_PER_CLASS:
             raise ConfigError(
-                f"“{target.name}” has {MAX_PER_CLASS} pictures already, which is as many as a "
-                "class can have; a few are enough."
+                f"“{target.name}” already has {limits.MAX_PER_CLASS} pictures, the maximum per "
+                "class."
             )
-        if self.num_examples >= MAX_IMAGES:
+        if self.num_examples >= limits.MAX_IMAGES:
             raise ConfigError(
-                f"there are {MAX_IMAGES} pictures already, which is as many as there can be; "
-                "remove some first."
+                f"there are already {limits.MAX_IMAGES} pictures, the maximum; remove some first."
             )
         target.examples.append(Example(next(self._numbers), pixels))
         self.is_stale = True
 
     def add_uploads(self, number: Any, uploads: Iterable[UploadedImage]) -> tuple[int, list[str]]:
-        """Add images to a class; return how many were added, and why others were not."""
+        """Add images to a class; return the number of added images, and all problems."""
         added = 0
         problems: list[str] = []
         for upload in uploads:
@@ -161,14 +158,14 @@ class Session:
             try:
                 self.add_example(number, upload.pixels)
             except ConfigError as error:
-                # The class is full, also for the others.
+                # The class is full, so the remaining images do not fit either.
                 problems.append(str(error))
                 break
             added += 1
         return added, problems
 
     def replace(self, classes: Sequence[tuple[str, Sequence[np.ndarray]]]) -> None:
-        """Replace all classes; there is at least one."""
+        """Replace all classes by one or more others."""
         self.classes = [
             ExampleClass(
                 next(self._numbers),
@@ -178,21 +175,19 @@ class Session:
             for name, images in classes
         ]
         first = self.classes[0].number
-        while len(self.classes) < MIN_CLASSES:
+        while len(self.classes) < limits.MIN_CLASSES:
             self.add_class()
         self.selected = first
         self.is_stale, self.adapted = True, None
 
     def missing(self) -> str | None:
-        """What is missing before the model can learn, as a sentence; None if nothing is."""
+        """Describe the examples that the model still needs; None if it can learn."""
         empty = [f"“{each.name}”" for each in self.classes if not each.examples]
         if len(empty) == len(self.classes):
-            return "Give each class a few pictures first."
+            return "Add a few pictures to each class first."
         if len(empty) > 1:
             return f"{', '.join(empty[:-1])} and {empty[-1]} have no pictures yet."
-        if empty:
-            return f"{empty[0]} has no pictures yet."
-        return None
+        return f"{empty[0]} has no pictures yet." if empty else None
 
     def learn(self) -> AdaptedModel:
         """Adapt the model to all examples."""
@@ -201,7 +196,7 @@ class Session:
         images = [example.pixels for each in self.classes for example in each.examples]
         labels = [place for place, each in enumerate(self.classes) for _ in each.examples]
         self.adapted = self.model.adapt(images, labels)
-        self._adapted_classes = [each.number for each in self.classes]
+        self._adapted_classes = list(self.classes)
         self.is_stale = False
         return self.adapted
 
@@ -209,53 +204,101 @@ class Session:
         """Classify new images, given by file name and pixels."""
         if self.adapted is None:
             raise ConfigError(NOT_LEARNED)
-        names = self.adapted_names()
-        rows = self.adapted.predict_proba([pixels for _, pixels in images])
-        found = []
-        for (name, pixels), row in zip(images, rows, strict=True):
-            classes = [
-                (self._adapted_classes[place], names[place], float(row[place]))
-                for place in np.argsort(-row, kind="stable")
-            ]
-            found.append(Prediction(name, data_url(pixels), classes))
-        return found
+        probabilities = self.adapted.predict_proba([pixels for _, pixels in images])
+        predictions = []
+        for (name, pixels), row in zip(images, probabilities, strict=True):
+            pairs = zip(self._adapted_classes, row.tolist(), strict=True)
+            ranked = sorted(pairs, key=lambda pair: -pair[1])
+            classes = [(each.number, each.name, probability) for each, probability in ranked]
+            predictions.append(Prediction(name, image_url(pixels), classes))
+        return predictions
 
     def adapted_names(self) -> list[str]:
-        """The names of the adapted model's classes, in the order of the probabilities."""
-        names = {each.number: each.name for each in self.classes}
-        return [names[number] for number in self._adapted_classes]
+        """Return the current names of the adapted model's classes, in the order of its outputs."""
+        return [each.name for each in self._adapted_classes]
+
+
+class Sessions:
+    """The session of every browser tab, by its identifier.
+
+    At capacity, a new session replaces the one that has been idle longest, if that is long enough.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Session],
+        *,
+        capacity: int = limits.MAX_SESSIONS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make, self._capacity, self._clock = make, capacity, clock
+        # Sessions and the times of their last use, least recently used first.
+        self._sessions: dict[str, tuple[Session, float]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, session_id: str | None) -> Session:
+        """Return the session of a tab; create it on first use."""
+        if not session_id:
+            raise ConfigError("this page works only in a browser; reload it.")
+        with self._lock:
+            session, _ = self._sessions.pop(session_id, (None, 0.0))
+            if session is None:
+                self._make_room()
+                session = self._make()
+                session.id = session_id
+            self._sessions[session_id] = (session, self._clock())
+            return session
+
+    def get(self, session_id: str | None) -> Session | None:
+        """Return the session of a tab, or None if it has none or closed it."""
+        with self._lock:
+            return self._sessions.get(session_id or "", (None, 0.0))[0]
+
+    def close(self, session_id: str | None) -> None:
+        with self._lock:
+            self._sessions.pop(session_id or "", None)
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < self._capacity:
+            return
+        oldest, (_, last_used) = next(iter(self._sessions.items()))
+        if self._clock() - last_used < limits.IDLE_SECONDS:
+            raise ConfigError(
+                f"all {self._capacity} sessions of this page are in use; try again later."
+            )
+        del self._sessions[oldest]
 
 
 def validate_name(name: Any, others: Iterable[str]) -> str:
-    """The name of a class without extra white space; raise if it is invalid or taken."""
+    """Return a class name with normalized white space; raise if it is invalid or taken."""
     clean = " ".join(name.split()) if isinstance(name, str) else ""
     if not clean.strip(". "):
-        raise ConfigError("a class needs a name; type a word or two.")
-    if len(clean) > MAX_NAME:
+        raise ConfigError("a class needs a name; enter a word or two.")
+    if len(clean) > limits.MAX_NAME:
         raise ConfigError(
-            f"a name can have {MAX_NAME} characters, but this one has {len(clean)}; shorten it."
+            f"a class name must have at most {limits.MAX_NAME} characters, got {len(clean)}."
         )
-    if _FORBIDDEN.search(clean) or clean != clean.strip(". ") or not clean.isprintable():
+    if _FORBIDDEN & set(clean) or clean != clean.strip(". ") or not clean.isprintable():
         raise ConfigError(
-            'a name cannot have / \\ : * ? " < > | in it, or a dot at either end, because a folder '
-            "is called by it when you save; choose another."
+            'a class name must not contain / \\ : * ? " < > | or start or end with a dot, because '
+            "saved examples use it as a folder name; choose another."
         )
     if clean.casefold() in {other.casefold() for other in others}:
-        raise ConfigError(f"there is a class “{clean}” already; choose another name.")
+        raise ConfigError(f"the class “{clean}” already exists; choose another name.")
     return clean
 
 
-def as_png(pixels: np.ndarray) -> bytes:
-    return _encode(pixels, "PNG")
+def image_url(pixels: np.ndarray) -> str:
+    """Encode pixels as a data URL; photos become JPEGs, because the page may show hundreds."""
+    kind = "png" if len(pixels) == 1 else "jpeg"
+    return data_url(encode_image(pixels, kind), kind)
 
 
-def data_url(pixels: np.ndarray) -> str:
-    """Pixels as a data URL; small, because the page may show hundreds."""
-    kind = "PNG" if len(pixels) == 1 else "JPEG"
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(_encode(pixels, kind)).decode()}"
-
-
-def _encode(pixels: np.ndarray, kind: str) -> bytes:
+def encode_image(pixels: np.ndarray, kind: str) -> bytes:
+    """Encode pixels ``[channel, height, width]`` as an image file."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
     buffer = io.BytesIO()
     image.save(buffer, kind, quality=85)

@@ -1,4 +1,4 @@
-"""Uploads and downloads, which are kept in memory and never written to disk."""
+"""Uploads and downloads, held in memory and never written to disk."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from alfa.errors import ConfigError
-from alfa.serve._limits import (
-    FILES,
-    MAX_FILE,
-    MAX_FILE_NAME,
-    MAX_RECEIVING,
-    MAX_TRANSFER_BYTES,
-    MAX_TRANSFER_SECONDS,
-    MAX_UPLOAD_SECONDS,
-    MAX_ZIP,
-    megabytes,
-)
+from alfa.serve import _limits as limits
 from alfa.serve._model import Model, UploadedImage
 
 if TYPE_CHECKING:
@@ -31,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", "File", UploadedImage)
 
-# Bytes that are counted for each transfer in addition to its content.
+# Bytes counted for each transfer in addition to its content.
 _OVERHEAD = 1 << 10
 
 
 @dataclass(frozen=True)
 class File:
-    """A file: its name and its content."""
+    """A file in memory."""
 
     name: str
     content: bytes
@@ -48,68 +38,56 @@ class _Transfer:
     content: File | UploadedImage
     session_id: str | None
     time: float
-
-    @property
-    def num_bytes(self) -> int:
-        if isinstance(self.content, File):
-            return _OVERHEAD + len(self.content.content)
-        pixels = self.content.pixels
-        return _OVERHEAD + (0 if pixels is None else pixels.nbytes)
+    num_bytes: int
 
 
 class Transfers:
-    """Files and images on their way between browsers and sessions; each is taken once."""
+    """Files and images in transit between browsers and sessions; each can be taken once."""
 
     def __init__(
-        self, *, max_bytes: int = MAX_TRANSFER_BYTES, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        max_bytes: int = limits.MAX_TRANSFER_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_bytes, self._clock = max_bytes, clock
         self._transfers: dict[str, _Transfer] = {}
-        self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._transfers)
 
     def put(self, content: File | UploadedImage, *, session_id: str | None = None) -> str:
-        """Store something for a session; return its secret token.
-
-        Raises:
-            ConfigError: there is too much already.
-        """
+        """Store content for a session and return its secret token; raise if memory is full."""
         self.expire()
-        new = _Transfer(content, session_id, self._clock())
+        if isinstance(content, File):
+            num_bytes = _OVERHEAD + len(content.content)
+        else:
+            num_bytes = _OVERHEAD + (0 if content.pixels is None else content.pixels.nbytes)
         with self._lock:
             held = sum(transfer.num_bytes for transfer in self._transfers.values())
-            if held + new.num_bytes > self._max_bytes:
-                raise ConfigError(
-                    "too many files are on their way at once; try again in some minutes."
-                )
+            if held + num_bytes > self._max_bytes:
+                raise ConfigError("too many files are in transit; try again in a few minutes.")
             token = secrets.token_urlsafe(16)
-            self._transfers[token] = new
-        self._schedule_expiry()
-        return token
+            self._transfers[token] = _Transfer(content, session_id, self._clock(), num_bytes)
+            return token
 
     def take(self, token: object, kind: type[T]) -> T:
-        """Remove and return something.
-
-        Raises:
-            ConfigError: it is not there, or of another kind.
-        """
+        """Remove and return content; raise if it is missing or of another type."""
         self.expire()
         with self._lock:
             transfer = self._transfers.pop(token, None) if isinstance(token, str) else None
         if transfer is None or not isinstance(transfer.content, kind):
-            raise ConfigError("this file is not there any more; choose it again.")
+            raise ConfigError("this file is no longer available; choose it again.")
         return transfer.content
 
     def drop(self, session_id: str | None) -> None:
-        """Drop everything of a session that was closed."""
+        """Discard all transfers of a closed session."""
         self._keep(lambda transfer: not session_id or transfer.session_id != session_id)
 
     def expire(self) -> None:
-        """Drop everything that was not taken for a long time."""
-        oldest = self._clock() - MAX_TRANSFER_SECONDS
+        """Discard transfers that were not taken in time."""
+        oldest = self._clock() - limits.MAX_TRANSFER_SECONDS
         self._keep(lambda transfer: transfer.time >= oldest)
 
     def _keep(self, wanted: Callable[[_Transfer], bool]) -> None:
@@ -118,43 +96,26 @@ class Transfers:
                 token: transfer for token, transfer in self._transfers.items() if wanted(transfer)
             }
 
-    def _schedule_expiry(self) -> None:
-        """Expire transfers even if there are no further requests."""
-        with self._lock:
-            if self._timer is not None or not self._transfers:
-                return
-            oldest = min(transfer.time for transfer in self._transfers.values())
-            # A moment more, because a transfer of exactly the limit is kept.
-            delay = max(0.0, oldest + MAX_TRANSFER_SECONDS - self._clock()) + 0.1
-            self._timer = threading.Timer(delay, self._on_timer)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _on_timer(self) -> None:
-        with self._lock:
-            self._timer = None
-        self.expire()
-        self._schedule_expiry()
-
 
 def add_routes(app: FastAPI, transfers: Transfers, model: Model) -> None:
     """Add the routes for uploads and downloads."""
+    from fastapi import HTTPException
     from fastapi.responses import JSONResponse, Response
 
-    # Further uploads wait unread, so that not all are in memory at once.
-    slots = asyncio.Semaphore(MAX_RECEIVING)
+    # Further uploads wait unread to limit memory use.
+    slots = asyncio.Semaphore(limits.MAX_RECEIVING)
 
     async def upload(request: Request) -> Response:
         try:
             async with slots:
                 content = await _receive(request, model)
-            # The transfers of a closed tab were dropped already.
+            # The transfers of a closed tab were already dropped.
             if await request.is_disconnected():
                 return Response(status_code=499)
             token = transfers.put(content, session_id=request.query_params.get("who"))
             return JSONResponse({"token": token})
-        except _UploadError as error:
-            return JSONResponse({"problem": str(error)}, error.status)
+        except HTTPException as error:
+            return JSONResponse({"problem": error.detail}, error.status_code)
         except ConfigError as error:
             return JSONResponse({"problem": str(error)}, 503)
 
@@ -164,43 +125,35 @@ def add_routes(app: FastAPI, transfers: Transfers, model: Model) -> None:
         except ConfigError as error:
             return JSONResponse({"problem": str(error)}, 404)
         headers = {
-            # RFC 6266: names in any script, without breaking the header.
+            # RFC 6266 encoding supports all scripts and prevents header injection.
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
             "Cache-Control": "no-store",
         }
         return Response(file.content, media_type="application/octet-stream", headers=headers)
 
-    app.add_route(FILES, upload, methods=["POST"])
-    app.add_route(f"{FILES}/{{token}}", download, methods=["GET"])
-
-
-class _UploadError(ConfigError):
-    """An upload that is refused, with the HTTP status."""
-
-    def __init__(self, text: str, *, status: int) -> None:
-        super().__init__(text)
-        self.status = status
+    app.add_route(limits.FILES, upload, methods=["POST"])
+    app.add_route(f"{limits.FILES}/{{token}}", download, methods=["GET"])
 
 
 async def _receive(request: Request, model: Model) -> File | UploadedImage:
-    """Read an upload; images are decoded at once, because photos would fill the memory."""
-    from starlette.concurrency import run_in_threadpool
+    """Receive an upload; decode images immediately, because photos need more memory."""
+    from fastapi import HTTPException
+    from fastapi.concurrency import run_in_threadpool
 
     is_zip = request.query_params.get("kind") == "examples"
-    limit = MAX_ZIP if is_zip else MAX_FILE
+    limit = limits.MAX_ZIP if is_zip else limits.MAX_FILE
     name = Path(request.query_params.get("name", "")).name or "file"
-    name = name if len(name) <= MAX_FILE_NAME else f"{name[: MAX_FILE_NAME - 1]}…"
+    name = name if len(name) <= limits.MAX_FILE_NAME else f"{name[: limits.MAX_FILE_NAME - 1]}…"
     content = bytearray()
     try:
-        async with asyncio.timeout(MAX_UPLOAD_SECONDS):
+        async with asyncio.timeout(limits.MAX_UPLOAD_SECONDS):
             async for part in request.stream():
                 content += part
                 if len(content) > limit:
-                    text = f"“{name}” is larger than {megabytes(limit)}."
-                    raise _UploadError(text, status=413)
+                    raise HTTPException(413, f"“{name}” is larger than {limits.megabytes(limit)}.")
     except TimeoutError:
-        text = f"“{name}” did not arrive within {MAX_UPLOAD_SECONDS} seconds; try again."
-        raise _UploadError(text, status=408) from None
+        reason = f"“{name}” did not arrive within {limits.MAX_UPLOAD_SECONDS} seconds; try again."
+        raise HTTPException(408, reason) from None
     if is_zip:
         return File(name, bytes(content))
     return await run_in_threadpool(model.receive, name, bytes(content))

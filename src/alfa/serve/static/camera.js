@@ -1,4 +1,4 @@
-// The camera; it is on only while it can be seen.
+// The camera, which is on only while its preview is visible.
 const box = element.querySelector(".alfa-camera");
 const video = element.querySelector("video");
 let stream = null;
@@ -13,34 +13,34 @@ function stop() {
 
 function reason(error) {
   if (error.name === "NotAllowedError") {
-    return "The browser may not use the camera; allow it beside the address, and try again.";
+    return "The browser has no permission to use the camera. Allow it in the address bar and try again.";
   }
   if (error.name === "NotFoundError") return "No camera was found.";
-  return "The camera cannot be used; another program may be using it.";
+  return "The camera is unavailable. Another program may be using it.";
 }
 
 async function start() {
-  // A second press would leave the camera of the first on for good.
+  // After a second click, the first camera stream could never be stopped.
   if (is_starting || stream) return;
   is_starting = true;
-  tell("");
+  show_problem("");
   try {
     const wanted = { video: { facingMode: "environment", width: 640, height: 480 } };
     stream = await navigator.mediaDevices.getUserMedia(wanted);
-    // The browser may have asked for so long that the tab is not looked at any more.
+    // The user may have left the tab while the browser asked for permission.
     if (!box.offsetParent) return stop();
     video.srcObject = stream;
     await video.play();
     box.classList.add("is-on");
   } catch (error) {
     stop();
-    tell(reason(error));
+    show_problem(reason(error));
   } finally {
     is_starting = false;
   }
 }
 
-// The square in the middle, which is what the preview shows.
+// Takes a picture of the central square, as in the preview.
 function shoot() {
   const side = Math.min(video.videoWidth, video.videoHeight);
   if (!side) return;
@@ -50,7 +50,7 @@ function shoot() {
   const above = (video.videoHeight - side) / 2;
   canvas.getContext("2d").drawImage(video, left, above, side, side, 0, 0, side, side);
   canvas.toBlob(
-    (blob) => hand_over([new File([blob], "camera.jpg")], box.dataset.what, "picture", box),
+    (blob) => upload_and_act([new File([blob], "camera.jpg")], box.dataset.what, "picture", box),
     "image/jpeg",
     0.95,
   );

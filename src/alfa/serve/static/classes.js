@@ -1,26 +1,26 @@
-// The cards of the classes. They are drawn anew whenever something changes, so that all
-// listeners are on what holds them.
-function note_picked(card) {
+// The cards of the classes. The server replaces them after every change, so all listeners are on
+// their container.
+function store_picked(card) {
   document.body.dataset.picked = card.dataset.class;
 }
 
-note_picked(element.querySelector(".is-picked"));
+store_picked(element.querySelector(".is-picked"));
 
-// A new class was asked for, and is on its way.
+// The user has requested a new class that the server has not added yet.
 let is_adding = false;
 
 element.addEventListener("click", (event) => {
   const card = event.target.closest("[data-class]");
   const button = event.target.closest("[data-do]");
   const number = card ? Number(card.dataset.class) : null;
-  // The whole card picks, except for its name.
+  // A click anywhere on the card selects it, except on its name.
   const is_pick = button ? button.dataset.do === "pick" : card && !event.target.closest("input");
   if (is_pick) {
-    note_picked(card);
+    store_picked(card);
     if (!card.classList.contains("is-picked")) trigger("act", { do: "pick", class: number });
   }
   if (!button || is_pick) return;
-  // Pictures are easily lost, so that the first press only asks.
+  // The first click only asks for confirmation, because removing a class loses its pictures.
   if (button.dataset.do === "remove" && button.dataset.count !== "0" && !button.dataset.sure) {
     button.dataset.sure = "yes";
     button.textContent = "Remove?";
@@ -49,9 +49,9 @@ element.addEventListener("change", (event) => {
   trigger("act", { do: "rename", class: number, name: event.target.value });
 });
 
-// Pictures can be dropped on the class that they are for.
+// The user can drop pictures on a class.
 function dropped_on(event) {
-  // Some browsers drag over the text itself, which is no element.
+  // In some browsers, the target is a text node instead of an element.
   const over = event.target.closest ? event.target : event.target.parentElement;
   const card = over.closest("[data-class]");
   for (const other of element.querySelectorAll(".is-over")) {
@@ -73,11 +73,11 @@ element.addEventListener("drop", (event) => {
   if (!card || !files.length) return;
   card.classList.remove("is-over");
   const place = element.querySelector(".alfa-classes");
-  hand_over(files, "files", "picture", place, Number(card.dataset.class));
+  upload_and_act(files, "files", "picture", place, Number(card.dataset.class));
 });
 
-// What is dropped beside a place for it must not be opened by the browser, which would leave the
-// page; a name can still be dragged into its box.
+// Prevent the browser from opening files that are dropped elsewhere, which would leave the page.
+// Dragging text into a name still works.
 for (const name of ["dragover", "drop"]) {
   window.addEventListener(name, (event) => {
     if (event.dataTransfer.types.includes("Files")) event.preventDefault();
@@ -86,20 +86,20 @@ for (const name of ["dragover", "drop"]) {
 
 watch("value", () => {
   if (!is_latest()) return;
-  note_picked(element.querySelector(".is-picked"));
-  tell(told);
-  // A name that was refused must not stay there as if it were not.
+  store_picked(element.querySelector(".is-picked"));
+  show_problem(local_problem);
+  // Restore a name that the server refused.
   for (const box of element.querySelectorAll(".alfa-name")) {
     if (box !== document.activeElement) box.value = box.defaultValue;
   }
-  // The button is another one now, and whoever types would have to start from the top of the page.
+  // The server replaced the focused button; keep keyboard users near the new class.
   if (is_adding && document.activeElement === document.body) {
     Array.from(element.querySelectorAll(".alfa-name")).at(-1).focus();
   }
   is_adding = false;
 });
 
-// Nothing is kept, so that a page with pictures is not left by accident.
+// Warn before the user leaves the page, because the pictures would be lost.
 window.addEventListener("beforeunload", (event) => {
   if (element.querySelector(".alfa-thumb")) event.preventDefault();
 });

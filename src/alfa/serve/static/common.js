@@ -1,16 +1,17 @@
-// Before every widget's own script; `element`, `props`, `trigger` and `watch` come from the page.
+// Functions for all widgets, included before each script. Gradio provides `element`, `props`,
+// `trigger`, and `watch`.
 "use strict";
 
-// Tells what went wrong before anything reached the server.
-let told = "";
-function tell(text) {
-  told = text;
+// Shows a problem that occurred before the server received an action.
+let local_problem = "";
+function show_problem(text) {
+  local_problem = text;
   const place = element.querySelector(".alfa-local");
   place.textContent = text;
   place.hidden = !text;
 }
 
-// Answers can come in another order than they were given in: what shows a later state stays.
+// Answers can arrive out of order. Returns false and restores the later state if this one is older.
 let latest = { turn: 0, markup: "" };
 function is_latest() {
   const shown = element.querySelector("[data-turn]");
@@ -23,58 +24,57 @@ function is_latest() {
   return true;
 }
 
-// The class that new pictures go to at this moment; another may be picked while they are on
-// their way.
+// The class that new pictures go to now; the user may select another one during an upload.
 function target() {
   return Number(document.body.dataset.picked) || null;
 }
 
-// Brings a file to the server and gives what it is asked for by.
-async function send(file, kind, limit) {
+// Uploads a file and returns its token.
+async function upload(file, kind, limit) {
   const { name, size } = file;
-  const refuse = (why) => {
-    throw new Error(`“${name}” ${why}`);
+  const refuse = (reason) => {
+    throw new Error(`“${name}” ${reason}`);
   };
   if (size > limit) refuse(`is larger than ${Math.floor(limit / (1 << 20))} MB.`);
   const body = await file.arrayBuffer().catch(() => refuse("cannot be read; is it a folder?"));
-  // The server drops what is on its way when the tab is closed.
-  const asked = new URLSearchParams({ kind, name, who: window.__gradio_session_hash__ || "" });
-  const answer = await fetch(`alfa/files?${asked}`, {
+  // The identifier of the session allows the server to drop the file when the user closes the tab.
+  const query = new URLSearchParams({ kind, name, who: window.__gradio_session_hash__ || "" });
+  const response = await fetch(`alfa/files?${query}`, {
     method: "POST",
     headers: { "Content-Type": "application/octet-stream" },
     body,
   }).catch(() => refuse("cannot be sent; is the server still running?"));
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(said.problem || `“${name}” was refused by the server.`);
-  return said.token;
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.problem || `The server refused “${name}”.`);
+  return answer.token;
 }
 
-// Problems that are told one by one; of many, the others are counted.
-const MAX_TOLD = 5;
+// The number of problems to show; the others are counted.
+const MAX_PROBLEMS = 5;
 
-// Brings files to the server, one after the other, and says what to do with them. `place` says how
-// many there may be, and how large each.
-async function hand_over(files, what, kind, place, number = target()) {
+// Uploads files one after the other, and triggers an action on them. The data of `place` limits
+// their number and size.
+async function upload_and_act(files, action, kind, place, number = target()) {
   const tokens = [];
   const problems = [];
   const [limit, most] = [Number(place.dataset.limit), Number(place.dataset.most)];
   if (files.length > most) {
-    tell(`These are ${files.length} files; take ${most} at once at most.`);
+    show_problem(`Choose at most ${most} files at once, not ${files.length}.`);
     return;
   }
-  tell("");
+  show_problem("");
   element.classList.add("is-busy");
   for (const file of files) {
-    // What is wrong with one does not keep the others.
+    // A problem with one file does not affect the others.
     try {
-      tokens.push(await send(file, kind, limit));
+      tokens.push(await upload(file, kind, limit));
     } catch (error) {
       problems.push(error.message);
     }
   }
   element.classList.remove("is-busy");
-  const more = problems.length - MAX_TOLD;
-  if (more > 0) problems.splice(MAX_TOLD, more, `So it is with ${more} more.`);
-  tell(problems.join(" "));
-  if (tokens.length) trigger("act", { do: what, class: number, files: tokens });
+  const more = problems.length - MAX_PROBLEMS;
+  if (more > 0) problems.splice(MAX_PROBLEMS, more, `${more} more failed.`);
+  show_problem(problems.join(" "));
+  if (tokens.length) trigger("act", { do: action, class: number, files: tokens });
 }

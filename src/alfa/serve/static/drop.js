@@ -1,15 +1,15 @@
-// Where files are dropped or chosen.
+// An area to drop or choose files.
 const zone = element.querySelector(".alfa-drop");
 const input = element.querySelector("input");
 
 function take(list) {
   const files = Array.from(list);
-  if (files.length) hand_over(files, zone.dataset.what, zone.dataset.kind, zone);
+  if (files.length) upload_and_act(files, zone.dataset.what, zone.dataset.kind, zone);
 }
 
 input.addEventListener("change", () => {
   take(input.files);
-  // The same file can be chosen once more.
+  // Allow the user to choose the same file again.
   input.value = "";
 });
 

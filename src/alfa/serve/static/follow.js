@@ -1,4 +1,4 @@
-// A part that shows what follows from what somebody did.
+// A part of the page that the server updates after an action.
 watch("value", is_latest);
 
 element.addEventListener("click", (event) => {

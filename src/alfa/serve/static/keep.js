@@ -1,4 +1,4 @@
-// Save, load and download.
+// Buttons to save, load, and export.
 const input = element.querySelector("input");
 
 element.addEventListener("click", (event) => {
@@ -8,7 +8,7 @@ element.addEventListener("click", (event) => {
     input.click();
     return;
   }
-  // A model takes seconds to write, in which nothing else would show that it is coming.
+  // An export takes seconds, so the page shows that it is in progress.
   element.classList.add("is-busy");
   trigger("act", { do: button.dataset.do });
 });
@@ -17,6 +17,6 @@ document.addEventListener("alfa-kept", () => element.classList.remove("is-busy")
 
 input.addEventListener("change", () => {
   const files = Array.from(input.files);
-  if (files.length) hand_over(files, "load", "examples", input);
+  if (files.length) upload_and_act(files, "load", "examples", input);
   input.value = "";
 });

@@ -1,4 +1,4 @@
-// The drawing pad. Only the way of the pen is sent; the server draws it as the model knows it.
+// The drawing pad. It sends the pen's path, which the server renders like the training images.
 const pad = element.querySelector(".alfa-pad");
 const canvas = element.querySelector("canvas");
 const pen = canvas.getContext("2d");
@@ -43,7 +43,7 @@ canvas.addEventListener("pointerdown", (event) => {
 
 canvas.addEventListener("pointermove", (event) => {
   if (!stroke) return;
-  // A browser may tell of several moves at once.
+  // A browser may combine several moves in one event.
   const moves = event.getCoalescedEvents ? event.getCoalescedEvents() : [];
   for (const move of moves.length ? moves : [event]) {
     const next = place(move);

@@ -1,12 +1,12 @@
-// Says what has changed to those who do not see it. Screen readers hear of changes only in a region
-// that was there before them, so that this one stays, and all else comes and goes.
+// Announces changes to screen readers. They report changes only in a region that already existed,
+// so this region persists while other parts of the page are replaced.
 const region = element.querySelector("[role=status]");
-const heard = [".alfa-notice", ".alfa-score strong", ".alfa-odd.is-first"];
+const announced = [".alfa-notice", ".alfa-score strong", ".alfa-odd.is-first"];
 const before = new Map();
 
 new MutationObserver(() => {
   const news = [];
-  for (const selector of heard) {
+  for (const selector of announced) {
     const parts = Array.from(document.querySelectorAll(selector));
     const text = parts.map((part) => part.textContent.replace(/\s+/g, " ").trim()).join(" ");
     if (text && text !== before.get(selector)) news.push(text);

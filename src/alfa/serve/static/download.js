@@ -1,4 +1,4 @@
-// Hands over a file that the server has ready, and says that what was asked for is done.
+// Downloads a file from the server, and reports that a save, load, or export has finished.
 watch("value", () => {
   document.dispatchEvent(new Event("alfa-kept"));
   if (!props.value.token) return;

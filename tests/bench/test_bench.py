@@ -53,6 +53,7 @@ def test_an_episode_has_the_type_asked_for(work) -> None:
     assert SINUSOID.episode(torch.float64).query_y.dtype == torch.float64
 
 
+@pytest.mark.usefixtures("without_numba")
 @pytest.mark.parametrize("num_blocks", [1, 3])
 def test_the_plain_model_has_as_many_blocks_as_its_model(num_blocks) -> None:
     model = Conv4((1, 16, 16), 5, filters=4, num_blocks=num_blocks)
@@ -159,6 +160,7 @@ def test_three_channels_make_the_same_products() -> None:
     assert products.found == iteration.found
 
 
+@pytest.mark.usefixtures("no_compilation")
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_limit_makes_nothing_but_products(channels) -> None:
     work = Workload("small", 16, channels, 1, 2)

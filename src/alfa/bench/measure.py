@@ -6,7 +6,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from alfa.bench.worker import Worker
 from alfa.bench.workloads import WORKLOADS
@@ -15,19 +15,13 @@ from alfa.bench.workloads import WORKLOADS
 _ROUND_SECONDS = 2.0
 
 
-class Rival(NamedTuple):
-    """An engine to compare alfa with."""
-
-    engine: str
-    keep_memory: bool = False  # reuse the memory of large tensors
-
-
+# The engine of each rival, and whether its process reuses the memory of large tensors.
 RIVALS = {
-    "plain": Rival("plain"),
-    "higher": Rival("higher"),
-    "plain_kept": Rival("plain", keep_memory=True),
-    "higher_kept": Rival("higher", keep_memory=True),
-    "limit": Rival("limit", keep_memory=True),
+    "plain": ("plain", False),
+    "higher": ("higher", False),
+    "plain_kept": ("plain", True),
+    "higher_kept": ("higher", True),
+    "limit": ("limit", True),
 }
 
 
@@ -58,23 +52,16 @@ def rivals_of(workload: str) -> list[str]:
     names = ["plain", "higher"] if WORKLOADS[workload].size is None else list(RIVALS)
     # `WithHigher` only trains, so evaluation is compared with plain torch.
     if importlib.util.find_spec("higher") is None or not WORKLOADS[workload].train:
-        names = [name for name in names if RIVALS[name].engine != "higher"]
+        names = [name for name in names if RIVALS[name][0] != "higher"]
     return names
 
 
 def compare(
     workload: str, rival: str, *, rounds: int, on_round: Callable[[], None] = lambda: None
 ) -> Comparison:
-    """Measure a workload with alfa and with a rival.
+    """Measure a workload with alfa and a rival in several rounds each.
 
-    Args:
-        workload: a key of `WORKLOADS`.
-        rival: a key of `RIVALS`.
-        rounds: rounds of each engine.
-        on_round: called after each round.
-
-    Raises:
-        WorkerError: one of the processes ended early.
+    `on_round` is called after each round. Raises WorkerError if one of the processes ends early.
     """
     workers: list[Worker] = []
     counts: list[int] = []

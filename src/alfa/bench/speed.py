@@ -82,9 +82,7 @@ def measure_speed(
     sizes: TaskSizes | None = None,
     device: torch.device | str = "cpu",
 ) -> Speed:
-    """Measure outer iterations and evaluations.
-
-    Options not listed below are the same as for `alfa.Trainer`.
+    """Measure outer iterations and evaluations; other options are the same as for `alfa.Trainer`.
 
     Args:
         learner: the learner.
@@ -92,7 +90,6 @@ def measure_speed(
         num_tasks: tasks of an outer iteration.
         num_test_steps: inner steps in validation and test; by default as in training.
         sizes: the sizes of the real tasks, if they vary; `tasks` are then small ones.
-        device: the device for the measurement.
     """
     learner = learner.to(device)
     task, test_memory = _cost_of_task(learner, tasks, num_test_steps, sizes, device)

@@ -48,13 +48,7 @@ def _peak() -> int | None:
 
 
 class Worker:
-    """A connection to a new worker process.
-
-    Args:
-        workload: the name of the workload.
-        engine: ``"alfa"``, ``"plain"``, ``"higher"``, or ``"limit"``.
-        keep_memory: reuse the memory of large tensors.
-    """
+    """A connection to a new worker process; `keep_memory` reuses the memory of large tensors."""
 
     def __init__(self, workload: str, engine: str, *, keep_memory: bool) -> None:
         self._workload, self._engine = workload, engine
@@ -69,12 +63,10 @@ class Worker:
 
     def run(self, iterations: int) -> dict[str, Any]:
         """Run iterations; raise WorkerError if the process has ended."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
+        stdout = self._process.stdout
         assert stdout is not None
         try:
-            stdin.write(f"{iterations}\n")
-            stdin.flush()
+            print(iterations, file=self._process.stdin, flush=True)
             line = stdout.readline()
         except OSError:
             # Propagated, the CLI would take the broken pipe for a closed pager.

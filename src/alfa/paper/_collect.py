@@ -47,12 +47,7 @@ class Collection:
 
 
 def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
-    """Read all runs below some folders.
-
-    Args:
-        folders: run folders, or folders that contain some at any depth.
-        tables: the tables that the runs may belong to.
-    """
+    """Read all runs at any depth below some folders, and match them with the cells of tables."""
     experiments = {cell.run: cell.experiment for table in tables for cell in table.cells}
 
     @lru_cache

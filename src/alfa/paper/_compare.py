@@ -20,13 +20,7 @@ _INTERVALS = ("table2", "table3", *_STATED_INTERVALS)
 
 
 def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -> Grid:
-    """Combine a table of the paper with the measured figures.
-
-    Args:
-        table: the table.
-        collection: the runs.
-        links_from: the folder to which links to run folders are relative.
-    """
+    """Combine a table with the measured figures; links to run folders start at `links_from`."""
 
     def box(row: str, column: str) -> Box:
         entry = table.entries.get((row, column))
@@ -83,7 +77,10 @@ def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     longest = max(x.num_iterations for x in found)
     # The mean is over the seeds with the longest training.
     counted = [x for x in found if x.num_iterations == longest]
-    value, interval = _mean_over_seeds(counted)
+    value = sum(x.value for x in counted) / len(counted)
+    intervals = [x.interval for x in counted if x.interval is not None]
+    # Half of the 95 % interval over the tasks of all seeds.
+    interval = math.hypot(*intervals) / len(counted) if len(intervals) == len(counted) else None
     digits = 2 if entry.metric == "accuracy" else 3
     notes = []
     if len(counted) > 1:
@@ -142,13 +139,6 @@ def _measurements(cell: Cell, collection: Collection) -> list[Measurement]:
         if found.seed not in by_seed or rank > by_seed[found.seed][0]:
             by_seed[found.seed] = rank, found
     return [by_seed[seed][1] for seed in sorted(by_seed)]
-
-
-def _mean_over_seeds(found: Sequence[Measurement]) -> tuple[float, float | None]:
-    """Return the mean, and half of its 95 % interval over the tasks of all seeds."""
-    value = sum(x.value for x in found) / len(found)
-    intervals = [x.interval for x in found if x.interval is not None]
-    return value, math.hypot(*intervals) / len(found) if len(intervals) == len(found) else None
 
 
 def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:

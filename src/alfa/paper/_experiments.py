@@ -43,14 +43,8 @@ def classification(
     `method` is a key of `alfa.methods.METHODS`; `rule` replaces its `[rule]` section.
     """
     recipe = METHODS[method]
-    tasks = {
-        "name": "images",
-        "dataset": dataset,
-        "size": SIZES[dataset],
-        "way": way,
-        "shot": shot,
-        "num_query": 15,
-    }
+    tasks = {"name": "images", "dataset": dataset, "size": SIZES[dataset]}
+    tasks |= {"way": way, "shot": shot, "num_query": 15}
     num_val_classes, _ = SOURCES.get(dataset).published["val"]
     if way > num_val_classes:
         # miniImageNet has 16 validation classes, too few for 20-way tasks.
@@ -70,20 +64,15 @@ def classification(
 def regression(method: str, *, shot: int, hidden: Sequence[int]) -> dict[str, Any]:
     """Return an experiment for regression on sine curves with an MLP."""
     recipe = METHODS[method]
+    # A task on which adaptation diverges would corrupt Adam's averages, or stop the run.
+    robust = {"max_gradient_norm": 100.0, "max_skipped": 10}
+    # The paper does not state the numbers of tasks and iterations.
     return {
         "tasks": {"name": "sinusoid", "num_support": shot, "num_query": 100},
         "model": {"name": "mlp", "hidden": list(hidden)},
         "init": recipe.init,
         "rule": recipe.rule,
-        # The paper does not state the numbers of tasks and iterations. A task on which adaptation
-        # diverges would corrupt Adam's averages, or stop the run.
-        "outer": {
-            "num_iterations": 30_000,
-            "num_tasks": 4,
-            "max_gradient_norm": 100.0,
-            "max_skipped": 10,
-            "num_val_tasks": 200,
-        },
+        "outer": {"num_iterations": 30_000, "num_tasks": 4, "num_val_tasks": 200, **robust},
         "test": {"ensemble": 1},
     }
 

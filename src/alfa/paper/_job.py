@@ -72,14 +72,10 @@ def plan_jobs(
     num_iterations: int | None = None,
     quick: bool = False,
 ) -> list[Job]:
-    """Plan the jobs that measure cells; cells with the same model share a job.
+    """Plan the jobs that measure cells, with run folders in `out`.
 
-    Args:
-        cells: cells of any tables.
-        out: the folder of all run folders.
-        num_seeds: trainings of each model, with the seeds 0, 1, ...
-        num_iterations: outer iterations; by default those of the cells.
-        quick: plan jobs of a few seconds that only check that everything works.
+    Cells with the same model share a job for each of the seeds 0, 1, ... `num_iterations` replaces
+    the outer iterations. `quick` jobs take seconds and only check that everything works.
     """
     by_run: dict[str, list[Cell]] = {}
     for cell in cells:

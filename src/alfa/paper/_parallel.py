@@ -9,10 +9,10 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import Any
 
 from alfa._runtime import leave_with_parent
 from alfa.errors import Stopped
@@ -32,11 +32,8 @@ _MAX_RETRIES = 3
 _LOCK_SECONDS, _RETRY_SECONDS = 600.0, 10.0
 
 
-class Message(NamedTuple):
-    """A message about a job: its progress, its result, or None if its process died."""
-
-    job: str
-    content: Progress | JobResult | None
+Message = tuple[str, Progress | JobResult | None]
+"""The name of a job, and its progress, its result, or None if its process died."""
 
 
 class Workers(abc.ABC):
@@ -122,20 +119,17 @@ def run_parallel(
 
     Jobs start in the given order. A job whose process dies is resumed from its last checkpoint.
     """
-    results, left = JobResult(), []
+    results, queue = JobResult(), _Queue(jobs)
     running: dict[str, Job] = {}
     try:
-        for job in jobs:
-            if is_done(job):
-                results.skipped.append(job.name)
-                after(job)
-            else:
-                left.append(job)
-        queue = _Queue(left)
         while queue or running:
             if should_stop():
                 raise Stopped
             while workers.has_room() and (new := queue.next()) is not None:
+                if is_done(new):
+                    results.skipped.append(new.name)
+                    after(new)
+                    continue
                 running[new.name] = new
                 before(new)
                 workers.start(new)
@@ -160,7 +154,8 @@ class LocalWorkers(Workers):
     """Processes on this machine; each runs one job at a time, after calling `before`."""
 
     def __init__(self, count: int, *, device: str, before: Before) -> None:
-        self.count, self.device, self.before = count, device, before
+        self.count = count
+        self._options = {"device": device, "num_sharing": count, "before": before}
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[Connection, BaseProcess] = {}
         self._busy: dict[Connection, str] = {}
@@ -170,18 +165,17 @@ class LocalWorkers(Workers):
 
     def start(self, job: Job) -> None:
         idle = [connection for connection in self._processes if connection not in self._busy]
-        connection = idle[0] if idle else self._start_process()
+        if idle:
+            connection = idle[0]
+        else:
+            connection, other = self._context.Pipe()
+            arguments = (other, os.getpid(), self._options)
+            process = self._context.Process(target=_run_jobs, args=arguments)
+            process.start()
+            other.close()
+            self._processes[connection] = process
         self._busy[connection] = job.name
         connection.send(job)
-
-    def _start_process(self) -> Connection:
-        connection, other = self._context.Pipe()
-        arguments = (other, self.device, self.count, self.before, os.getpid())
-        process = self._context.Process(target=_run_jobs, args=arguments)
-        process.start()
-        other.close()
-        self._processes[connection] = process
-        return connection
 
     def poll(self) -> list[Message]:
         messages: list[Message] = []
@@ -194,7 +188,7 @@ class LocalWorkers(Workers):
                 content = None
             if connection not in self._busy:
                 continue  # an idle process died
-            messages.append(Message(self._busy[connection], content))
+            messages.append((self._busy[connection], content))
             if not isinstance(content, Progress):
                 del self._busy[connection]
         return messages
@@ -222,9 +216,7 @@ class LocalWorkers(Workers):
             self._busy.clear()
 
 
-def _run_jobs(
-    connection: Connection, device: str, num_sharing: int, before: Before, parent: int
-) -> None:
+def _run_jobs(connection: Connection, parent: int, options: Mapping[str, Any]) -> None:
     """Run the received jobs until the connection is closed."""
     leave_with_parent(parent)
     signals: list[int] = []
@@ -242,18 +234,11 @@ def _run_jobs(
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
             job = connection.recv()
-            connection.send(run_job(job, device, num_sharing, before, lambda: bool(signals), send))
+            connection.send(run_job(job, send, should_stop=lambda: bool(signals), **options))
 
 
-def run_job(
-    job: Job,
-    device: str,
-    num_sharing: int,
-    before: Before,
-    should_stop: Callable[[], bool],
-    send: Callable[[Progress], None],
-) -> JobResult:
-    """Run one job in a worker, and send its progress a few times per second."""
+def run_job(job: Job, send: Callable[[Progress], None], **options: Any) -> JobResult:
+    """Run a job with the options of `reproduce`, and send its progress a few times per second."""
     sent = 0.0
 
     def on_progress(job: Job, progress: Progress) -> None:
@@ -264,11 +249,4 @@ def run_job(
         sent = now
         send(progress)
 
-    return reproduce(
-        [job],
-        device=device,
-        num_sharing=num_sharing,
-        before=before,
-        should_stop=should_stop,
-        on_progress=on_progress,
-    )
+    return reproduce([job], on_progress=on_progress, **options)

@@ -26,17 +26,9 @@ _STOP_SECONDS = 600.0
 class RayWorkers(Workers):
     """The machines of a Ray cluster; starts one on this machine if none is running.
 
-    All machines must share the storage of run folders and prepared datasets.
-
-    Args:
-        device: the device of jobs; with ``"cuda"``, each job has its own GPU.
-        threads: CPU cores per job.
-        before: called before each job.
-        out: the folder of all runs.
-        address: the address of the cluster; by default the cluster running on this machine.
-
-    Raises:
-        ConfigError: Ray is not installed, or no cluster is running at `address`.
+    All machines must share the storage of `out`, the folder of all runs, and of prepared datasets.
+    Each job has `threads` CPU cores, and its own GPU if the device is ``"cuda"``. Raises
+    ConfigError if Ray is not installed, or no cluster is running at `address`.
     """
 
     def __init__(
@@ -48,7 +40,6 @@ class RayWorkers(Workers):
             raise ConfigError(
                 "--on ray needs Ray; install it with `pip install 'alfa[cluster]'`."
             ) from None
-        self.device, self.before = device, before
         self._ray: Any = ray
         _connect(ray, address)
         here = ray.get_runtime_context().get_node_id()
@@ -57,7 +48,8 @@ class RayWorkers(Workers):
         options = {"num_cpus": 0, "scheduling_strategy": strategy}
         self._mailbox: Any = ray.remote(_Mailbox).options(**options).remote()
         resources = {"num_cpus": threads, "num_gpus": 1 if device.startswith("cuda") else 0}
-        self._num_sharing = _jobs_per_machine(ray.nodes(), resources)
+        num_sharing = _jobs_per_machine(ray.nodes(), resources)
+        self._options = {"device": device, "num_sharing": num_sharing, "before": before}
         # `run_parallel` restarts a job whose process died.
         self._run = ray.remote(_run_on_ray).options(**resources, max_retries=0)
         self._names: dict[Any, str] = {}
@@ -72,15 +64,13 @@ class RayWorkers(Workers):
         return True  # Ray queues the jobs
 
     def start(self, job: Job) -> None:
-        task = self._run.remote(
-            job, self.device, self._num_sharing, self.before, self._mailbox, str(self._token)
-        )
+        task = self._run.remote(job, self._mailbox, str(self._token), self._options)
         self._names[task] = job.name
 
     def poll(self) -> list[Message]:
-        messages = [Message(*sent) for sent in self._ray.get(self._mailbox.take.remote())]
+        messages: list[Message] = self._ray.get(self._mailbox.take.remote())
         # Ignore late messages of completed jobs.
-        messages = [message for message in messages if message.job in self._names.values()]
+        messages = [message for message in messages if message[0] in self._names.values()]
         ended, _ = self._ray.wait(list(self._names), timeout=_POLL_SECONDS)
         for task in ended:
             name = self._names.pop(task)
@@ -92,7 +82,7 @@ class RayWorkers(Workers):
                 result = JobResult(failed={name: f"{cause}, on a machine of the cluster."})
             except self._ray.exceptions.RayError:
                 result = None  # the process or the machine died
-            messages.append(Message(name, result))
+            messages.append((name, result))
         return messages
 
     def stop(self) -> None:
@@ -167,9 +157,7 @@ def _jobs_per_machine(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> in
     return 1 if wanted["num_gpus"] else max(1, most)
 
 
-def _run_on_ray(
-    job: Job, device: str, num_sharing: int, before: Before, mailbox: Any, token: str
-) -> JobResult:
+def _run_on_ray(job: Job, mailbox: Any, token: str, options: dict[str, Any]) -> JobResult:
     import ray
 
     if not Path(token).exists():
@@ -190,6 +178,6 @@ def _run_on_ray(
         mailbox.put.remote(job.name, progress)
 
     try:
-        return run_job(job, device, num_sharing, before, should_stop, send)
+        return run_job(job, send, should_stop=should_stop, **options)
     except Stopped:
         return JobResult()

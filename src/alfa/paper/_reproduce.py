@@ -51,18 +51,9 @@ def reproduce(
     """Train and test the jobs that are not done yet; a failure does not stop the others.
 
     Stopped jobs are resumed, and models that were trained for fewer iterations are trained further.
-
-    Args:
-        jobs: the jobs, in this order.
-        device: the device for training and tests.
-        num_sharing: jobs that share the memory of this machine.
-        before: called before each job that is not done.
-        after: called after each job.
-        should_stop: called frequently.
-        on_progress: called with the progress of a job.
-
-    Raises:
-        Stopped: `should_stop` returned True; progress is saved.
+    `num_sharing` jobs share the memory of this machine. `before` is called before each job that is
+    not done, and `after` after each job. If `should_stop` returns True, progress is saved, and
+    Stopped is raised.
     """
     results = JobResult()
     for job in jobs:

@@ -11,13 +11,9 @@ from alfa.paper._table import Cell, Table
 def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> list[Cell]:
     """Return the cells of tables that match all filters.
 
-    Args:
-        tables: the tables.
-        wanted: the allowed values of ``"dataset"``, ``"shots"``, ``"rows"``, and ``"backbone"``; a
-            missing or empty filter matches all cells.
-
-    Raises:
-        ConfigError: no cell has one of the values, or no cell matches all filters.
+    `wanted` contains the allowed values of ``"dataset"``, ``"shots"``, ``"rows"``, and
+    ``"backbone"``; a missing or empty filter matches all cells. Raises ConfigError if no cell has
+    one of the values, or no cell matches all filters.
     """
     found = {cell.id: (cell, _traits(table, cell)) for table in tables for cell in table.cells}
     names = ", ".join(table.name for table in tables)

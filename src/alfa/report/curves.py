@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from alfa.report.output import render_template
 
 _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 614, 10, 226
-# The page's style sheet defines these; further curves repeat the colors with other dashes.
-_NUM_COLORS, _NUM_DASHES = 6, 4
+# Classes of the page's style sheet: six colors, and then the same colors with three other dashes.
+_STYLES = [f"curve c{color}{dash}" for dash in ("", " d1", " d2", " d3") for color in range(6)]
 # Losses are shown up to this multiple of the distance from the lowest to the third quartile.
 _MAX_RELATIVE_LOSS = 10
 
@@ -60,8 +62,8 @@ def draw_curves(
         x_ticks=[(position(tick, bottom)[0], f"{tick:,.0f}") for tick in x_ticks],
         y_ticks=[(position(0, tick)[1], f"{tick:,g}") for tick in ticks],
         curves=[
-            (_css_class(number), title, [position(x, y) for x, y in points])
-            for number, (title, points) in enumerate(drawn)
+            (style, title, [position(x, y) for x, y in points])
+            for style, (title, points) in zip(itertools.cycle(_STYLES), drawn, strict=False)
         ],
         cut=f" (cut off at {top:,g}; maximum {highest:,.4g})" if highest > top else "",
     )
@@ -76,21 +78,11 @@ def usual_high(values: Sequence[float]) -> float:
     return max(value for value in ordered if value <= limit)
 
 
-def _css_class(number: int) -> str:
-    dash = number // _NUM_COLORS % _NUM_DASHES
-    return f"curve c{number % _NUM_COLORS}{f' d{dash}' if dash else ''}"
-
-
-def nice_ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:
-    """Return about `count` + 1 round numbers that enclose a range; integers if `whole`."""
-    width = high - low
-    # Values that differ only by rounding are equal.
-    step = width / count if width > 1e-9 * abs(high) else abs(high) or 1.0
-    step = max(step, 1.0) if whole else step
-    unit = 10.0 ** math.floor(math.log10(step))
-    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
-    step = next(unit * factor for factor in factors if unit * factor >= step * (1 - 1e-9))
-    first = math.floor(low / step + 1e-9)
-    last = max(math.ceil(high / step - 1e-9), first + 1)
-    digits = 12 - math.floor(math.log10(step))  # avoids 0.30000000000000004
-    return [round(number * step, digits) for number in range(first, last + 1)]
+def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return round numbers that enclose a range; integers if `whole`."""
+    if high - low <= 1e-9 * abs(high):
+        # The values differ only by rounding.
+        high = low + (abs(low) or 1.0)
+    steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
+    ticks: list[float] = MaxNLocator(5, steps=steps, integer=whole).tick_values(low, high).tolist()
+    return ticks

@@ -32,20 +32,11 @@ def episode_figure(
     predictions: Tensor | None = None,
     note: str = "",
 ) -> None:
-    """Draw one episode as a PNG file, with one row per class.
+    """Draw episode `index` of a split as a PNG file, with one row per class.
 
-    Args:
-        tasks: the source of the episode.
-        path: the file.
-        split: the split of the episode.
-        index: the number of the episode.
-        seed: the seed of the tasks.
-        predictions: the predicted class of each query, ``[query]``. Correct queries get a green
-            frame; wrong ones get a red frame and the number of the predicted class.
-        note: a text for the top of the figure.
-
-    Raises:
-        DataError: the split has no such tasks.
+    With `predictions`, the predicted class of each query ``[query]``, correct queries get a green
+    frame, and wrong ones get a red frame and the number of the predicted class. `note` is a text
+    for the top of the figure. Raises DataError if the split has no such tasks.
     """
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
     if isinstance(tasks, Varied):

@@ -35,20 +35,17 @@ METRICS: Mapping[str, Metric] = {
 def read_curves(
     paths: Sequence[Path], *, metric: str | None = None
 ) -> tuple[dict[str, Points], str]:
-    """Read a metric of runs.
+    """Read a metric of runs; return curves by unique names of the runs, and the metric's name.
 
-    Args:
-        paths: run folders, at least one.
-        metric: a key of `METRICS`; by default the first that all runs have.
-
-    Returns:
-        The curves by the shortest unique names of the runs, and the name of the metric.
-
-    Raises:
-        CheckpointError: a folder is not a run, or has no finite value of the metric.
+    The default metric is the first of `METRICS` that all runs have. Raises CheckpointError if a
+    folder is not a run, or has no finite value of the metric.
     """
     names = _unique_names(paths)
-    found = {name: by_metric(_read_metrics(path)) for name, path in names.items()}
+    found: dict[str, dict[str, Points]] = {}
+    for name, path in names.items():
+        run = Run.open(path)
+        _ = run.experiment  # raises if the configuration is damaged
+        found[name] = by_metric(run.metrics)
     shared = [name for name in METRICS if all(name in curves for curves in found.values())]
     # Every validation records val_loss, so the error below names a run without validations.
     chosen = metric or next(iter(shared), "val_loss")
@@ -60,12 +57,6 @@ def read_curves(
             hint = ", or choose another --metric" if shared else ""
             raise CheckpointError(f"{names[name]} has no {chosen}, {reason}; leave it out{hint}.")
     return {name: curves[chosen] for name, curves in found.items()}, chosen
-
-
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    run = Run.open(path)
-    _ = run.experiment  # raises if the configuration is damaged
-    return run.metrics
 
 
 def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:

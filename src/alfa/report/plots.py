@@ -154,20 +154,16 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
                 axes.plot(grid, truth[task], color="black", linewidth=1, linestyle=(0, (4, 2)))
                 axes.plot(*(values[task] for values in support), "o", color="black", markersize=4)
                 axes.set_title(f"{run.title}, unseen task {task + 1}")
-        _add_legend(figure, max_steps)
+        handles = [
+            Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
+            Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
+        ]
+        for step in range(max_steps + 1):
+            label = f"step {step}" if step else "before"
+            handles.append(Line2D([], [], color=_color(step, max_steps), label=label))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         return figure
 
 
 def _color(step: int, last: int) -> tuple[float, float, float, float]:
     return mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))  # type: ignore[no-any-return]
-
-
-def _add_legend(figure: Figure, last: int) -> None:
-    handles = [
-        Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
-        Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
-    ]
-    for step in range(last + 1):
-        label = "before" if step == 0 else f"step {step}"
-        handles.append(Line2D([], [], color=_color(step, last), label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -70,13 +70,9 @@ def render_predictions_page(
 ) -> str:
     """Render the page.
 
-    Args:
-        predictions: the predictions, sorted by file.
-        support: names and contents of the support images by class.
-        title: the title of the page.
-        facts: other facts by name.
-        notes: sentences about images that were skipped or changed.
-        command: the command that writes this page.
+    `support` contains the names and contents of the support images by class, `facts` other facts by
+    name, and `notes` sentences about images that were skipped or changed. `command` is the command
+    that writes this page.
     """
     classes = list(support)
     cards = [_card(p, classes, number) for number, p in enumerate(predictions[:_MOST_SHOWN])]

@@ -12,13 +12,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from torch import Tensor
 
 from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, did_you_mean
 from alfa.learner import Learner
 from alfa.report.output import csv_text
 from alfa.report.plots import COLORS, STYLE
-from alfa.types import Layers, Rates
 
 # The number of tasks in a batch.
 _AT_ONCE = 20
@@ -41,27 +41,18 @@ class UsedRates:
 
     def only(self, patterns: Sequence[str]) -> UsedRates:
         """Select layers by patterns; raise ConfigError if a pattern matches no layer."""
+        found: set[int] = set()
         for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in self.layers):
+            matches = [n for n, name in enumerate(self.layers) if fnmatchcase(name, pattern)]
+            if not matches:
                 raise ConfigError(
                     f"no layer matches {pattern}; the layers are {', '.join(self.layers)}."
                     f"{did_you_mean(pattern, self.layers)}"
                 )
-        chosen = [
-            number
-            for number, name in enumerate(self.layers)
-            if any(fnmatchcase(name, pattern) for pattern in patterns)
-        ]
+            found.update(matches)
+        chosen = sorted(found)
         names = tuple(self.layers[number] for number in chosen)
         return UsedRates(self.title, names, self.alpha[:, :, chosen], self.beta[:, :, chosen])
-
-
-def _stack_rates(rates: Sequence[Rates], layers: Layers, num_tasks: int) -> np.ndarray:
-    """Stack alpha and beta of every step, ``[2, step, task, layer]``."""
-    steps = [torch.stack(step.per_layer(layers, num_tasks)) for step in rates]
-    if not steps:
-        return np.empty((2, 0, num_tasks, len(layers)), np.float32)
-    return torch.stack(steps, dim=1).detach().cpu().numpy()
 
 
 def used_rates(
@@ -75,7 +66,7 @@ def used_rates(
 ) -> UsedRates:
     """Adapt a learner to tasks, and record the rates of its rule."""
     layers = learner.init.layers
-    found: list[np.ndarray] = []
+    found: list[Tensor] = []
     # Tasks of different sizes cannot be stacked, and may be large.
     at_once = 1 if tasks.varies else _AT_ONCE
     for first in range(0, num_tasks, at_once):
@@ -83,8 +74,11 @@ def used_rates(
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
             episode = group.episode.to("cpu", learner.dtype)
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
-            found.append(_stack_rates(adapted.rates, layers, episode.num_tasks))
-    alpha, beta = np.concatenate(found, axis=2)
+            steps = [torch.stack(x.per_layer(layers, episode.num_tasks)) for x in adapted.rates]
+            # Without steps, the rates are empty.
+            empty = torch.empty(2, 0, episode.num_tasks, len(layers))
+            found.append(torch.stack(steps, dim=1).detach() if steps else empty)
+    alpha, beta = torch.cat(found, dim=2).cpu().numpy()
     return UsedRates(title, tuple(layers), alpha, beta)
 
 
@@ -117,11 +111,8 @@ def plot_bands(rates: UsedRates) -> Figure:
 def plot_boxes(all_rates: Sequence[UsedRates], *, zoom: int) -> Figure:
     """Plot boxes over tasks, one row per layer: alpha, one step of alpha, beta, one step of beta.
 
-    Boxes contain half of the tasks, and whiskers 90 % of them; the line is the median.
-
-    Args:
-        all_rates: rates of the same layers on one or more kinds of tasks.
-        zoom: the step, from 1, with its own panel and scale.
+    Boxes contain half of the tasks, and whiskers 90 % of them; the line is the median. Rates on
+    several kinds of tasks have the same layers. Step `zoom`, from 1, has its own panel and scale.
     """
     first = all_rates[0]
     if not 1 <= zoom <= first.num_steps:

@@ -20,10 +20,6 @@ VERDICTS: Mapping[Verdict, str] = {
 _OUR_PLUS_MINUS = (
     "Our plus-minus is half of the 95 % interval of the mean over the test tasks of all seeds."
 )
-_CSV_HEADER = (
-    *("table", "row", "column", "published", "quoted"),
-    *("measured", "verdict", "notes", "run"),
-)
 
 
 @dataclass(frozen=True)
@@ -147,6 +143,8 @@ def _markdown_box(box: Box) -> str:
 
 def grids_csv(grids: Sequence[Grid]) -> str:
     """Format one line per box."""
+    header = ["table", "row", "column", "published", "quoted"]
+    header += ["measured", "verdict", "notes", "run"]
     rows = (
         (
             *(grid.name, row.full_title, column, box.published, "yes" if box.is_quoted else "no"),
@@ -156,7 +154,7 @@ def grids_csv(grids: Sequence[Grid]) -> str:
         for row in grid.rows
         for column, box in zip(grid.column_titles, row.boxes, strict=True)
     )
-    return csv_text(_CSV_HEADER, rows)
+    return csv_text(header, rows)
 
 
 def latex(grid: Grid) -> str:

@@ -41,12 +41,8 @@ def render_tables_page(
 ) -> str:
     """Render the page.
 
-    Args:
-        grids: the tables.
-        curves: learning curves by the names of tables.
-        runs: all runs.
-        problems: an error message for each unreadable file or folder.
-        command: the command that writes this page.
+    `curves` contains learning curves by the names of tables, `problems` an error message for each
+    unreadable file or folder, and `command` is the command that writes this page.
     """
     counts: Counter[Verdict] = Counter(box.verdict for grid in grids for box in grid.boxes)
     return render_template(

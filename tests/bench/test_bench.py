@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from alfa.bench import measure, worker
 from alfa.bench.limit import convolutions
 from alfa.bench.measure import compare, rivals_of
-from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
+from alfa.bench.plain import Plain, PlainModel, WithHigher
 from alfa.bench.worker import Worker, WorkerError
 from alfa.bench.workloads import WORKLOADS, Workload
 from alfa.errors import AlfaError
@@ -40,8 +40,7 @@ def test_every_engine_computes_the_same(engine, work) -> None:
     loss = learner(episode).query_losses.mean()
     loss.backward()
     ours = [loss.detach(), *gradients(learner)]
-    model = (PlainMLP if work.size is None else PlainConv4)(learner.model)
-    theirs = [engine(learner, model)(episode), *gradients(learner)]
+    theirs = [engine(learner, PlainModel(learner.model))(episode), *gradients(learner)]
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
@@ -58,7 +57,7 @@ def test_an_episode_has_the_type_asked_for(work) -> None:
 def test_the_plain_model_has_as_many_blocks_as_its_model(num_blocks) -> None:
     model = Conv4((1, 16, 16), 5, filters=4, num_blocks=num_blocks)
     x = torch.randn(3, 1, 16, 16)
-    torch.testing.assert_close(PlainConv4(model)(x), model(x))
+    torch.testing.assert_close(PlainModel(model)(x), model(x))
 
 
 class Products(TorchDispatchMode):

@@ -54,9 +54,9 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "What it shows. A note.",
         "",
         "Our figures are bold, before the published ones. Our plus-minus is half of the 95 % "
-        "interval of the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. Verdicts on "
-        "our figures: within: differs from the published figure by no more than the choice of test "
-        "tasks explains; quick: not a result: the run only checks that everything works.",
+        "interval of the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict "
+        "compares the two figures; within: differs from the published figure by no more than the "
+        "choice of test tasks explains; quick: not a result: the run only checks that everything works.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",

@@ -19,38 +19,25 @@ from alfa.rules import ALFA
 from alfa.types import Episode
 
 
-class _SameParameters(nn.Module):
-    """A module that shares its parameters with another model."""
+class PlainModel(nn.Module):
+    """A 4-CONV or MLP in plain operations, which shares its parameters with another model."""
 
-    def __init__(self, like: nn.Module) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        for name, module in like.named_children():
+        for name, module in model.named_children():
             self.add_module(name, module)
-
-
-class PlainConv4(_SameParameters):
-    """4-CONV in plain operations."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        *blocks, linear = self.children()
-        for conv, norm in zip(blocks[::2], blocks[1::2], strict=True):
-            assert isinstance(conv, nn.Conv2d)
-            assert isinstance(norm, nn.BatchNorm2d)
-            x = F.conv2d(x, conv.weight, conv.bias, padding=1)
-            x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
-            x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
-        assert isinstance(linear, nn.Linear)
-        return F.linear(x.flatten(1), linear.weight, linear.bias)
-
-
-class PlainMLP(_SameParameters):
-    """Linear layers with ReLU between them."""
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.children()
-        for linear in hidden:
-            x = F.relu(linear(x))
-        return last(x)  # type: ignore[no-any-return]
+        for module in hidden:
+            if isinstance(module, nn.Conv2d):
+                x = F.conv2d(x, module.weight, module.bias, padding=1)
+            elif isinstance(module, nn.BatchNorm2d):
+                x = F.batch_norm(x, None, None, module.weight, module.bias, training=True)
+                x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
+            else:
+                x = F.relu(module(x))
+        return last(x.flatten(1))  # type: ignore[no-any-return]
 
 
 class Plain:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from alfa.bench.limit import convolutions
-from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
+from alfa.bench.plain import Plain, PlainModel, WithHigher
 from alfa.data import Sinusoids
 from alfa.inits import LearnedInit
 from alfa.learner import Learner
@@ -65,8 +65,7 @@ class Workload:
         if engine == "limit":
             return convolutions(learner, episode, train=self.train)
         if engine != "alfa":
-            model = PlainMLP(learner.model) if self.size is None else PlainConv4(learner.model)
-            plain = (Plain if engine == "plain" else WithHigher)(learner, model)
+            plain = (Plain if engine == "plain" else WithHigher)(learner, PlainModel(learner.model))
             return lambda: float(plain(episode))
         parameters = list(learner.meta_parameters())
 

@@ -87,8 +87,8 @@ def _read(run: Run, model: str | None, collection: Collection) -> FoundRun:
             model, is_quick = name, True
         case _:
             collection.add_problem(
-                f"{run.files.result} is damaged: its mark of quick runs is invalid; copy the "
-                "folder again, or run the cell again."
+                f"{run.files.result} is damaged: it does not state whether the run is quick; "
+                "copy the folder again, or run the cell again."
             )
             # Without a mark, only a model of the paper is certainly not quick.
             is_quick = model is None

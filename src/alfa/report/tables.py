@@ -116,7 +116,7 @@ def markdown(grid: Grid) -> str:
     if grid.has_ours:
         found = {box.verdict for box in grid.boxes}
         meanings = "; ".join(_explain(verdict) for verdict in VERDICTS if verdict in found)
-        verdicts = f"Verdicts on our figures: {meanings}." if meanings else ""
+        verdicts = f"The verdict compares the two figures; {meanings}." if meanings else ""
         sentences = ("Our figures are bold, before the published ones.", grid.legend, verdicts)
         lines += [" ".join(filter(None, sentences)), ""]
     lines.append(f"| | {' | '.join(map(_markdown_text, grid.column_titles))} |")

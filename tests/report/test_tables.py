@@ -17,7 +17,7 @@ def grid() -> Grid:
         name="table9",
         label="Table 9",
         title="Cats & dogs",
-        about="What it shows.",
+        about="Some pets.",
         columns=(("Pets", "1-shot"), ("Pets", "5-shot"), ("Wild", "5-shot")),
         rows=(
             Row(
@@ -51,12 +51,13 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
     assert markdown(grid).splitlines() == [
         "## Table 9: Cats & dogs",
         "",
-        "What it shows. A note.",
+        "Some pets. A note.",
         "",
         "Our figures are bold, before the published ones. Our plus-minus is half of the 95 % "
         "interval of the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict "
         "compares the two figures; within: differs from the published figure by no more than the "
-        "choice of test tasks explains; quick: not a result: the run only checks that everything works.",
+        "choice of test tasks explains; quick: not a result: the run only checks that everything "
+        "works.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",
@@ -93,7 +94,7 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{c}$ & -- \\" in lines
     assert lines.count(r"\midrule") == 2
     assert r"LEO\_1 & -- & -- & \textit{quick}$^{d}$ \\" in lines
-    # Below the table, what there is to know of single figures, and of all.
+    # Notes on single figures and on all figures are below the table.
     assert lines[-6:-1] == [
         r"\par\footnotesize $^{a}$ within: differs from the published figure by no more than the "
         "choice of test tasks explains",

@@ -26,7 +26,7 @@ def page(*, quick: bool = False) -> str:
         "table1",
         "Table 1",
         "Cats & <dogs>",
-        "What it shows.",
+        "Some pets.",
         columns,
         (
             Row(

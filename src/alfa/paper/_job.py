@@ -147,11 +147,7 @@ def _make_quick(content: dict[str, Any]) -> None:
         tasks["num_query"] = 5
     # A ResNet takes seconds even for tiny images, because of its many weights.
     count = 1 if content["model"]["name"].startswith("resnet") else 2
-    content["outer"] |= {
-        "num_iterations": count,
-        "num_tasks": 1,
-        "validate_every": 1,
-        "num_val_tasks": count,
-    }
+    content["outer"] |= {"num_iterations": count, "num_val_tasks": count}
+    content["outer"] |= {"num_tasks": 1, "validate_every": 1}
     ensemble = min(2, content.get("test", {}).get("ensemble", 2))
     content["test"] = {"num_tasks": count, "ensemble": ensemble}

@@ -109,7 +109,7 @@ class Table:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells, row by row, without those of other tables."""
+        """The cells, row by row, without cells of other tables."""
         places = [(row.key, column.key) for row in self.rows for column in self.columns]
         found = [self.entries[place] for place in places if place in self.entries]
         return tuple(e for e in found if isinstance(e, Cell) and e.table == self.name)

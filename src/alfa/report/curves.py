@@ -84,5 +84,4 @@ def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
         # The values differ only by rounding.
         high = low + (abs(low) or 1.0)
     steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
-    ticks: list[float] = MaxNLocator(5, steps=steps, integer=whole).tick_values(low, high).tolist()
-    return ticks
+    return list(MaxNLocator(5, steps=steps, integer=whole).tick_values(low, high))

@@ -166,4 +166,4 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
 
 
 def _color(step: int, last: int) -> tuple[float, float, float, float]:
-    return mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))  # type: ignore[no-any-return]
+    return mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))

@@ -1,11 +1,14 @@
-"""The measurements: what is compared computes the same, and takes turns."""
+"""Measurements: engines compute the same, and their processes take turns."""
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,12 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from alfa.bench import measure, worker
 from alfa.bench.limit import convolutions
 from alfa.bench.measure import compare, rivals_of
-from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
+from alfa.bench.plain import Plain, PlainModel, WithHigher
 from alfa.bench.worker import Worker, WorkerError
 from alfa.bench.workloads import WORKLOADS, Workload
 from alfa.errors import AlfaError
 from alfa.models import Conv4
-from alfa.ops import _winograd
+from alfa.ops import _compiled, _norm, _update, _winograd
 
 aten = torch.ops.aten
 SMALL = Workload("small", 16, 1, 1, 2)
@@ -29,6 +32,7 @@ def gradients(learner):
     return [parameter.grad.clone() for parameter in learner.meta_parameters()]
 
 
+@pytest.mark.usefixtures("without_numba")  # other tests compare compiled kernels with torch
 @pytest.mark.parametrize("engine", [Plain, WithHigher])
 @pytest.mark.parametrize("work", [SMALL, SINUSOID], ids=["images", "sinusoid"])
 def test_every_engine_computes_the_same(engine, work) -> None:
@@ -36,8 +40,7 @@ def test_every_engine_computes_the_same(engine, work) -> None:
     loss = learner(episode).query_losses.mean()
     loss.backward()
     ours = [loss.detach(), *gradients(learner)]
-    model = (PlainMLP if work.size is None else PlainConv4)(learner.model)
-    theirs = [engine(learner, model)(episode), *gradients(learner)]
+    theirs = [engine(learner, PlainModel(learner.model))(episode), *gradients(learner)]
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-9)
 
@@ -49,26 +52,23 @@ def test_an_episode_has_the_type_asked_for(work) -> None:
     assert SINUSOID.episode(torch.float64).query_y.dtype == torch.float64
 
 
+@pytest.mark.usefixtures("without_numba")
 @pytest.mark.parametrize("num_blocks", [1, 3])
 def test_the_plain_model_has_as_many_blocks_as_its_model(num_blocks) -> None:
     model = Conv4((1, 16, 16), 5, filters=4, num_blocks=num_blocks)
     x = torch.randn(3, 1, 16, 16)
-    torch.testing.assert_close(PlainConv4(model)(x), model(x))
+    torch.testing.assert_close(PlainModel(model)(x), model(x))
 
 
 class Products(TorchDispatchMode):
-    """Sees the operations of a run.
-
-    Attributes:
-        found: how many products of convolutions there are, by the shapes of their operands.
-        by_channels: the same by the channels of a layer's input.
-        others: all other operations that compute or copy.
-    """
+    """Counts the operations of a run."""
 
     def __init__(self) -> None:
         super().__init__()
+        # Products of convolutions by the shapes of their operands, and by input channels.
         self.found: Counter[object] = Counter()
         self.by_channels: Counter[int] = Counter()
+        # All other operations that compute or copy.
         self.others: set[str] = set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -83,23 +83,23 @@ class Products(TorchDispatchMode):
 
     @staticmethod
     def maps_weights(function, args) -> bool:
-        """Whether an operation is G of Winograd on both sides of weights."""
+        """Return whether an operation multiplies weights by the Winograd matrix G on both sides."""
         return function is aten.mm.default and set(args[0].shape) == {9, 36}
 
     @staticmethod
     def products(function, args) -> tuple[int, int]:
-        """How many an operation makes, and the channels of their input."""
+        """Return the number of products in an operation, and their input channels."""
         if function is aten.convolution.default:
             return 1, args[1].shape[1]
         if function is aten.convolution_backward.default:
             return sum(args[-1]), args[2].shape[1]
         if Products.maps_weights(function, args):
             return 0, 0
-        # After Winograd: the tiles of images or of their gradients, and weights or tiles.
+        # Winograd: tiles of images or gradients times weights or tiles.
         bmm = function in (aten.bmm.default, aten.baddbmm_.default)
         if bmm and args[-1].shape[0] % 36 == 0:
             return 1, args[-1].shape[2]
-        # The patches of one or of two tasks.
+        # Patches of one or two tasks.
         is_product = function is aten.mm.default and {9, 18} & set(args[0].shape)
         return (1, 1) if is_product else (0, 0)
 
@@ -110,17 +110,36 @@ def products_of(run) -> Products:
     return products
 
 
-@pytest.mark.parametrize("fewest_tiles", [1, 25], ids=["Winograd", "as usual"])
+@pytest.fixture
+def no_compilation(monkeypatch) -> None:
+    """Replace the compiled kernels, which take long to compile and compute no products.
+
+    Norms and updates use torch. The maps of Winograd convolutions do nothing: the products have
+    the same shapes, whatever their values.
+    """
+    torch_only = SimpleNamespace(use_kernels=lambda *tensors, **options: False)
+    monkeypatch.setattr(_norm, "compiled", torch_only)
+    monkeypatch.setattr(_update, "compiled", torch_only)
+    names = ("input_to_tiles", "tiles_to_output", "output_grad_to_tiles", "tiles_to_input_grad")
+    maps = {name: lambda *arguments: None for name in names}
+    kernels = SimpleNamespace(**maps, g=np.ones((36, 9), np.float32))
+    monkeypatch.setattr(_compiled, "winograd_kernels", lambda dtype: kernels)
+    monkeypatch.setattr(_compiled, "winograd_available", lambda dtype: True)
+
+
+@pytest.mark.usefixtures("no_compilation")
+@pytest.mark.parametrize("min_tiles", [1, 25], ids=["Winograd", "default"])
 @pytest.mark.parametrize("train", [True, False])
-def test_the_limit_makes_the_products_of_an_iteration(train, fewest_tiles, monkeypatch) -> None:
-    monkeypatch.setattr(_winograd, "_MAX_VALUES", 10**9)  # no product in parts
-    monkeypatch.setattr(_winograd, "_MIN_TILES", fewest_tiles)
+def test_the_limit_makes_the_products_of_an_iteration(train, min_tiles, monkeypatch) -> None:
+    monkeypatch.setattr(_winograd, "_MAX_VALUES", 10**9)  # do not split products
+    monkeypatch.setattr(_winograd, "_MIN_TILES", min_tiles)
     learner, episode = SMALL.learner(), SMALL.episode()
     products = products_of(convolutions(learner, episode, train=train))
-    # So small, the two tasks lie side by side.
+    # The two tasks are so small that they share an operand.
     per_step, query = ((4, 9), (2, 3)) if train else ((2, 3), (1, 1))
     first, other = (5 * per_step[layer] + query[layer] for layer in (0, 1))
     assert products.by_channels == {1: first, 48: 3 * other}
+    assert aten.bmm.default in {function for function, _ in products.found}  # Winograd's products
 
     def iteration() -> None:
         if train:
@@ -131,36 +150,37 @@ def test_the_limit_makes_the_products_of_an_iteration(train, fewest_tiles, monke
     assert products_of(iteration).found == products.found
 
 
+@pytest.mark.usefixtures("no_compilation")
 def test_three_channels_make_the_same_products() -> None:
-    work = Workload("small, in colour", 16, 3, 1, 2)
+    work = Workload("small, in color", 16, 3, 1, 2)
     learner, episode = work.learner(), work.episode()
     products = products_of(convolutions(learner, episode, train=True))
     iteration = products_of(lambda: learner(episode).query_losses.mean().backward())
     assert products.found == iteration.found
 
 
+@pytest.mark.usefixtures("no_compilation")
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_limit_makes_nothing_but_products(channels) -> None:
     work = Workload("small", 16, channels, 1, 2)
     products = products_of(convolutions(work.learner(), work.episode(), train=True))
-    # What is left is the layout of weights and tiles, and sums of two, which the products do
-    # themselves.
+    # Layouts of weights and tiles, and the sums that are part of the products, remain.
     assert products.others <= {"add_", "block_diag", "clone", "new_empty"}
 
 
 @pytest.mark.parametrize("work", WORKLOADS)
-def test_every_work_has_something_to_be_measured_against(work) -> None:
+def test_every_workload_has_a_rival(work) -> None:
     assert "plain" in rivals_of(work)
     assert ("limit" in rivals_of(work)) == (WORKLOADS[work].size is not None)
 
 
-def test_higher_is_left_out_where_it_is_not_installed(monkeypatch) -> None:
+def test_higher_is_left_out_if_it_is_not_installed(monkeypatch) -> None:
     monkeypatch.setattr(measure.importlib.util, "find_spec", lambda name: None)
     assert rivals_of("sinusoid") == ["plain"]
 
 
 def fake_workers(monkeypatch, times) -> list[str]:
-    """Workers that take the given times; returns the list of what they do."""
+    """Replace workers by ones that report the given times; return the list of their actions."""
     done: list[str] = []
 
     class Fake:
@@ -205,14 +225,18 @@ def test_a_round_is_never_too_short(monkeypatch) -> None:
     assert done[6:8] == ["alfa 2", "plain 3"]
 
 
-def test_both_processes_are_closed_where_one_fails(monkeypatch) -> None:
+def test_both_processes_are_closed_if_one_fails(monkeypatch) -> None:
     done = fake_workers(monkeypatch, {"alfa": iter([9, 0.1]), "plain": iter([])})
     with pytest.raises(StopIteration):
         compare("train-32", "plain", rounds=1)
     assert done[-2:] == ["closed"] * 2
 
 
-def test_a_worker_answers_and_ends() -> None:
+@pytest.mark.usefixtures("without_numba")
+def test_a_worker_answers_and_ends(monkeypatch, tmp_path) -> None:
+    # Without numba, the worker starts faster, and compiles nothing.
+    (tmp_path / "numba.py").write_text("raise ModuleNotFoundError('no numba here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     worker = Worker("sinusoid", "alfa", keep_memory=True)
     try:
         answer = worker.run(2)
@@ -224,24 +248,24 @@ def test_a_worker_answers_and_ends() -> None:
         worker.close()
 
 
-def test_a_worker_that_was_killed_says_so() -> None:
+def test_a_killed_worker_is_an_error() -> None:
     worker = Worker("train-84", "plain", keep_memory=False)
     worker._process.kill()
-    worker._process.wait()  # from now on the pipe to it is broken
+    worker._process.wait()  # the pipe is broken
     try:
-        with pytest.raises(AlfaError, match=r"'train-84' with 'plain' .* exit code -9, .* memory"):
+        with pytest.raises(AlfaError, match=r"train-84' with engine 'plain' .* code -9, .* memory"):
             worker.run(1)
     finally:
         worker.close()
 
 
 def test_a_worker_that_fails_names_its_work_and_its_exit_code(capfd, monkeypatch, tmp_path) -> None:
-    # Fails at once, without the time that it takes to import torch.
+    # The worker fails at once, because it cannot import torch.
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     worker = Worker("sinusoid", "limit", keep_memory=True)
     try:
-        with pytest.raises(WorkerError, match=r"'sinusoid' with 'limit' .* exit code 1, .* above"):
+        with pytest.raises(WorkerError, match=r"sinusoid' with engine 'limit' .* code 1, .* above"):
             worker.run(1)
         assert "ImportError: no torch here" in capfd.readouterr().err
     finally:

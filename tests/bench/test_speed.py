@@ -1,4 +1,4 @@
-"""Speeds of learners, measured on random images."""
+"""Speeds of learners on random images."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from alfa.ops import cross_entropy, mse
 from alfa.rules import ALFA, SGD
 
 TASKS = random_images(16, way=3, shot=4, num_query=5)
-# Some hundred support images, as on Meta-Dataset.
+# Hundreds of support images, as in Meta-Dataset.
 SIZES = TaskSizes(support=370.0, query=200.0, largest=1_000)
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch) -> None:
-    """Exact figures are not needed here."""
+def _short(monkeypatch, without_numba) -> None:
+    """Measure briefly and without compilation; precise figures are not needed here."""
     monkeypatch.setattr(module, "_SECONDS", 0.01)
 
 
@@ -45,7 +45,7 @@ def test_a_learner_is_measured_on_random_images(rule) -> None:
     assert found.memory > module._PROGRAM
 
 
-def test_what_has_nothing_to_train_has_no_iterations() -> None:
+def test_a_learner_with_nothing_to_train_has_no_iterations() -> None:
     learner = learner_for(init=FixedInit, rule=SGD)
     found = measure_speed(learner, TASKS, num_tasks=2)
     assert (found.iteration, found.mode) == (0, "")
@@ -53,14 +53,14 @@ def test_what_has_nothing_to_train_has_no_iterations() -> None:
 
 
 def test_perceptrons_are_measured_on_their_own_tasks() -> None:
-    # Also in doubles, as everything here.
+    # Also in float64.
     tasks = Sinusoids()
     learner = learner_for(tasks).double()
     assert measure_speed(learner, tasks, num_tasks=4).iteration > 0
 
 
 @pytest.mark.parametrize(("at_once", "timed"), [(1, {1}), (2, {4})])
-def test_of_tasks_that_come_one_by_one_one_is_timed(at_once, timed, monkeypatch) -> None:
+def test_one_task_is_timed_if_tasks_are_computed_one_at_a_time(at_once, timed, monkeypatch) -> None:
     drawn: list[int] = []
     draw = FewShot.episode
 
@@ -72,13 +72,13 @@ def test_of_tasks_that_come_one_by_one_one_is_timed(at_once, timed, monkeypatch)
     monkeypatch.setattr(FewShot, "episode", drawing)
     found = measure_speed(learner_for(), TASKS, num_tasks=4, tasks_at_once=at_once)
     assert found.iteration > 0
-    # The first is for the plan of the memory.
+    # The first draw is for planning the memory.
     assert drawn[0] == 4
     assert set(drawn[1:]) == timed
 
 
 def test_a_very_long_iteration_is_extrapolated_from_smaller_ones(monkeypatch) -> None:
-    """If time is linear in the images, the extrapolation is exact."""
+    """The extrapolation is exact if time is linear in the number of images."""
     tasks = random_images(16, way=3, shot=5, num_query=15)
     seen = []
 
@@ -98,7 +98,7 @@ def test_tasks_of_any_size_are_extrapolated_from_small_ones(monkeypatch) -> None
     monkeypatch.setattr(module, "_LONG", 1.0)
     tasks = random_images(16)
     found = measure_speed(learner_for(tasks), tasks, num_tasks=1, sizes=SIZES)
-    # How they compare is up to the moment on a busy machine; the next test is exact.
+    # Timings vary on a busy machine; the next test is exact.
     assert 0 < found.task < 60
     assert 0 < found.iteration < 60
     assert found.memory > module._PROGRAM
@@ -122,7 +122,7 @@ def test_memory_of_the_largest_tasks_has_the_weights_once() -> None:
     assert found == 4 * (1_000_000 + 1_000 * 1_000)
 
 
-def test_pretraining_takes_as_long_as_its_images(monkeypatch) -> None:
+def test_the_time_of_pretraining_is_proportional_to_its_images(monkeypatch) -> None:
     monkeypatch.setattr(module, "_typical", lambda work: 0.5)
     model = Conv4((3, 16, 16), 5, filters=4)
     assert pretraining_seconds(model, 16, num_images=24) == 24 * 0.5 / module._BATCH

@@ -1,4 +1,4 @@
-"""Run folders that look as if cells had been run."""
+"""Run folders with prescribed results, as if cells had been run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCURACY = ("accuracy", "accuracy_interval")
 
 @pytest.fixture(scope="session")
 def smaller() -> Callable[[Job], Job]:
-    """A job of images with fewer filters, and a ResNet with fewer steps and classes."""
+    """Return a function that reduces the filters of a job, and the steps and classes of ResNets."""
 
     def make(job: Job) -> Job:
         content = to_dict(job.experiment)
@@ -39,7 +39,7 @@ def smaller() -> Callable[[Job], Job]:
 
 @pytest.fixture
 def pretend(tmp_path) -> Callable[..., Path]:
-    """Write the folder of a run of a cell, with the figures that are given."""
+    """Return a function that writes the folder of a run with given figures."""
 
     def make(
         cell: Cell,

@@ -25,7 +25,7 @@ assert all(isinstance(cell, Cell) for cell in (MAML, ALFA, CUB, SINE))
 
 @pytest.fixture
 def box(tmp_path):
-    """What stands in the place of a cell, given the runs under the folder."""
+    """Return a function for the box of a cell, given the runs in the folder."""
 
     def find(cell: Cell) -> Box:
         table = TABLES[cell.table]
@@ -37,12 +37,12 @@ def box(tmp_path):
     return find
 
 
-def test_a_run_anywhere_is_known_by_what_it_trains(pretend, box) -> None:
+def test_a_run_in_any_folder_is_matched_by_its_experiment(pretend, box) -> None:
     pretend(MAML, 0.6748, at="some/where/my-run")
     assert box(MAML) == Box("67.48 +- 0.47", "67.48 +- 0.50", "within", link="some/where/my-run")
 
 
-def test_the_ensemble_is_what_counts(pretend, tmp_path) -> None:
+def test_the_figure_is_the_test_of_the_ensemble(pretend, tmp_path) -> None:
     pretend(MAML, 0.5)
     (run,) = collect([tmp_path], TABLES.values()).runs
     assert run.model == MAML.run
@@ -77,10 +77,10 @@ def test_seeds_that_were_trained_for_less_are_left_out(pretend, box) -> None:
     pretend(MAML, 0.3, seed=2, num_iterations=500)
     found = box(MAML)
     assert (found.measured, found.verdict) == ("67.48 +- 0.50", "within")
-    assert found.notes == ("2 shorter seeds left out",)
+    assert found.notes == ("2 shorter seeds omitted",)
 
 
-def test_a_smaller_test_is_said_so(pretend, box) -> None:
+def test_a_smaller_test_has_a_note(pretend, box) -> None:
     path = pretend(MAML, 0.6748)
     result = json.loads((path / "result.json").read_text())
     result["ensemble"] |= {"num_tasks": 50, "num_models": 2}
@@ -127,10 +127,10 @@ def test_a_result_without_its_figure_is_a_problem_of_its_own(pretend, tmp_path) 
     grid = comparison_grid(TABLES["table1"], collection, links_from=tmp_path)
     assert grid.num_measured == 1
     (problem,) = collection.problems
-    assert problem == f"{bad} says nothing of its accuracy; test it again."
+    assert problem == f"{bad} has no test accuracy; evaluate the run again."
 
 
-def test_two_runs_of_one_seed_are_told_apart_in_the_curves(pretend, tmp_path) -> None:
+def test_curves_of_one_seed_have_different_names(pretend, tmp_path) -> None:
     for name in ("first", "second"):
         pretend(MAML, at=name)
     drawn = str(_curves(TABLES["table1"], collect([tmp_path], TABLES.values())))
@@ -138,24 +138,24 @@ def test_two_runs_of_one_seed_are_told_apart_in_the_curves(pretend, tmp_path) ->
     assert "maml/conv4, seed 0 (second)<" in drawn
 
 
-def test_a_figure_that_is_no_number_is_no_verdict(pretend, box) -> None:
+def test_a_figure_that_is_not_finite_has_no_verdict(pretend, box) -> None:
     pretend(MAML, float("nan"), float("nan"))
     assert box(MAML).verdict == ""
 
 
-def test_a_shorter_training_is_no_verdict(pretend, box) -> None:
+def test_a_shorter_training_is_not_compared(pretend, box) -> None:
     pretend(MAML, 0.6748, num_iterations=1500)
     found = box(MAML)
     assert (found.verdict, found.notes) == ("shorter", ("1,500 of 50,000 iterations",))
 
 
-def test_a_longer_training_is_said_so(pretend, box) -> None:
+def test_a_longer_training_has_a_note(pretend, box) -> None:
     pretend(MAML, 0.6748, num_iterations=200_000)
     found = box(MAML)
     assert (found.verdict, found.notes) == ("within", ("200,000 instead of 50,000 iterations",))
 
 
-def test_what_has_nothing_to_train_is_not_shorter(pretend, box) -> None:
+def test_a_run_with_nothing_to_train_is_not_shorter(pretend, box) -> None:
     cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
     pretend(cell, 0.3109, num_iterations=0, num_meta_parameters=0)
     assert box(cell).verdict == "within"
@@ -169,8 +169,8 @@ def test_a_quick_run_shows_no_figure(pretend, box) -> None:
 
 
 @pytest.mark.parametrize("mark", [[], {}, 1, {"run": "a"}, {"run": "a", "is_quick": "no"}])
-def test_a_run_that_may_be_quick_is_no_result(pretend, tmp_path, mark) -> None:
-    """If its mark is damaged; an experiment of the paper is not quick."""
+def test_a_run_that_may_be_quick_is_not_a_result(pretend, tmp_path, mark) -> None:
+    """A damaged mark makes a run quick, unless it is an experiment of the paper."""
     ours, other = pretend(MAML, quick=True), pretend(ALFA, quick=True)
     text = (other / "config.toml").read_text()
     (other / "config.toml").write_text(text.replace("num_query = 15", "num_query = 1"))
@@ -191,14 +191,14 @@ def test_other_datasets_are_read_from_the_same_run(pretend, box) -> None:
     assert box(TABLES["table5"].entries["weights+gradients", "miniimagenet-5w5s"]).measured
 
 
-def test_a_run_in_the_making_is_no_measurement(pretend, box, tmp_path) -> None:
+def test_an_incomplete_run_is_not_a_measurement(pretend, box, tmp_path) -> None:
     pretend(MAML, complete=False)
     assert box(MAML) == Box("67.48 +- 0.47")
     (run,) = collect([tmp_path], TABLES.values()).runs
     assert run.result is None
 
 
-def test_what_is_no_cell_is_a_run_all_the_same(pretend, tmp_path) -> None:
+def test_a_run_outside_the_paper_has_no_model(pretend, tmp_path) -> None:
     path = pretend(MAML)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("learning_rate = 0.01", "learning_rate = 0.02"))
@@ -221,11 +221,11 @@ def test_a_damaged_folder_is_named_and_the_others_are_read(pretend, tmp_path, na
 @pytest.mark.parametrize(
     ("cell", "value", "interval", "verdict"),
     [
-        # The paper's plus-minus is no interval, so theirs is taken to be as wide as ours.
+        # The paper's plus-minus is not an interval, so it is assumed to be as wide as ours.
         (MAML, 67.48 + 0.70, 0.5, "within"),
         (MAML, 67.48 + 0.72, 0.5, "above"),
         (MAML, 67.48 - 0.72, 0.5, "below"),
-        # Here it is one.
+        # The plus-minus of Table 8 is an interval.
         (SINE, 1.24 - 0.22, 0.1, "within"),
         (SINE, 1.24 - 0.24, 0.1, "below"),
         (MAML, 67.48, None, ""),
@@ -240,7 +240,7 @@ def test_squared_errors_have_three_digits(pretend, box) -> None:
     assert box(SINE).measured == "0.623 +- 0.030"
 
 
-def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
+def test_curves_show_each_run_once_and_no_quick_runs(pretend, tmp_path) -> None:
     pretend(ALFA)
     pretend(MAML, quick=True)
     collection = collect([tmp_path], TABLES.values())
@@ -252,21 +252,24 @@ def test_curves_are_those_of_real_runs_each_once(pretend, tmp_path) -> None:
     ("name", "sentence"),
     [
         ("table1", "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a"),
-        ("tableC", "In the authors' own rows the paper's plus-minus is no interval of the mean: "),
-        ("table2", "its plus-minus the standard deviation of three seeds; here it is taken to be"),
+        (
+            "tableC",
+            "In the authors' own rows, the paper's plus-minus is not an interval of the mean",
+        ),
+        ("table2", "its plus-minus the standard deviation of three seeds; here it is treated as"),
         ("tableD", "The paper's supplement calls its plus-minus the standard deviation"),
         ("table8", "The paper's plus-minus is a 95 % confidence interval."),
     ],
 )
-def test_what_the_plus_minus_of_a_table_is_is_said(tmp_path, name: str, sentence: str) -> None:
+def test_a_table_explains_the_papers_plus_minus(tmp_path, name: str, sentence: str) -> None:
     grid = comparison_grid(TABLES[name], collect([tmp_path], ()), links_from=tmp_path)
     assert sentence in grid.plus_minus
 
 
-def test_what_models_begin_with_is_said_once(tmp_path) -> None:
+def test_a_note_states_the_pretrained_backbone_once(tmp_path) -> None:
     grid = comparison_grid(TABLES["table3"], collect([tmp_path], ()), links_from=tmp_path)
     assert len(grid.notes) == 1
-    assert "begin with one backbone" in grid.notes[0]
+    assert "start from one backbone" in grid.notes[0]
     assert all(box.published for box in grid.boxes)
     repeated = comparison_grid(TABLES["tableD"], collect([tmp_path], ()), links_from=tmp_path)
     assert repeated.notes == grid.notes

@@ -1,4 +1,4 @@
-"""What jobs will cost: from what is left to do, and how fast this machine is."""
+"""Costs of jobs, from the remaining work and the speed of this machine."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_a_short_run_has_fewer_models_to_test(job) -> None:
     assert cost.seconds == 1000 * 2.0 + 2 * 600 * 0.5 + (1 + 2) * 600 * 0.5
 
 
-def test_what_has_nothing_to_train_is_validated_and_tested_once(job) -> None:
+def test_a_run_with_nothing_to_train_is_validated_and_tested_once(job) -> None:
     cost = cost_of(job(RANDOM), Speed(0.0, 0.5, 0))
     assert cost.seconds == 600 * 0.5 + 600 * 0.5
     assert not cost.trains
 
 
-def test_what_is_done_of_a_run_costs_nothing_any_more(job, pretend) -> None:
+def test_completed_work_costs_nothing(job, pretend) -> None:
     at = f"runs/{MAML.run}/seed-0"
     pretend(MAML, at=at, complete=False)
     # 1,000 iterations and two validations are done.
@@ -60,11 +60,11 @@ def test_what_is_done_of_a_run_costs_nothing_any_more(job, pretend) -> None:
     assert cost_of(job(), SPEED).seconds == expected
     pretend(MAML, at=at)
     assert cost_of(job(MAML, CUB), SPEED).seconds == 5 * 600 * 0.5
-    # That it was trained for longer than is asked for now makes nothing cheaper.
+    # A longer training than requested does not reduce the cost of tests.
     assert cost_of(job(MAML, CUB, num_iterations=500), SPEED).seconds == 600 * 0.5
 
 
-def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+def test_jobs_that_differ_only_in_data_are_measured_once_and_saved(tmp_path, monkeypatch) -> None:
     measured = []
     monkeypatch.setattr(module, "measure_job", lambda job, device: measured.append(job) or SPEED)
     cells = [
@@ -78,7 +78,7 @@ def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monke
     assert told[-1] == (4, 4)
     assert estimate(jobs, tmp_path) == costs
     assert len(measured) == 1
-    # Another rule is another speed, and a damaged file is measured again.
+    # Another rule has another speed, and a damaged file is replaced.
     other = plan_jobs([TABLES["table1"].entries["alfa+maml/conv4", "miniimagenet-5w5s"]], tmp_path)
     estimate(other, tmp_path)
     assert len(measured) == 2
@@ -88,7 +88,7 @@ def test_what_differs_in_its_data_only_is_measured_once_and_kept(tmp_path, monke
     assert len(json.loads((tmp_path / "speeds.json").read_text())) == 1
 
 
-def test_what_is_done_is_not_estimated(pretend, tmp_path, monkeypatch) -> None:
+def test_completed_jobs_are_not_estimated(pretend, tmp_path, monkeypatch) -> None:
     pretend(MAML, at=f"runs/{MAML.run}/seed-0")
     monkeypatch.setattr(module, "measure_job", lambda *a, **o: pytest.fail("measured"))
     assert estimate(plan_jobs([MAML], tmp_path), tmp_path) == {}
@@ -106,7 +106,7 @@ def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
     costs = [estimate(jobs, tmp_path)[job.name] for job in jobs]
     assert [cost.seconds > 1_000_000 for cost in costs] == [True, False, False, False]
     assert [cost.pretraining for cost in costs] == [1_000_000, 0, 0, 0]
-    # What was measured is kept.
+    # The second estimate reuses the measurement.
     assert measured == [90 * 712 * 1_300]
     weights = jobs[0].pretraining / "backbone.safetensors"
     weights.parent.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("cell", [MAML, SINE, VARIED], ids=lambda cell: cell.id)
 def test_a_job_is_measured_without_its_data(cell, tmp_path, monkeypatch) -> None:
-    """As its experiment says, on random images of its size."""
+    """Random images have the size of the data, and options come from the experiment."""
     seen = {}
 
     def measure(learner, tasks, **options):
@@ -140,17 +140,17 @@ def test_a_job_is_measured_without_its_data(cell, tmp_path, monkeypatch) -> None
     assert (seen["sizes"] is not None) == (cell is VARIED)
 
 
-def test_tasks_that_vary_are_as_large_as_those_of_imagenet(tmp_path) -> None:
+def test_sizes_of_varying_tasks_match_imagenet(tmp_path) -> None:
     (job,) = plan_jobs([VARIED], tmp_path)
     sizes = module._varied_sizes(job.experiment)
-    # ImageNet's hierarchy: some hundred support images, and ten queries of each class.
+    # Draws from ImageNet's hierarchy have hundreds of support images, and ten queries per class.
     assert 300 < sizes.support < 450
     assert 150 < sizes.query < 250
     # 500 support images, and ten queries of each of 50 classes.
     assert sizes.largest == 500 + 50 * 10
 
 
-def test_a_quick_backbone_costs_as_many_images_as_it_sees(tmp_path, monkeypatch) -> None:
+def test_the_cost_of_a_quick_backbone_matches_its_number_of_images(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         module, "pretraining_seconds", lambda model, size, num_images, device: num_images
     )

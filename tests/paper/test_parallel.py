@@ -1,4 +1,4 @@
-"""Several jobs at once: begun in order, gone on with after a death, and the same results."""
+"""Several jobs at once: order, restarts, and equal results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ SINES = TABLES["table8"].cells
 
 
 @pytest.fixture(autouse=True)
-def _found_elsewhere(monkeypatch) -> None:
-    """Workers import the functions of this file, wherever the tests are started."""
+def _importable(monkeypatch) -> None:
+    """Let workers import the functions of this file from any working directory."""
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2]), *sys.path])
 
 
@@ -49,12 +49,7 @@ def _jobs(path: Path, count: int) -> list[Job]:
 
 
 class Scripted(Workers):
-    """Workers that do as they are told.
-
-    Args:
-        room: how many jobs there is room for.
-        script: what comes of each job, each time that it is started.
-    """
+    """Workers with room for some jobs, and a script of messages for each start of a job."""
 
     def __init__(self, room: int, script: dict[str, list[Any]]) -> None:
         self.room, self.script = room, script
@@ -74,13 +69,13 @@ class Scripted(Workers):
         what = self.script[name].pop(0) if self.script.get(name) else JobResult(done=[name])
         if isinstance(what, Progress):
             self.running.append(name)
-        return [Message(name, what)]
+        return [(name, what)]
 
     def stop(self) -> None:
         self.stopped = True
 
 
-def test_jobs_are_begun_in_order_as_there_is_room(tmp_path) -> None:
+def test_jobs_start_in_order_when_workers_have_room(tmp_path) -> None:
     jobs = _jobs(tmp_path, 4)
     workers, told = Scripted(2, {jobs[0].name: [Progress(1, 2), Progress(2, 2)]}), []
     ended: list[str] = []
@@ -97,7 +92,7 @@ def test_jobs_are_begun_in_order_as_there_is_room(tmp_path) -> None:
     assert workers.stopped
 
 
-def test_a_job_whose_process_dies_is_begun_again(tmp_path) -> None:
+def test_a_job_whose_process_dies_is_restarted(tmp_path) -> None:
     first, second = _jobs(tmp_path, 2)
     workers = Scripted(1, {first.name: [None, None]})
     outcome = run_parallel([first, second], workers)
@@ -106,14 +101,14 @@ def test_a_job_whose_process_dies_is_begun_again(tmp_path) -> None:
     assert set(outcome.done) == {first.name, second.name}
 
 
-def test_a_job_that_always_dies_is_given_up(tmp_path) -> None:
+def test_a_job_that_always_dies_fails(tmp_path) -> None:
     first, second = _jobs(tmp_path, 2)
     outcome = run_parallel([first, second], Scripted(2, {first.name: [None] * 9}))
-    assert outcome.failed == {first.name: "its process has died 4 times."}
+    assert outcome.failed == {first.name: "the process of the job died 4 times."}
     assert outcome.done == [second.name]
 
 
-def test_a_job_that_needs_what_another_makes_waits_for_it(tmp_path) -> None:
+def test_a_job_waits_for_a_file_that_another_creates(tmp_path) -> None:
     first, second, third = _jobs(tmp_path, 3)
     busy = {second.name: [JobResult(busy=[second.name])], third.name: [Progress(0, 1)] * 3}
     workers = Scripted(3, {first.name: [Progress(0, 1)] * 2, **busy})
@@ -123,7 +118,7 @@ def test_a_job_that_needs_what_another_makes_waits_for_it(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("lingers", [600.0, 0.0])
-def test_the_lock_of_a_process_that_died_is_waited_for(tmp_path, monkeypatch, lingers) -> None:
+def test_a_job_waits_for_the_lock_of_a_dead_process(tmp_path, monkeypatch, lingers) -> None:
     monkeypatch.setattr(parallel, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(parallel, "_LOCK_SECONDS", lingers)
     (job,) = _jobs(tmp_path, 1)
@@ -133,17 +128,17 @@ def test_the_lock_of_a_process_that_died_is_waited_for(tmp_path, monkeypatch, li
     if lingers:
         assert outcome.done == [job.name]
     else:
-        # What is not done does not pass for the work of somebody else.
-        assert "its process has died, and" in outcome.failed[job.name]
+        # The job is not done, so it is not reported as busy in another process.
+        assert "the process of the job died, and another" in outcome.failed[job.name]
 
 
-def test_a_job_that_somebody_else_runs_is_left_to_them(tmp_path) -> None:
+def test_a_job_in_another_process_is_busy(tmp_path) -> None:
     (job,) = _jobs(tmp_path, 1)
     outcome = run_parallel([job], Scripted(1, {job.name: [JobResult(busy=[job.name])]}))
     assert outcome.busy == [job.name]
 
 
-def test_who_wants_to_stop_stops_the_workers(tmp_path) -> None:
+def test_a_stop_request_stops_the_workers(tmp_path) -> None:
     workers = Scripted(1, {})
     with pytest.raises(Stopped):
         run_parallel(_jobs(tmp_path, 3), workers, should_stop=lambda: len(workers.started) == 2)
@@ -176,7 +171,7 @@ def _die_once(path: str, job: Job) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_two_at_once_find_what_one_after_the_other_finds_even_if_one_dies(tmp_path) -> None:
+def test_parallel_and_sequential_jobs_have_equal_results_even_if_a_worker_dies(tmp_path) -> None:
     one, two = _jobs(tmp_path / "one", 3), _jobs(tmp_path / "two", 3)
     reproduce(one, before=_one_thread)
     before: Callable[[Job], None] = partial(_die_once, str(tmp_path / "died"))
@@ -186,17 +181,17 @@ def test_two_at_once_find_what_one_after_the_other_finds_even_if_one_dies(tmp_pa
     assert (tmp_path / "died").exists()
     assert set(outcome.done) == {job.name for job in two}
     assert _results(one) == _results(two)
-    # They share the memory as well.
+    # The jobs share the memory.
     budgets = [_budget(jobs[0]) for jobs in (one, two)]
     assert budgets[1] < 0.75 * budgets[0]
     assert any(progress.record for progress in told)
     assert run_parallel(two, workers).skipped == [job.name for job in two]
 
 
-def test_who_does_not_want_to_wait_need_not(tmp_path) -> None:
+def test_a_second_interrupt_kills_the_workers(tmp_path) -> None:
     workers = LocalWorkers(1, device="cpu", before=_one_thread)
     connection, process = Mock(), Mock()
-    # While its last words are waited for, somebody presses the keys again.
+    # The second Ctrl-C arrives while the parent waits for the worker.
     connection.recv.side_effect = KeyboardInterrupt
     workers._processes, workers._busy = {connection: process}, {connection: "job"}
     with pytest.raises(KeyboardInterrupt):
@@ -205,31 +200,32 @@ def test_who_does_not_want_to_wait_need_not(tmp_path) -> None:
     process.kill.assert_called_once()
 
 
-def test_a_job_whose_parent_is_gone_has_not_failed(tmp_path, monkeypatch) -> None:
+def test_the_loss_of_the_parent_is_not_a_failure(tmp_path, monkeypatch) -> None:
     (job,) = _jobs(tmp_path, 1)
     own, other = multiprocessing.Pipe()
     own.send(job)
     own.close()
     monkeypatch.setattr(parallel, "leave_with_parent", lambda parent: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
-    parallel._run_jobs(other, "cpu", 1, _one_thread, os.getpid())
+    options = {"device": "cpu", "num_sharing": 1, "before": _one_thread}
+    parallel._run_jobs(other, os.getpid(), options)
     assert Run(job.path).files.exists
     assert not job.error_file().exists()
 
 
 class FakeRay:
-    """As much of Ray as is used, in this process.
+    """A replacement of Ray in this process, with the functions that alfa uses.
 
     Args:
-        nodes: processors and graphics cards of each machine.
-        error: what every job raises there.
-        cluster: the address of the cluster that is running, if any.
+        nodes: CPU cores and GPUs of each machine.
+        error: the error of every job.
+        cluster: the address of the running cluster, if any.
 
     Attributes:
-        connected: the addresses that were connected to.
+        connected: the addresses of all connections.
     """
 
-    class exceptions:  # noqa: N801 - as Ray calls it
+    class exceptions:  # noqa: N801 - Ray's name
         class RayError(Exception):
             pass
 
@@ -282,7 +278,7 @@ class FakeRay:
 
 @pytest.fixture
 def ray_workers(monkeypatch, tmp_path) -> Callable[..., RayWorkers]:
-    """Workers on a pretended Ray."""
+    """Return a function that creates workers on the replacement of Ray."""
 
     def make(ray: FakeRay | None, **options: Any) -> RayWorkers:
         monkeypatch.setitem(sys.modules, "ray", ray)
@@ -292,12 +288,12 @@ def ray_workers(monkeypatch, tmp_path) -> Callable[..., RayWorkers]:
     return make
 
 
-def test_what_a_machine_of_a_cluster_lacks_is_a_sentence(tmp_path, ray_workers) -> None:
+def test_a_package_missing_on_a_machine_is_an_error(tmp_path, ray_workers) -> None:
     (job,) = _jobs(tmp_path, 1)
     fake = FakeRay([(8, 0), (2, 0)], ImportError("no module\nnamed alfa"))
     workers = ray_workers(fake, threads=2)
     assert fake.connected == ["auto"]
-    assert workers._num_sharing == 4
+    assert workers._options["num_sharing"] == 4
     outcome = run_parallel([job], workers)
     assert outcome.failed[job.name].startswith("ImportError('no module\\nnamed alfa'), on a")
 
@@ -309,7 +305,7 @@ def test_without_a_cluster_one_is_started_on_this_machine(ray_workers) -> None:
     assert fake.connected == ["local"]
 
 
-def test_the_cluster_that_is_named_is_used_or_missing(ray_workers) -> None:
+def test_a_given_cluster_is_used_or_an_error(ray_workers) -> None:
     fake = FakeRay(cluster="ray://head:10001")
     ray_workers(fake, address="ray://head:10001").stop()
     assert fake.connected == ["ray://head:10001"]
@@ -319,12 +315,12 @@ def test_the_cluster_that_is_named_is_used_or_missing(ray_workers) -> None:
 
 
 @pytest.mark.parametrize(("device", "threads"), [("cpu", 16), ("cuda", 1)])
-def test_jobs_that_no_machine_has_room_for_are_told_of(device, threads, ray_workers) -> None:
+def test_jobs_that_no_machine_fits_are_a_warning(device, threads, ray_workers) -> None:
     with pytest.warns(AlfaWarning, match="no machine of the cluster has"):
         ray_workers(FakeRay(), device=device, threads=threads).stop()
 
 
-def test_what_ray_prints_is_no_part_of_what_is_printed(ray_workers, capsys) -> None:
+def test_messages_of_ray_go_to_the_standard_error(ray_workers, capsys) -> None:
     workers = ray_workers(FakeRay())
     print("(raylet) Raylet is terminated.")
     workers.stop()
@@ -334,6 +330,6 @@ def test_what_ray_prints_is_no_part_of_what_is_printed(ray_workers, capsys) -> N
     assert told.err == "(raylet) Raylet is terminated.\n"
 
 
-def test_ray_that_is_not_installed_is_named(ray_workers) -> None:
+def test_missing_ray_is_an_error_with_a_fix(ray_workers) -> None:
     with pytest.raises(ConfigError, match=r"pip install 'alfa\[cluster\]'"):
         ray_workers(None)

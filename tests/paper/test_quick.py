@@ -1,4 +1,4 @@
-"""Every kind of cell runs end to end in seconds, and is never taken for a result."""
+"""Quick runs of every kind of cell, which are never results."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ CELLS = [cell for table in TABLES.values() for cell in table.cells]
 
 
 def kind(cell: Cell) -> tuple[str, str, str]:
-    """Initialization, which also says what the last layer is, rule and backbone."""
+    """Return the init, which determines the last layer, the rule, and the backbone."""
     experiment = cell.experiment
     return experiment.init.name, experiment.rule.name, experiment.model.name
 
 
-# Of each kind one with the fewest images.
+# The cell with the fewest images of each kind.
 KINDS = {kind(cell): cell for cell in sorted(CELLS, key=lambda c: "5w1s" not in c.id, reverse=True)}
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all, so that those which begin with the same backbone share it."""
+    """One folder for all tests, so that jobs share pretrained backbones."""
     return tmp_path_factory.mktemp("paper")
 
 
@@ -44,12 +44,12 @@ def test_there_are_twenty_kinds() -> None:
     assert len(KINDS) == 20
 
 
-def test_models_that_differ_in_their_images_alone_are_run_once(tmp_path) -> None:
+def test_models_that_differ_only_in_images_run_once(tmp_path) -> None:
     jobs = plan_jobs(CELLS, tmp_path, quick=True)
     assert sorted(cell.id for job in jobs for cell in job.cells) == sorted(c.id for c in CELLS)
     assert len(jobs) == 71
     for job in jobs:
-        # The others are its equals where they come first.
+        # Each cell plans the same job.
         for cell in job.cells[1:3]:
             (alone,) = plan_jobs([cell], tmp_path, quick=True)
             assert (alone.path, alone.experiment) == (job.path, job.experiment)
@@ -65,5 +65,5 @@ def test_models_that_differ_in_their_images_alone_are_run_once(tmp_path) -> None
         ("ilsvrc-varied/resnet18", "strokes-varied/resnet18"),
     ],
 )
-def test_what_is_run_on_generated_characters_says_so(run, expected) -> None:
+def test_runs_on_generated_characters_are_renamed(run, expected) -> None:
     assert on_strokes(run) == expected

@@ -1,4 +1,4 @@
-"""Running cells: what is done, gone on with, shared, and survived."""
+"""Runs of cells: sharing, resuming, and failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ assert isinstance(ACROSS, Cell)
 
 @pytest.fixture
 def quick(tmp_path, smaller) -> Callable[..., Job]:
-    """The one job of some cells, in its quick form."""
+    """Return a function that plans the quick job of some cells."""
 
     def make(*cells: Cell) -> Job:
         (job,) = plan_jobs(cells or [SINE], tmp_path, quick=True)
@@ -49,7 +49,7 @@ def quick(tmp_path, smaller) -> Callable[..., Job]:
 
 @pytest.fixture(scope="module")
 def across(tmp_path_factory: pytest.TempPathFactory, smaller) -> Job:
-    """A job that is done, for `done` to copy."""
+    """A completed job, which `done` copies."""
     (job,) = plan_jobs([ACROSS], tmp_path_factory.mktemp("across"), quick=True)
     job = smaller(job)
     assert reproduce([job]).done == [job.name]
@@ -58,7 +58,7 @@ def across(tmp_path_factory: pytest.TempPathFactory, smaller) -> Job:
 
 @pytest.fixture
 def done(across: Job, tmp_path) -> Job:
-    """The job of a cell that is tested on another dataset, which is done."""
+    """A completed job of a cell with another test dataset."""
     path = shutil.copytree(across.path, tmp_path / across.name)
     return replace(across, path=path)
 
@@ -72,7 +72,7 @@ def other(job: Job) -> Job:
     return replace(job, experiment=job.experiment.model_copy(update={"seed": 7}))
 
 
-# --- what to run
+# --- plans
 
 
 def test_cells_that_share_a_model_share_a_job(tmp_path) -> None:
@@ -87,7 +87,7 @@ def test_cells_that_share_a_model_share_a_job(tmp_path) -> None:
     assert job.path == tmp_path / "runs" / run / "seed-0"
 
 
-def test_every_seed_is_a_job_of_its_own(tmp_path) -> None:
+def test_every_seed_is_a_separate_job(tmp_path) -> None:
     jobs = plan_jobs([SINE, ACROSS], tmp_path, num_seeds=2, num_iterations=9)
     assert [job.experiment.seed for job in jobs] == [0, 0, 1, 1]
     assert {job.experiment.outer.num_iterations for job in jobs} == {9}
@@ -98,7 +98,7 @@ def test_every_seed_is_a_job_of_its_own(tmp_path) -> None:
 def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_path) -> None:
     (job,) = plan_jobs([cell], tmp_path, quick=True)
     full, small = cell.experiment, job.experiment
-    # Which file a backbone comes from does not change what it is.
+    # The file of the pretrained backbone differs.
     models = [
         Part(**{k: v for k, v in experiment.model.model_dump().items() if k != "weights"})
         for experiment in (small, full)
@@ -116,15 +116,15 @@ def test_quick_shrinks_images_queries_tasks_and_iterations_only(cell: Cell, tmp_
     assert "quick" in job.path.relative_to(tmp_path).parts
 
 
-def test_quick_takes_real_images_where_they_are_at_hand(monkeypatch, tmp_path) -> None:
+def test_quick_uses_real_images_if_they_are_prepared(monkeypatch, tmp_path) -> None:
     (before,) = plan_jobs([ACROSS], tmp_path, quick=True)
     monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"miniimagenet": [84], "cub": [32]})
     (job,) = plan_jobs([ACROSS], tmp_path, quick=True)
     assert job.experiment.tasks.options["dataset"] == "miniimagenet"
     assert job.experiment.tasks.options["seen_size"] == 16
-    # What was run without them stays what it is.
+    # Earlier runs on generated images are kept.
     assert job.path != before.path
-    # Birds of another size are not those of the cell.
+    # Images of another size do not count as prepared.
     assert job.test_dataset(ACROSS) == ("strokes", None)
     monkeypatch.setattr("alfa.paper._job.prepared", lambda: {"cub": [32, 84]})
     assert job.test_dataset(ACROSS) == ("cub", 84)
@@ -143,7 +143,7 @@ TABLE_1 = [TABLES["table1"]]
         ({"backbone": ["conv4"], "dataset": ["tieredimagenet"]}, 12),
     ],
 )
-def test_cells_are_chosen_by_what_they_are(wanted: dict, count: int) -> None:
+def test_filters_select_cells(wanted: dict, count: int) -> None:
     assert len(select(TABLE_1, wanted)) == count
 
 
@@ -157,7 +157,7 @@ def test_cells_are_chosen_by_what_they_are(wanted: dict, count: int) -> None:
         ("tableA", {"rows": ["multi"]}, 5),
     ],
 )
-def test_rows_are_those_of_the_table(table: str, wanted: dict, count: int) -> None:
+def test_filters_select_rows_and_columns(table: str, wanted: dict, count: int) -> None:
     assert len(select([TABLES[table]], wanted)) == count
 
 
@@ -165,27 +165,24 @@ def test_rows_are_those_of_the_table(table: str, wanted: dict, count: int) -> No
     ("tables", "wanted", "sentence"),
     [
         (["table1"], {"rows": ["maml", "alfa+mamml"]}, "Did you mean 'alfa+maml'?"),
-        (
-            ["table1"],
-            {"shots": ["3"]},
-            "--shots is '3', which no cell of table1 has; there are 1, 5",
-        ),
-        (["table3"], {"dataset": ["cub"]}, "there are md-ilsvrc, md-omniglot"),
-        (["tableC", "tableD"], {}, "tableC, tableD: all of the figures are quoted or repeated"),
+        (["table1"], {"shots": ["3"]}, "no cell of table1 has --shots 3; choose from 1, 5."),
+        (["table3"], {"dataset": ["cub"]}, "choose from md-ilsvrc, md-omniglot"),
+        (["table3"], {"shots": ["3"]}, "no cell of table3 has --shots 3; omit it."),
+        (["tableC", "tableD"], {}, "tableC, tableD: all figures are quoted or repeated"),
         (
             ["table2", "table4"],
             {"dataset": ["cub"], "shots": ["1"]},
-            "no cell of table2, table4 has all of --dataset cub, --shots 1",
+            "no cell of table2, table4 matches all of --dataset cub, --shots 1",
         ),
     ],
 )
-def test_what_no_cell_has_is_a_sentence(tables: list[str], wanted: dict, sentence: str) -> None:
+def test_a_filter_without_cells_is_an_error(tables: list[str], wanted: dict, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         select([TABLES[name] for name in tables], wanted)
     assert sentence in str(caught.value)
 
 
-# --- how far it is
+# --- states
 
 
 def test_a_cell_that_was_run_is_done_and_measured(quick) -> None:
@@ -205,7 +202,7 @@ def test_a_cell_that_was_run_is_done_and_measured(quick) -> None:
     assert (job.path / "result.json").stat().st_mtime_ns == before
 
 
-def test_what_was_trained_for_less_is_trained_further_to_the_same_figures(quick, tmp_path) -> None:
+def test_a_shorter_run_is_trained_further_to_the_same_figures(quick, tmp_path) -> None:
     job = quick()
     reproduce([job])
     more = longer(job, 4)
@@ -213,14 +210,14 @@ def test_what_was_trained_for_less_is_trained_further_to_the_same_figures(quick,
     assert measurement(more, SINE).num_iterations == 2
     assert reproduce([more]).done == [job.name]
     assert cell_status(more, SINE)[0] == State.DONE
-    # What was trained for longer will do.
+    # A longer training is sufficient.
     assert cell_status(job, SINE)[0] == State.DONE
     unbroken = replace(more, path=tmp_path / "unbroken")
     reproduce([unbroken])
     assert measurement(more, SINE).value == measurement(unbroken, SINE).value
 
 
-def test_what_is_trained_further_keeps_its_earlier_result(quick) -> None:
+def test_a_run_that_is_trained_further_keeps_its_earlier_result(quick) -> None:
     job = quick()
     reproduce([job])
     reproduce([longer(job, 4)])
@@ -228,7 +225,7 @@ def test_what_is_trained_further_keeps_its_earlier_result(quick) -> None:
     assert earlier["num_iterations"] == 2
 
 
-def test_what_was_stopped_further_than_is_asked_for_now_is_tested_as_it_is(quick) -> None:
+def test_a_stopped_run_with_more_iterations_than_requested_is_tested_unchanged(quick) -> None:
     job = quick()
     reproduce([longer(job, 4)])
     (job.path / "result.json").unlink()
@@ -236,13 +233,13 @@ def test_what_was_stopped_further_than_is_asked_for_now_is_tested_as_it_is(quick
     assert measurement(job, SINE).num_iterations == 4
 
 
-def test_what_was_stopped_in_the_middle_of_an_epoch_goes_on_to_its_end(quick, tmp_path) -> None:
+def test_a_run_stopped_within_an_epoch_is_trained_to_its_end(quick, tmp_path) -> None:
     job = quick()
     outer = job.experiment.outer.model_copy(update={"validate_every": 5, "num_iterations": 5})
     job = replace(job, experiment=job.experiment.model_copy(update={"outer": outer}))
 
     def asked() -> bool:
-        # Behind the last validation.
+        # After the last validation.
         return Run(job.path).files.checkpoint("last").is_file() and next(count) >= 1
 
     count = itertools.count()
@@ -259,7 +256,7 @@ def test_what_was_stopped_in_the_middle_of_an_epoch_goes_on_to_its_end(quick, tm
     assert measurement(job, SINE).value == measurement(unbroken, SINE).value
 
 
-def test_what_was_stopped_goes_on(quick) -> None:
+def test_a_stopped_run_is_resumed(quick) -> None:
     job = quick()
     reproduce([job])
     (job.path / "result.json").unlink()
@@ -269,7 +266,7 @@ def test_what_was_stopped_goes_on(quick) -> None:
     assert cell_status(job, SINE)[0] == State.DONE
 
 
-def test_what_has_nothing_to_train_is_done_without_an_iteration(quick) -> None:
+def test_a_run_with_nothing_to_train_has_no_iterations(quick) -> None:
     cell = TABLES["table1"].entries["random/conv4", "miniimagenet-5w1s"]
     job = quick(cell)
     reproduce([job])
@@ -284,7 +281,7 @@ def test_another_experiment_in_the_folder_is_left_alone(quick) -> None:
     assert cell_status(other(job), SINE)[0] == State.DIFFERS
     assert measurement(other(job), SINE) is None
     outcome = reproduce([other(job)])
-    assert "holds another experiment; move it away" in outcome.failed[job.name]
+    assert "contains another experiment; move the folder" in outcome.failed[job.name]
     assert (job.path / "result.json").read_bytes() == before
     assert cell_status(job, SINE)[0] == State.DONE
 
@@ -303,17 +300,17 @@ def test_a_damaged_folder_is_named_and_left_alone(quick, name: str, content: str
     assert (job.path / name).read_text() == content
 
 
-def test_a_folder_in_use_is_passed_over(quick) -> None:
+def test_a_folder_in_use_is_skipped(quick) -> None:
     job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
     with Run(job.path).files.lock():
         assert cell_status(job, SINE)[0] == State.RUNNING
         assert reproduce([job, second]) == JobResult(busy=[job.name], done=[second.name])
 
 
-# --- what fails
+# --- failures
 
 
-def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
+def test_a_failure_is_saved_and_does_not_stop_other_jobs(quick, monkeypatch) -> None:
     job, second = quick(), quick(TABLES["table8"].entries["maml", "10s-2x40"])
     work = module.train_run
 
@@ -324,7 +321,7 @@ def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
 
     monkeypatch.setattr(module, "train_run", fail)
     outcome = reproduce([job, second])
-    sentence = f"RuntimeError('out of memory'); what happened is in {job.error_file()}."
+    sentence = f"RuntimeError('out of memory'); the traceback is in {job.error_file()}."
     assert outcome == JobResult(done=[second.name], failed={job.name: sentence})
     assert cell_status(job, SINE) == (State.FAILED, sentence.removesuffix("."))
     assert "Traceback" in job.error_file().read_text()
@@ -333,7 +330,7 @@ def test_what_fails_is_noted_and_the_rest_goes_on(quick, monkeypatch) -> None:
     assert cell_status(job, SINE)[0] == State.DONE
 
 
-def test_a_failure_is_forgotten_once_it_is_tried_again(quick, monkeypatch) -> None:
+def test_a_new_attempt_removes_the_saved_error(quick, monkeypatch) -> None:
     job = quick()
 
     def fail(*args, **options):
@@ -351,7 +348,7 @@ def test_a_failure_is_forgotten_once_it_is_tried_again(quick, monkeypatch) -> No
     assert cell_status(job, SINE) == (State.NOT_RUN, "")
 
 
-def test_a_dataset_that_is_not_there_is_a_sentence(tmp_path) -> None:
+def test_a_missing_dataset_is_an_error(tmp_path) -> None:
     (job,) = plan_jobs([ACROSS], tmp_path)
     outcome = reproduce([job])
     assert "miniimagenet is not prepared" in outcome.failed[job.name]
@@ -369,7 +366,7 @@ def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, monkeypatch)
     work = module.evaluate_run
     monkeypatch.setattr(module, "evaluate_run", lambda run, **o: calls.append(o) or work(run, **o))
     reproduce([job])
-    # None of them is at hand, and what stands for them is the same.
+    # None of the datasets is prepared, and the generated one replaces all of them.
     assert len(calls) == 1
     assert all(cell_status(job, cell)[0] == State.DONE for cell in job.cells)
     assert {path.name for path in (job.path / "tests").iterdir()} == {
@@ -380,7 +377,7 @@ def test_a_model_is_trained_once_and_tested_on_every_dataset(quick, monkeypatch)
     assert measurement(job, ACROSS).value == 100 * content["accuracy"]
 
 
-def test_only_the_tests_that_are_missing_are_made(done, monkeypatch) -> None:
+def test_only_missing_tests_are_run(done, monkeypatch) -> None:
     job = done
     (job.path / "tests" / "cub.json").unlink()
     assert cell_status(job, ACROSS) == (State.STOPPED, "trained, but not tested on cub")
@@ -403,11 +400,11 @@ def test_a_damaged_test_is_named_and_the_other_cells_are_done(done) -> None:
     assert cell_status(job, ACROSS)[0] == State.DAMAGED
     outcome = reproduce([job])
     assert list(outcome.failed) == [ACROSS.id]
-    assert "cub.json is damaged; remove it" in outcome.failed[ACROSS.id]
+    assert "cub.json is damaged; remove the file" in outcome.failed[ACROSS.id]
     assert cell_status(job, omniglot)[0] == State.DONE
 
 
-def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(quick, monkeypatch) -> None:
+def test_a_missing_dataset_does_not_prevent_tests_on_others(quick, monkeypatch) -> None:
     others = [cell for cell in TABLES["tableE"].cells if "/maml/" in cell.id]
     job = quick(ACROSS, *others)
     work = module.evaluate_run
@@ -428,7 +425,7 @@ def test_a_dataset_that_is_missing_does_not_keep_from_testing_on_others(quick, m
     assert cell_status(job, ACROSS) == (State.DONE, "")
 
 
-# --- two at once
+# --- several processes
 
 
 def test_two_reproductions_at_once_run_every_model_once(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""The paper's tables: all cells are there, can be run, and have the figures of the paper."""
+"""The paper's tables: their cells, experiments, and figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alfa.paper import TABLES, Cell, Quoted, plan_jobs
 CELLS = [cell for table in TABLES.values() for cell in table.cells]
 
 
-def test_every_cell_is_there() -> None:
+def test_tables_have_all_cells() -> None:
     assert {name: len(table.cells) for name, table in TABLES.items()} == {
         "table1": 48,
         "table2": 10,
@@ -35,7 +35,13 @@ def test_every_cell_is_there() -> None:
     assert len(CELLS) == 212
 
 
-def test_ids_are_unique_and_begin_with_their_table() -> None:
+def test_published_figures_have_a_value_and_an_optional_spread() -> None:
+    for table in TABLES.values():
+        for entry in filter(lambda entry: entry.published, table.entries.values()):
+            assert re.fullmatch(r"\d+\.\d+( \+- \d+\.\d+)?", entry.published.text)
+
+
+def test_ids_are_unique_and_start_with_their_table() -> None:
     assert len({cell.id for cell in CELLS}) == len(CELLS)
     for name, table in TABLES.items():
         assert all(re.fullmatch(rf"{name}/[\w+-]+/[\w+-]+/[\w-]+", c.id) for c in table.cells)
@@ -91,7 +97,7 @@ def test_tables_c_and_d_repeat_cells_of_others() -> None:
     assert all(table.cells or table.repeats for table in TABLES.values())
 
 
-def test_across_domains_the_models_of_table_1_serve() -> None:
+def test_cross_domain_tables_use_the_models_of_table_1() -> None:
     trained = {cell.run for cell in TABLES["table1"].cells}
     for cell in (*TABLES["table2"].cells, *TABLES["tableE"].cells):
         assert cell.run in trained
@@ -107,7 +113,7 @@ SIZES = {"mlp": ((1,), 1), "conv4": ((3, 16, 16), 5)}
 )
 def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
     experiment = cell.experiment
-    # ResNet12 is large, and its layers are counted elsewhere.
+    # ResNet12 is large; other tests count its layers.
     if experiment.model.name != "resnet12":
         shape, num_outputs = SIZES[experiment.model.name]
         loss = "mse" if experiment.model.name == "mlp" else "cross_entropy"
@@ -118,7 +124,7 @@ def test_a_cell_has_the_layers_and_settings_of_the_paper(cell: Cell) -> None:
         tasks = experiment.tasks.options
         assert tasks["num_query"] == 15
         assert experiment.outer.num_iterations == 50_000
-        # The published runs of L2F with ResNet12 have 2 tasks for 1-shot, too.
+        # The published 1-shot runs of L2F with ResNet12 also have 2 tasks.
         two = tasks["shot"] == 5 or cell.run.endswith("l2f/resnet12")
         assert experiment.outer.num_tasks == (2 if two else 4)
         assert f"-{tasks['way']}w{tasks['shot']}s" in cell.run
@@ -141,7 +147,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table4", "tableA", "tableB", "tableE"])
-def test_rows_have_the_init_and_the_rule_that_they_name(name: str) -> None:
+def test_rows_have_the_named_init_and_rule(name: str) -> None:
     for cell in TABLES[name].cells:
         row = cell.id.split("/")[2].removesuffix("-single").removesuffix("-multi")
         init, rule, decay = METHODS[row]
@@ -151,18 +157,18 @@ def test_rows_have_the_init_and_the_rule_that_they_name(name: str) -> None:
         assert cell.experiment.model.options.get("device_parts", 1) == parts
 
 
-def test_table_5_varies_what_the_generator_sees_and_table_7_the_steps() -> None:
+def test_table_5_varies_the_state_and_table_7_the_steps() -> None:
     states = [cell.experiment.rule.options["state"] for cell in TABLES["table5"].cells]
     assert states == [["weights"], ["gradients"], ["weights", "gradients"]]
     steps = [cell.experiment.inner.num_steps for cell in TABLES["table7"].cells]
     assert steps == [5, 1, 2, 3, 4, 5]
-    # Those of Table 3 are Meta-Dataset's, and have a test of their own.
+    # A separate test covers the settings of Meta-Dataset, Table 3.
     others = [c for c in CELLS if c.table not in ("table3", "table7")]
     assert {cell.experiment.inner.num_steps for cell in others} == {5}
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
-def test_tasks_can_be_made_of_the_published_classes(cell: Cell) -> None:
+def test_datasets_have_enough_classes_and_images(cell: Cell) -> None:
     tasks = cell.experiment.tasks.options
     if cell.metric == "mse":
         return
@@ -176,7 +182,7 @@ def test_tasks_can_be_made_of_the_published_classes(cell: Cell) -> None:
             assert tasks["shot"] + tasks["num_query"] <= num_images // num_classes
 
 
-def test_only_what_varies_in_table_6_varies() -> None:
+def test_table_6_varies_one_rate() -> None:
     for cell in TABLES["table6"].cells:
         rule = cell.experiment.rule.options
         rate, other = ("alpha", "beta") if "-alpha-" in cell.id else ("beta", "alpha")
@@ -228,12 +234,12 @@ def test_a_model_of_meta_dataset_is_trained_once_for_all_ten_sources() -> None:
 
 
 def _of_the_paper() -> list[list[str]]:
-    """The figures of every table in the text of the paper, row by row."""
+    """Return the figures of every table in the source of the paper, row by row."""
     text = Path(os.environ["ALFA_TEST_PAPER"]).read_text()
     tables = []
     for body in re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", text, flags=re.S):
         body = re.split(r"\\midrule|\\hline", body, maxsplit=1)[1]
-        # The space below a line is no figure.
+        # Remove vertical space, which looks like a figure.
         body = re.sub(r"\\\\\s*\[.*?\]", "", body).replace(r"\pm", "+-")
         body = re.sub(r"\\textbf|\\boldsymbol|[\\{}$%\s]", "", body)
         found = re.findall(r"(\d+\.\d+)(?:\+-(\d+\.\d+))?", body)
@@ -242,7 +248,8 @@ def _of_the_paper() -> list[list[str]]:
 
 
 @pytest.mark.skipif(
-    "ALFA_TEST_PAPER" not in os.environ, reason="ALFA_TEST_PAPER does not say where the paper is"
+    "ALFA_TEST_PAPER" not in os.environ,
+    reason="ALFA_TEST_PAPER is not set to the source of the paper",
 )
 def test_the_published_figures_are_those_of_the_paper() -> None:
     ours = []
@@ -256,7 +263,7 @@ def test_the_published_figures_are_those_of_the_paper() -> None:
 
 
 def test_a_run_of_meta_dataset_is_known_by_its_experiment(tmp_path) -> None:
-    """Which file its backbone came from does not matter."""
+    """The file of the pretrained backbone is not part of the fingerprint."""
     for cell in TABLES["table3"].cells[:4]:
         (job,) = plan_jobs([cell], tmp_path)
         assert job.experiment.model.options["weights"].startswith(str(tmp_path))

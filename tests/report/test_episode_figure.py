@@ -1,4 +1,4 @@
-"""The picture of an episode: every image once, in its class's row, on its side of the line."""
+"""The figure of an episode: every image once, in the row of its class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alfa.report.episode_figure import episode_figure
 
 
 def solid(names: list[str], *, num_images: int = 9, side: int = 40, channels: int = 3) -> ImageSet:
-    """Images of one colour each: red is the class's number, green the image's within it."""
+    """Return images of one color each: red is the number of the class, green of the image."""
     classes = {}
     for number, name in enumerate(names):
         images = np.full((num_images, channels, side, side), 7, np.uint8)
@@ -22,12 +22,12 @@ def solid(names: list[str], *, num_images: int = 9, side: int = 40, channels: in
         if channels > 1:
             images[:, 1] = np.arange(num_images)[:, None, None]
         classes[name] = images
-    return ImageSet.of_arrays("colours", {"test": classes, "train": classes})
+    return ImageSet.of_arrays("colors", {"test": classes, "train": classes})
 
 
 @pytest.fixture
 def written(monkeypatch) -> list[str]:
-    """All texts that are written."""
+    """Record all texts in a figure."""
     texts: list[str] = []
     real = ImageDraw.ImageDraw.text
 
@@ -46,14 +46,14 @@ def opened(path: Path) -> np.ndarray:
 
 
 def boxes_of(path: Path, numbers: np.ndarray, num_images: int) -> np.ndarray:
-    """Left, top, right and bottom of solid images ``[...]`` on the sheet."""
+    """Return the left, top, right, and bottom of solid images ``[...]`` on the sheet."""
     codes = opened(path).astype(int) @ (2**16, 2**8, 1)
     boxes = []
     for number in numbers.ravel():
         code = (10 + number // num_images) * 2**16 + number % num_images * 2**8 + 7
         down, right = (codes == code).nonzero()
         boxes.append([right.min(), down.min(), right.max() + 1, down.max() + 1])
-        # All of the box is of this colour.
+        # The whole box has this color.
         assert len(down) == (boxes[-1][2] - boxes[-1][0]) * (boxes[-1][3] - boxes[-1][1])
     return np.array(boxes).reshape(*numbers.shape, 4)
 
@@ -77,18 +77,18 @@ def test_every_class_is_a_row_with_support_left_and_queries_right(tmp_path):
     assert bottom.max() < height
 
 
-def test_it_says_what_it_shows(tmp_path, written):
+def test_titles_and_names_describe_the_episode(tmp_path, written):
     names = ["cat", "dog", "owl", "cow", "bee"]
     tasks = FewShot(solid(names), way=5, shot=2, num_query=5)
     episode_figure(tasks, tmp_path / "sheet.png", split="test", index=3, seed=2)
     ((classes,), _) = tasks.draw(3, num_tasks=1, split="test", seed=2)
-    assert "colours, test split: 5-way 2-shot, 5 queries per class" in written
+    assert "colors, test split: 5-way 2-shot, 5 queries per class" in written
     assert "episode 3, seed 2" in written
     assert [text for text in written if text in names] == [names[number] for number in classes]
     assert {"class", "support", "query"} <= set(written)
 
 
-def test_images_are_shown_as_they_are(tmp_path):
+def test_images_keep_their_pixels(tmp_path):
     images = Strokes(num_classes=5, num_examples=2).images()
     tasks = FewShot(images, way=1, shot=1, num_query=1)
     path = tmp_path / "sheet.png"
@@ -98,7 +98,7 @@ def test_images_are_shown_as_they_are(tmp_path):
     for pixels in images.images[numbers.ravel(), 0]:
         tile = pixels.repeat(3, axis=0).repeat(3, axis=1)
         windows = np.lib.stride_tricks.sliding_window_view(sheet, tile.shape)
-        # The corner of every image is white, and the paper is not.
+        # The corner of every image is white, unlike the background.
         corners = np.argwhere((windows[:, :, 0] == tile[0]).all(axis=2))
         assert sum(np.array_equal(windows[down, right], tile) for down, right in corners) == 1
 
@@ -132,7 +132,7 @@ def test_images_of_any_number_of_channels(tmp_path, channels):
     assert opened(tmp_path / "sheet.png").shape[2] == 3
 
 
-def test_the_parts_of_a_path_are_lines_and_what_is_too_long_is_cut(tmp_path, written):
+def test_parts_of_a_path_are_lines_and_long_lines_are_cut(tmp_path, written):
     names = ["Alphabet_of_the_Magi/character01", "x" * 200, "Ωμέγα"]
     tasks = FewShot(solid(names), way=3, shot=1, num_query=1)
     episode_figure(tasks, tmp_path / "sheet.png", split="test")
@@ -161,7 +161,7 @@ def test_the_same_episode_gives_the_same_file(tmp_path):
     assert (tmp_path / "third.png").read_bytes() != (tmp_path / "one.png").read_bytes()
 
 
-def test_a_split_that_is_not_there_is_refused_and_nothing_written(tmp_path):
+def test_a_missing_split_is_an_error_and_writes_nothing(tmp_path):
     tasks = FewShot(solid(list("abc")), way=3, shot=1, num_query=2)
     with pytest.raises(DataError, match="it has no val classes"):
         episode_figure(tasks, tmp_path / "sheet.png", split="val")

@@ -1,4 +1,4 @@
-"""The learning curves of runs, read from their folders."""
+"""Learning curves of runs, read from their folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alfa.runs import Run
 
 @pytest.fixture
 def run(tmp_path) -> Callable[..., Path]:
-    """A run folder with some records, by its path."""
+    """Return a function that creates a run folder with records."""
 
     def make(path: str, *records: dict[str, float | None]) -> Path:
         run = Run.new(tmp_path / path, compose("sinusoid"))
@@ -55,25 +55,25 @@ def test_a_validation_that_was_not_finite_is_left_out(run) -> None:
     assert read_curves([path]) == ({"run": ((5, 3.0), (15, 3.0))}, "val_loss")
 
 
-def test_runs_are_called_by_as_much_of_their_paths_as_tells_them_apart(run) -> None:
+def test_runs_have_the_shortest_unique_names(run) -> None:
     paths = [run(path, LOSSES) for path in ("a/maml", "b/maml", "b/alfa")]
     assert list(read_curves(paths[1:])[0]) == ["maml", "alfa"]
     assert list(read_curves(paths)[0]) == ["a/maml", "b/maml", "b/alfa"]
-    # Named twice is drawn once.
+    # A run that is given twice is drawn once.
     assert list(read_curves([*paths, paths[0]])[0]) == ["a/maml", "b/maml", "b/alfa"]
     again = paths[0] / ".." / "maml"
     assert list(read_curves([paths[0], again, paths[2]])[0]) == ["maml", "alfa"]
-    # A link is called by its own name.
+    # A link keeps its name.
     link = paths[0].parents[1] / "latest"
     link.symlink_to(paths[1])
     assert list(read_curves([link, paths[2]])[0]) == ["latest", "alfa"]
 
 
-def test_what_a_run_does_not_have_is_told(run, tmp_path) -> None:
+def test_missing_metrics_and_runs_are_errors(run, tmp_path) -> None:
     curves, begun = run("curves", LOSSES), run("begun")
     with pytest.raises(CheckpointError, match="curves has no val_accuracy, only val_loss, train_"):
         read_curves([curves], metric="val_accuracy")
-    told = r"begun has no val_loss, as no validation was finite so far; leave it out\."
+    told = r"begun has no val_loss, because no validation was finite so far; leave it out\."
     with pytest.raises(CheckpointError, match=told):
         read_curves([curves, begun])
     (tmp_path / "file").touch()
@@ -83,21 +83,21 @@ def test_what_a_run_does_not_have_is_told(run, tmp_path) -> None:
         read_curves([tmp_path / "nowhere"])
 
 
-def test_every_run_has_a_look_of_its_own() -> None:
+def test_every_run_has_a_unique_style() -> None:
     curves = {f"run {number}": ((5, 1.0 + number), (10, 2.0)) for number in range(48)}
     figure = metric_curves(curves, title=METRICS["val_loss"].title)
     (axes,) = figure.axes
     assert axes.get_ylabel() == "validation loss"
     looks = {(x.get_color(), x.get_linestyle(), x.get_marker()) for x in axes.lines}
     assert len(looks) == 48
-    # All of their names are on the picture.
+    # The legend lies inside the figure.
     figure_bytes(figure, "png")
     box = figure.legends[0].get_window_extent()
     assert 0 <= box.y0 < box.y1 <= figure.bbox.height
     assert [tuple(line.get_ydata()) for line in axes.lines][:2] == [(1.0, 2.0), (2.0, 2.0)]
 
 
-def test_what_has_nothing_to_train_is_a_level() -> None:
+def test_a_run_with_nothing_to_train_is_a_horizontal_line() -> None:
     curves = {"maml": ((5, 1.0), (10, 2.0)), "random": ((0, 1.5),), "begun": ((5, 1.7),)}
     figure = metric_curves(curves, title="validation loss")
     (axes,) = figure.axes
@@ -121,6 +121,6 @@ def test_losses_that_explode_are_cut_off() -> None:
     curves = {"a": tuple((n, 1.0 + n / 100) for n in range(1, 20)), "b": ((5, 1.5), (10, 1e9))}
     (axes,) = metric_curves(curves, title="loss", explodes=True).axes
     assert axes.get_ylim()[1] < 10
-    assert axes.get_ylabel() == "loss (cut off; the highest is 1e+09)"
+    assert axes.get_ylabel() == "loss (cut off; maximum 1e+09)"
     (axes,) = metric_curves(curves, title="loss").axes
     assert axes.get_ylim()[1] > 1e9

@@ -1,4 +1,4 @@
-"""The page and the table of predictions: what they say, and what the page does in a browser."""
+"""The page and the table of predictions, and the page's controls in a browser."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def page(found: list[Prediction] = FOUND, **changes) -> str:
     return render_predictions_page(found, **{**options, **changes})
 
 
-def test_a_table_has_every_digit_and_every_name() -> None:
+def test_the_csv_file_has_full_precision_and_every_name() -> None:
     odd = [Prediction('a, "b"\n.png', "bee", (0.1 + 0.2, 1e-20, 1 / 3, 0.0))]
     text = predictions_csv(odd, CLASSES)
     header, row = csv.reader(io.StringIO(text))
@@ -57,7 +57,7 @@ def test_a_table_has_every_digit_and_every_name() -> None:
 
 
 @pytest.mark.parametrize("file", ["=1.png", "+1.png", "-1.png", "@1.png", "\t1.png"])
-def test_a_file_that_begins_like_a_formula_is_named_otherwise(file: str) -> None:
+def test_a_file_name_that_is_a_formula_gets_a_prefix(file: str) -> None:
     assert is_formula(file)
     _, row = csv.reader(
         io.StringIO(predictions_csv([Prediction(file, "=bee", (1.0,))], ["=bee"])), strict=True
@@ -72,7 +72,7 @@ def test_the_page_needs_no_network() -> None:
     assert "@import" not in page()
 
 
-def test_what_others_named_is_text() -> None:
+def test_names_and_titles_are_escaped() -> None:
     text = page()
     assert "&lt;dog&gt;" in text
     assert "<dog>" not in text
@@ -80,34 +80,34 @@ def test_what_others_named_is_text() -> None:
     assert "A &amp; B" in text
 
 
-def test_the_likeliest_classes_have_bars_and_so_has_the_right_one() -> None:
+def test_the_most_probable_classes_and_the_true_class_have_bars() -> None:
     card = re.search(r"<li data-class=\"0\".*?</li>", page(), re.S)
     assert card is not None
     assert re.findall(r'<span title="([^"]*)">', card[0]) == ["ant", "bee", "&lt;dog&gt;"]
-    assert "wrong: it is &lt;dog&gt;" in card[0]
+    assert "wrong; correct: &lt;dog&gt;" in card[0]
     assert "width:90.00%" in card[0]
     assert "data:image/jpeg" in card[0]
 
 
-def test_a_page_has_room_for_so_many_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_pictures_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_SHOWN", 2)
     monkeypatch.setattr(module, "_MOST_OF_CLASS", 1)
     text = page()
     assert text.count("<img") == 2 + len(CLASSES)
-    assert "Shown are the first 2" in text
+    assert "shows the first 2" in text
     assert "and 2 more" in text
-    assert "What it takes the 3 images for" in text
+    assert "Predictions for 3 images<" in text
 
 
-def test_what_is_known_of_no_image_is_not_asked_for() -> None:
+def test_a_page_without_true_classes_or_notes_omits_them() -> None:
     text = page([FOUND[2]], notes=[])
     assert 'id="kind"' not in text
-    assert "worth knowing" not in text
-    assert "What it takes the 1 image for" in text
+    assert "note on the images" not in text
+    assert "Predictions for 1 image<" in text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in")
-def test_the_page_is_filtered_and_sorted_in_a_browser(tmp_path) -> None:
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_controls_filter_and_sort_the_page_in_a_browser(tmp_path) -> None:
     script = """
       const visible = () => [...document.querySelectorAll("#cards > li")]
         .filter(card => card.checkVisibility())

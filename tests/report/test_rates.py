@@ -1,4 +1,4 @@
-"""The rates that a rule uses, drawn and written."""
+"""The rates of a rule in figures and CSV files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_rates_have_a_panel_for_alpha_and_beta_of_every_layer(trained, overrides
     figure.canvas.draw()
 
 
-def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
+def test_an_element_wise_beta_is_averaged(trained) -> None:
     run = trained("rule.per_parameter_decay=true")
     figure = plot_bands(_used(run, 6))
     episode = run.tasks.episode(0, num_tasks=6, split="test", seed=0)
@@ -55,13 +55,13 @@ def test_an_element_wise_beta_counts_with_its_mean(trained) -> None:
         assert axes.lines[0].get_ydata().tolist() == pytest.approx(medians, rel=1e-6)
 
 
-def test_constant_rates_are_drawn_as_they_are(trained) -> None:
+def test_constant_rates_are_drawn_unchanged(trained) -> None:
     figure = plot_bands(_used(trained("rule.name=sgd"), 3))
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([0.01] * 5)
     assert figure.axes[4].lines[0].get_ydata() == pytest.approx([1.0] * 5)
 
 
-def test_rates_are_those_of_each_task_however_many_are_adapted_at_once(trained) -> None:
+def test_rates_do_not_depend_on_the_number_of_tasks_at_once(trained) -> None:
     run = trained()
     many = _used(run, 45)
     assert many.alpha.shape == many.beta.shape == (5, 45, 4)
@@ -71,12 +71,12 @@ def test_rates_are_those_of_each_task_however_many_are_adapted_at_once(trained) 
     np.testing.assert_allclose(many.alpha[:, 44], last, rtol=1e-5)
 
 
-def test_boxes_have_a_row_for_every_layer_and_a_colour_for_every_kind_of_tasks(trained) -> None:
+def test_boxes_have_a_row_per_layer_and_a_color_per_kind_of_tasks(trained) -> None:
     one, other = _used(trained(), 8), _used(trained(), 8, "others")
     figure = plot_boxes([one, other], zoom=3)
     assert len(figure.axes) == 4 * 4
     whole, part = figure.axes[:2]
-    # Two kinds of tasks, each with a box per step, or one for the step that is zoomed in on.
+    # Two kinds of tasks, with a box for each step, or for the zoomed step.
     assert (len(whole.patches), len(part.patches)) == (10, 2)
     assert part.get_xticks().tolist() == [3]
     (legend,) = figure.legends
@@ -94,21 +94,21 @@ def test_a_box_holds_the_middle_half_of_the_tasks(trained) -> None:
 
 
 @pytest.mark.parametrize("zoom", [0, 6])
-def test_a_step_that_is_not_there_cannot_be_zoomed_in_on(trained, zoom: int) -> None:
-    with pytest.raises(ConfigError, match="but the steps are 1 to 5"):
+def test_the_zoomed_step_must_exist(trained, zoom: int) -> None:
+    with pytest.raises(ConfigError, match="must be from 1 to 5, got"):
         plot_boxes([_used(trained(), 2)], zoom=zoom)
 
 
-def test_some_layers_only(trained) -> None:
+def test_layers_are_selected_by_patterns(trained) -> None:
     used = _used(trained(), 3)
     some = used.only(["*.bias"])
     assert some.layers == tuple(name for name in used.layers if name.endswith(".bias"))
     assert some.alpha.shape == (5, 3, len(some.layers))
-    with pytest.raises(ConfigError, match=r"no layer is called conv9\.\*; there are "):
+    with pytest.raises(ConfigError, match=r"no layer matches conv9\.\*; the layers are "):
         used.only(["conv9.*"])
 
 
-def test_values_are_written_one_by_one(trained) -> None:
+def test_the_csv_file_has_a_line_per_value(trained) -> None:
     used = _used(trained(), 3)
     rows = list(csv.DictReader(io.StringIO(rates_csv([used]))))
     assert len(rows) == 3 * 5 * 4

@@ -1,4 +1,4 @@
-"""Reports: which runs they take, and what their figures show."""
+"""Reports: loading of runs, and figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_run_is_loaded_with_the_steps_of_its_test(trained) -> None:
     assert len(axes.lines) == 6
 
 
-def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_incomplete_run_is_an_error_with_a_fix(tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
 
@@ -54,7 +54,7 @@ def test_an_incomplete_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert str(caught.value) == message
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"is not a run: it has no config\.toml"):
         load_run(tmp_path)
 
@@ -113,7 +113,7 @@ def test_the_same_figures_give_the_same_file_with_text_as_text(trained) -> None:
     assert b">outer iteration</text>" in first
 
 
-def test_the_page_takes_titles_and_figures_as_text(trained, tmp_path: Path) -> None:
+def test_the_page_escapes_titles_and_figures(trained, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_demo_page(page, [trained()], published={"my-run": "<b>0.62"}, command="alfa <x>")
     text = page.read_text()

@@ -17,7 +17,7 @@ def grid() -> Grid:
         name="table9",
         label="Table 9",
         title="Cats & dogs",
-        about="What it shows.",
+        about="Some pets.",
         columns=(("Pets", "1-shot"), ("Pets", "5-shot"), ("Wild", "5-shot")),
         rows=(
             Row(
@@ -51,12 +51,13 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
     assert markdown(grid).splitlines() == [
         "## Table 9: Cats & dogs",
         "",
-        "What it shows. A note.",
+        "Some pets. A note.",
         "",
-        "Bold is ours, before what is published. Our plus-minus is half of the 95 % interval of "
-        "the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict says how "
-        "ours compares; within: as published, but for what the choice of test tasks explains; "
-        "quick: no result: it only shows that everything runs.",
+        "Our figures are bold, before the published ones. Our plus-minus is half of the 95 % "
+        "interval of the mean over the test tasks of all seeds. Theirs: 60.00 +- 0.50. The verdict "
+        "compares the two figures; within: differs from the published figure by no more than the "
+        "choice of test tasks explains; quick: not a result: the run only checks that everything "
+        "works.",
         "",
         "| | Pets, 1-shot | Pets, 5-shot | Wild, 5-shot |",
         "| --- | --- | --- | --- |",
@@ -86,20 +87,20 @@ def test_comma_separated_values_have_a_line_for_every_place(grid: Grid) -> None:
 
 def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     lines = [line.strip() for line in latex(grid).splitlines()]
-    assert r"\caption{Cats \& dogs. Below our figures those of the paper.}" in lines
+    assert r"\caption{Cats \& dogs. Published figures are below ours.}" in lines
     assert r"& \multicolumn{2}{c}{Pets} & \multicolumn{1}{c}{Wild} \\" in lines
     assert r"\multicolumn{4}{l}{4-CONV} \\" in lines
     assert r"ALFA & $51.00 \pm 0.60^{a,b}$ & -- & -- \\" in lines
     assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{c}$ & -- \\" in lines
     assert lines.count(r"\midrule") == 2
     assert r"LEO\_1 & -- & -- & \textit{quick}$^{d}$ \\" in lines
-    # Below the table, what there is to know of single figures, and of all.
+    # Notes on single figures and on all figures are below the table.
     assert lines[-6:-1] == [
-        r"\par\footnotesize $^{a}$ within: as published, but for what the choice of test tasks "
-        "explains",
+        r"\par\footnotesize $^{a}$ within: differs from the published figure by no more than the "
+        "choice of test tasks explains",
         r"\par\footnotesize $^{b}$ seeds 50.50, 51.50",
         r"\par\footnotesize $^{c}$ quoted by the paper",
-        r"\par\footnotesize $^{d}$ quick: no result: it only shows that everything runs",
+        r"\par\footnotesize $^{d}$ quick: not a result: the run only checks that everything works",
         r"\par\footnotesize Our plus-minus is half of the 95 \% interval of the mean over the "
         r"test tasks of all seeds. Theirs: 60.00 $\pm$ 0.50.",
     ]
@@ -114,12 +115,12 @@ def test_latex_has_the_published_figures_nowhere_in_the_place_of_ours(grid: Grid
 
 def test_where_nothing_is_ours_the_published_figures_stand_alone(published: Grid) -> None:
     lines = [line.strip() for line in latex(published).splitlines()]
-    assert r"\caption{Cats \& dogs. Figures of the paper.}" in lines
+    assert r"\caption{Cats \& dogs. Published figures.}" in lines
     assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
     assert r"ALFA & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{a}$ & -- \\" in lines
     assert lines[-2] == r"\par\footnotesize $^{a}$ quoted by the paper"
     assert "Our plus-minus" not in markdown(published)
-    assert "Bold" not in markdown(published)
+    assert "bold" not in markdown(published)
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
@@ -135,7 +136,7 @@ def test_what_is_only_quick_has_no_plus_minus(published: Grid) -> None:
     quick = Row("", "ours", (Box("1.00", "quick", "quick"), Box(), Box()))
     one = replace(published, rows=(quick,))
     assert "Our plus-minus" not in markdown(one) + latex(one)
-    assert "Bold is ours" in markdown(one)
+    assert "Our figures are bold" in markdown(one)
 
 
 def test_what_is_quick_is_not_measured(grid: Grid) -> None:

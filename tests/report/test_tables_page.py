@@ -1,4 +1,4 @@
-"""The page of the paper's tables: what it says, and what it does in a real browser."""
+"""The page of the paper's tables: its content, and its controls in a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page(*, quick: bool = False) -> str:
         "table1",
         "Table 1",
         "Cats & <dogs>",
-        "What it shows.",
+        "Some pets.",
         columns,
         (
             Row(
@@ -62,7 +62,7 @@ def page(*, quick: bool = False) -> str:
 
 
 class Checker(HTMLParser):
-    """Every tag is closed in its order."""
+    """Checks that every tag is closed in order."""
 
     EMPTY = ("meta", "input")
 
@@ -81,32 +81,32 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_escaped() -> None:
+def test_the_page_is_valid_and_escaped() -> None:
     checker = Checker()
     checker.feed(page())
     assert checker.open == []
     assert "Cats &amp; &lt;dogs&gt;" in page()
     assert "is &lt;damaged&gt;" in page()
     assert 'href="a%20b/run"' in page()
-    # A folder whose name is no text.
+    # The name of the folder is not valid text.
     assert 'href="m%E9"' in page()
     assert "51.00 \u00b1 0.60" in page()
 
 
-def test_what_the_papers_plus_minus_is_stands_with_each_table() -> None:
+def test_each_table_explains_the_papers_plus_minus() -> None:
     first, second = page().split('id="table1"')[1].split('id="table2"')
     assert "Theirs: 1.00 \u00b1 2.00." in first
     assert "Theirs" not in second
 
 
-def test_verdicts_are_explained_by_what_the_cell_asks_for() -> None:
-    assert VERDICTS["shorter"] == "trained for less than the cell asks for"
+def test_verdicts_are_explained() -> None:
+    assert VERDICTS["shorter"] == "trained for fewer iterations than the cell specifies"
     assert f"1 above: <span>{VERDICTS['above']}" in page()
 
 
 def test_addresses_of_folders() -> None:
     assert _address("../runs/a b") == "../runs/a%20b"
-    # That of another drive is one already.
+    # Folders on other drives already have an address.
     assert _address("file:///D:/a%20b") == "file:///D:/a%20b"
 
 
@@ -117,15 +117,15 @@ def test_the_page_needs_no_network() -> None:
     assert "url(" not in page()
 
 
-def test_quick_places_are_marked_and_explained_only_where_there_are_some() -> None:
-    assert "They are no results" in page(quick=True)
+def test_quick_runs_are_marked_and_explained_if_there_are_any() -> None:
+    assert "They are not results" in page(quick=True)
     assert "1 quick" in page(quick=True)
-    assert "They are no results" not in page()
+    assert "They are not results" not in page()
 
 
 @pytest.fixture
 def browse(tmp_path):
-    """What a script finds on the page in a browser, and what went wrong there."""
+    """Return the result of a script on the page in a browser; fail if the page has errors."""
 
     def run(script: str) -> dict:
         watch = (
@@ -162,8 +162,8 @@ def browse(tmp_path):
     return run
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open the page in")
-def test_the_page_is_searched_filtered_folded_and_sorted_in_a_browser(browse) -> None:
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_controls_search_filter_collapse_and_sort_the_page_in_a_browser(browse) -> None:
     found = browse(
         """
         const visible = () => [...document.querySelectorAll("details.table tr.row")]

@@ -1,4 +1,4 @@
-"""The arithmetic limit: only the products of an iteration's convolutions, and their sums."""
+"""The arithmetic limit of an iteration: only the products of its convolutions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ Product = Callable[[], object]
 
 
 def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable[[], float]:
-    """All products of convolutions in an iteration, on random numbers.
+    """Return a function that computes all products of convolutions in an iteration.
 
-    There are nine for every layer and step, but four for the first layer, whose input has neither
-    gradient nor tangent; for the queries three and two. Without an outer gradient there are three
-    and two for every step, and one for the queries. Kernels and patches are laid out beforehand.
-
-    Args:
-        learner: its model is a chain of convolutions and norms, such as `alfa.Conv4`.
-        episode: tasks of the size to measure.
-        train: whether there is an outer gradient.
+    Each layer has nine products per inner step and three for the queries. The input of the first
+    layer has neither gradient nor tangent, so that layer has four and two. Without an outer
+    gradient (`train`), each layer has three products per inner step, the first one two, and one
+    for the queries. Operands are random; kernels and patches are laid out in advance.
     """
     model = learner.model
     assert isinstance(model, Convolutional)
@@ -44,48 +40,40 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
 
 
 def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool) -> list[Product]:
-    """The products of one pass over all tasks."""
+    """Return the products of one pass over all tasks."""
     assert isinstance(model.network, Chain)
     num_tasks, num_examples, num_channels, height, width = x.shape
     plan = model.plan(x, DEFAULT_MODE)
     at_once = min(plan.at_once, num_tasks)
-    of_group: list[Product] = []
+    products: list[Product] = []
     for stage in model.network.stages:
         if isinstance(stage, Norm):
             height, width = height // stage.size, width // stage.size
         if not isinstance(stage, Conv):
             continue
-        outputs, _, *side = model.get_parameter(stage.names[0]).shape
-        of_layer = _of_layer if of_group else _of_first_layer
-        of_group += of_layer(
-            (num_examples, height, width),
-            (at_once, outputs, num_channels, *side),
-            backward=backward,
-            tangents=tangents,
-        )
-        num_channels = outputs
-    return of_group * len(list(plan.groups(num_tasks)))
+        num_outputs, _, *side = model.get_parameter(stage.names[0]).shape
+        images = (num_examples, height, width)
+        weights = (at_once, num_outputs, num_channels, *side)
+        of_layer = _of_layer if products else _of_first_layer
+        forward, gradient, tangent = of_layer(images, weights)
+        products += [*forward, *(gradient if backward else []), *(tangent if tangents else [])]
+        num_channels = num_outputs
+    return products * len(list(plan.groups(num_tasks)))
 
 
-def _of_layer(
-    images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
-) -> list[Product]:
+def _of_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[list[Product]]:
+    """Return the products of the forward pass, of its gradient, and of the tangents of both."""
     x, xdot, dz, dzdot = _random_operands(images, weights)
     w, v = (Kernel.of(torch.randn(weights), x) for _ in range(2))
-    products: list[Product] = [partial(conv, (x, w))]
-    if backward:
-        products += [partial(conv_backward, Term(dz, x, w))]
-    if tangents:
-        products += [
-            partial(conv, (x, v), (xdot, w)),
-            partial(conv_backward, Term(dzdot, x, w), Term(dz, xdot, v)),
-        ]
-    return products
+    tangents: list[Product] = [
+        partial(conv, (x, v), (xdot, w)),
+        partial(conv_backward, Term(dzdot, x, w), Term(dz, xdot, v)),
+    ]
+    return [[partial(conv, (x, w))], [partial(conv_backward, Term(dz, x, w))], tangents]
 
 
-def _of_first_layer(
-    images: tuple[int, ...], weights: tuple[int, ...], *, backward: bool, tangents: bool
-) -> list[Product]:
+def _of_first_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[list[Product]]:
+    """Return the same products for an input without gradient or tangent."""
     w, v = (torch.randn(weights) for _ in range(2))
     x, _, dz, dzdot = _random_operands(images, weights)
     products: list[Product]
@@ -98,11 +86,11 @@ def _of_first_layer(
         products = [partial(conv, (x, weight)) for weight in (kernel, Kernel.of(v, x))]
         products += [partial(conv_backward, Term(g, x, kernel, dx=False)) for g in (dz, dzdot)]
     z, zdot, dw, dwdot = products
-    return [z, *([dw] if backward else []), *([zdot, dwdot] if tangents else [])]
+    return [[z], [dw], [zdot, dwdot]]
 
 
 def _random_operands(images: tuple[int, ...], weights: tuple[int, ...]) -> list[Tensor]:
-    """x, xdot, dz, and dzdot"""
+    """Return random x, xdot, dz, and dzdot."""
     num_tasks, outputs, inputs = weights[:3]
     sizes = (inputs, inputs, outputs, outputs)
     return [torch.randn((*images, num_tasks * size)) for size in sizes]

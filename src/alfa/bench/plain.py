@@ -1,7 +1,7 @@
-"""The ordinary way to write an outer iteration, to compare with: plain torch and autograd.
+"""The usual implementation of an outer iteration, for comparison: plain torch and autograd.
 
-One task after the other, `functional_call`, and `autograd.grad` with a graph. The numbers are
-those of `alfa.Learner`.
+It adapts to one task at a time with `functional_call` and `autograd.grad(create_graph=True)`, and
+computes the same numbers as `alfa.Learner`.
 """
 
 from __future__ import annotations
@@ -19,47 +19,29 @@ from alfa.rules import ALFA
 from alfa.types import Episode
 
 
-class _SameParameters(nn.Module):
-    """Has the modules, and so the parameters, of another model."""
+class PlainModel(nn.Module):
+    """A 4-CONV or MLP in plain operations, which shares its parameters with another model."""
 
-    def __init__(self, like: nn.Module) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        for name, module in like.named_children():
+        for name, module in model.named_children():
             self.add_module(name, module)
-
-
-class PlainConv4(_SameParameters):
-    """4-CONV in plain operations, with the parameters of another one."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        *blocks, linear = self.children()
-        for conv, norm in zip(blocks[::2], blocks[1::2], strict=True):
-            assert isinstance(conv, nn.Conv2d)
-            assert isinstance(norm, nn.BatchNorm2d)
-            x = F.conv2d(x, conv.weight, conv.bias, padding=1)
-            x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
-            x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
-        assert isinstance(linear, nn.Linear)
-        return F.linear(x.flatten(1), linear.weight, linear.bias)
-
-
-class PlainMLP(_SameParameters):
-    """Linear layers with ReLU between them, with the parameters of another one."""
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.children()
-        for linear in hidden:
-            x = F.relu(linear(x))
-        return last(x)  # type: ignore[no-any-return]
+        for module in hidden:
+            if isinstance(module, nn.Conv2d):
+                x = F.conv2d(x, module.weight, module.bias, padding=1)
+            elif isinstance(module, nn.BatchNorm2d):
+                x = F.batch_norm(x, None, None, module.weight, module.bias, training=True)
+                x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
+            else:
+                x = F.relu(module(x))
+        return last(x.flatten(1))  # type: ignore[no-any-return]
 
 
 class Plain:
-    """One outer iteration, with the parameters of a learner.
-
-    Args:
-        learner: a learner with the rule ALFA or SGD.
-        model: its model in plain operations.
-    """
+    """One outer iteration of a learner with the rule ALFA or SGD; `model` is its plain model."""
 
     def __init__(self, learner: Learner, model: nn.Module) -> None:
         self.learner, self.model = learner, model
@@ -67,11 +49,11 @@ class Plain:
         self.loss = F.mse_loss if learner.loss is mse else F.cross_entropy
 
     def __call__(self, episode: Episode) -> Tensor:
-        """The mean query loss; leaves its gradient in every meta-parameter."""
+        """Return the mean query loss, and set the gradient of every meta-parameter."""
         for parameter in self.learner.meta_parameters():
             parameter.grad = None
-        losses = [self.query_loss(*task) for task in _tasks(episode)]
-        loss = torch.stack(losses).mean()
+        parts = (episode.support_x, episode.support_y, episode.query_x, episode.query_y)
+        loss = torch.stack([self.query_loss(*task) for task in zip(*parts, strict=True)]).mean()
         loss.backward()
         return loss.detach()
 
@@ -84,7 +66,7 @@ class Plain:
         return self.loss(functional_call(self.model, params, (query_x,)), query_y)
 
     def updated(self, step: int, params: Any, grads: Any) -> list[Tensor]:
-        """Eq. 4, with the rates of Eq. 7 or constant ones."""
+        """Apply Eq. 4 with the rates of Eq. 7, or with constant rates."""
         rule = self.learner.rule
         if not isinstance(rule, ALFA):
             rate = rule.learning_rate
@@ -98,7 +80,7 @@ class Plain:
 
 
 class WithHigher(Plain):
-    """The same with the library `higher`."""
+    """The same iteration with the library `higher`."""
 
     def query_loss(self, x: Tensor, y: Tensor, query_x: Tensor, query_y: Tensor) -> Tensor:
         import higher
@@ -120,7 +102,3 @@ class WithHigher(Plain):
             new = iter(self.updated(step, layers, grads))
             inner.update_params([next(new) if a else p for p, a in zip(fast, adapted, strict=True)])
         return self.loss(inner(query_x), query_y)
-
-
-def _tasks(episode: Episode) -> Any:
-    return zip(episode.support_x, episode.support_y, episode.query_x, episode.query_y, strict=True)

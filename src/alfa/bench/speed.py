@@ -1,4 +1,4 @@
-"""The speed of a learner on this machine, from a few iterations on random images."""
+"""The speed of a learner on this machine, measured on random images."""
 
 from __future__ import annotations
 
@@ -20,59 +20,48 @@ from alfa.evaluation import MemoryProbe, check_finite, stack_size, without_dropo
 from alfa.learner import GB, Learner, plan_memory
 from alfa.training import clip_gradient
 
-# Seconds above which work is timed once, and above which an iteration is extrapolated from smaller
-# ones, which multiplies their errors.
-_LONG, _LONGEST = 6.0, 300.0
-# The median is over at least so many rounds and seconds, to even out the load of the machine.
+# Work longer than this many seconds is timed once.
+_LONG = 6.0
+# Iterations longer than this many seconds are extrapolated from smaller ones.
+_LONGEST = 300.0
+# Minimum number of rounds, and of seconds, for a median.
 _ROUNDS, _SECONDS = 3, 1.5
-# Bytes of a process that trains perceptrons, whose tensors are small; see docs/results/estimate.md.
+# Bytes of a process that trains small MLPs, whose tensors are negligible; see
+# docs/results/estimate.md.
 _PROGRAM = 400_000_000
-# The batch from which larger ones are extrapolated.
+# The batch size of measurements for pretraining.
 _BATCH = 8
-# Support and query images per class of small tasks from which larger ones are extrapolated.
+# Support and query images per class of the small tasks for extrapolating time.
 _SMALL = ((1, 1), (2, 1), (1, 3))
-# Images per class, for support and query each, of tasks that tell the memory of an image.
+# Support images per class, and as many queries, of the small tasks for extrapolating memory.
 _FEW = (1, 3)
-# For tasks that vary in size: the classes of small tasks, and the most times `_SMALL` is enlarged.
-_SMALL_WAY, _MOST_TIMES = 5, 16
+# If tasks vary in size: the classes of small tasks, and the maximum factor on `_SMALL`.
+_SMALL_WAY, _MAX_FACTOR = 5, 16
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The cost of training and testing a learner.
+    """The cost of training and testing a learner."""
 
-    Attributes:
-        iteration: seconds of an outer iteration; 0 if there is nothing to train.
-        task: seconds of adapting to one task of a validation or test.
-        memory: bytes that the process needs, including the program.
-        mode: how an iteration stores what its outer gradient needs; empty if there is none.
-    """
-
-    iteration: float
-    task: float
-    memory: int
-    mode: str = ""
+    iteration: float  # seconds of an outer iteration; 0 if there is nothing to train
+    task: float  # seconds of adapting to one task in a validation or test
+    memory: int  # bytes of the process, including the program
+    mode: str = ""  # memory mode of an outer iteration; empty if there is none
 
 
 @dataclass(frozen=True)
 class TaskSizes:
-    """The sizes of tasks that vary.
+    """Numbers of images in tasks that vary in size."""
 
-    Attributes:
-        support: support images of a task on average.
-        query: query images of a task on average.
-        largest: images of the largest task.
-    """
-
-    support: float
-    query: float
-    largest: int
+    support: float  # mean number of support images
+    query: float  # mean number of query images
+    largest: int  # images of the largest task
 
 
 def random_images(
     size: int, *, way: int = _SMALL_WAY, shot: int = 1, num_query: int = 1
 ) -> FewShot:
-    """Tasks of random images with three channels."""
+    """Return tasks of random images with three channels."""
     rng = np.random.default_rng(0)
     shape = (shot + num_query, 3, size, size)
     classes = {f"class {number}": rng.integers(0, 256, shape, np.uint8) for number in range(way)}
@@ -93,19 +82,14 @@ def measure_speed(
     sizes: TaskSizes | None = None,
     device: torch.device | str = "cpu",
 ) -> Speed:
-    """Measure outer iterations and evaluations.
+    """Measure outer iterations and evaluations; other options are the same as for `alfa.Trainer`.
 
     Args:
         learner: the learner.
-        tasks: the tasks, usually `random_images`; images of another size are extrapolated.
+        tasks: the tasks, usually `random_images`.
         num_tasks: tasks of an outer iteration.
         num_test_steps: inner steps in validation and test; by default as in training.
-        max_gradient_norm: as for `alfa.Trainer`.
-        memory: as for `alfa.Trainer`.
-        tasks_at_once: as for `alfa.Trainer`.
-        memory_budget: as for `alfa.Trainer`.
-        sizes: the sizes of the real tasks, if these vary; `tasks` are then small ones.
-        device: where to compute.
+        sizes: the sizes of the real tasks, if they vary; `tasks` are then small ones.
     """
     learner = learner.to(device)
     task, test_memory = _cost_of_task(learner, tasks, num_test_steps, sizes, device)
@@ -120,9 +104,9 @@ def measure_speed(
         budget=None if memory_budget is None else int(memory_budget * GB),
     )
     learner.memory = plan.mode
-    # So small a rate does not change the learner.
+    # The learning rate is too small to change the learner.
     optimizer = torch.optim.Adam(parameters, lr=1e-12, fused=True)
-    # If tasks are computed one by one, one of them is timed.
+    # If tasks are computed one at a time, one is timed.
     num_timed = 1 if plan.tasks_at_once == 1 else num_tasks
 
     def iterate(tasks: Tasks) -> float:
@@ -132,22 +116,20 @@ def measure_speed(
         for first in range(0, num_timed, plan.tasks_at_once):
             outcome = learner(episode[first : first + plan.tasks_at_once])
             losses = outcome.adapted.support_losses, outcome.query_losses
-            # On random images a loss may explode.
+            # A loss on random images may diverge.
             with contextlib.suppress(DivergedError):
                 check_finite(*losses, rule="", where="")
             outcome.query_losses.mean().backward()
         _synchronize(device)
         adapted = time.perf_counter()
-        # For small models, the checks of a training count, too.
+        # Training checks take noticeable time with small models.
         clip_gradient(parameters, max_gradient_norm)
         optimizer.step()
         _synchronize(device)
         stepped = time.perf_counter()
         return (adapted - began) * num_tasks / num_timed + stepped - adapted
 
-    needed = plan.needed or 0
-    if sizes is not None:
-        needed = _largest_memory(tasks, sizes, iterate)
+    needed = (plan.needed or 0) if sizes is None else _largest_memory(tasks, sizes, iterate)
     seconds = _extrapolated(tasks, sizes, iterate)
     return Speed(seconds, task, _PROGRAM + max(needed, test_memory), plan.mode)
 
@@ -155,7 +137,7 @@ def measure_speed(
 def pretraining_seconds(
     model: nn.Module, size: int, *, num_images: int, device: torch.device | str = "cpu"
 ) -> float:
-    """The time to train a classifier on so many images, extrapolated from one small batch."""
+    """Return the time to train a classifier on `num_images`, extrapolated from a small batch."""
     model = model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-12, fused=True)
     x = torch.zeros(_BATCH, 3, size, size, device=device)
@@ -173,18 +155,17 @@ def pretraining_seconds(
 
 
 def _extrapolated(tasks: Tasks, sizes: TaskSizes | None, timed: Callable[[Tasks], float]) -> float:
-    """Seconds of work; very long work is extrapolated linearly from smaller tasks."""
+    """Time work in seconds; extrapolate very long work linearly from smaller tasks."""
     if not isinstance(tasks, FewShot):
         timed(tasks)
         return _typical(lambda: timed(tasks))
-    # The first call compiles and allocates.
-    timed(_smaller(tasks, way=1))
+    timed(_smaller(tasks, way=1))  # compiles and allocates
     times = 1
     while True:
         small = [_smaller(tasks, shot=times * s, num_query=times * q) for s, q in _SMALL]
         first = _typical(partial(timed, small[0]))
-        # The differences between small tasks must be larger than the noise.
-        if sizes is None or first > _LONG / 20 or times >= _MOST_TIMES:
+        # Differences between small tasks must exceed the noise.
+        if sizes is None or first > _LONG / 20 or times >= _MAX_FACTOR:
             break
         times *= 4
     if sizes is None and first * max(tasks.shot, tasks.num_query / 3) <= _LONGEST:
@@ -204,7 +185,7 @@ def _cost_of_task(
     sizes: TaskSizes | None,
     device: torch.device | str,
 ) -> tuple[float, int]:
-    """Seconds for a task of an evaluation, which adapts to several at once, and its memory."""
+    """Return the seconds per task of an evaluation, and its bytes for all tasks at once."""
 
     def run(num_tasks: int, tasks: Tasks = tasks) -> float:
         began = time.perf_counter()
@@ -220,7 +201,7 @@ def _cost_of_task(
     with MemoryProbe() as peak:
         alone = run(1)
     if sizes is not None:
-        # Tasks that vary in size are adapted to one by one.
+        # Evaluation adapts to tasks of different sizes one at a time.
         seconds = _extrapolated(tasks, sizes, partial(run, 1))
         return seconds, _largest_memory(tasks, sizes, partial(run, 1))
     at_once = stack_size(peak.bytes)
@@ -230,7 +211,7 @@ def _cost_of_task(
 
 
 def _largest_memory(tasks: Tasks, sizes: TaskSizes, work: Callable[[Tasks], object]) -> int:
-    """Bytes of the largest tasks: those of the weights, and of every image, from small tasks."""
+    """Extrapolate the bytes of the largest tasks, linearly in the number of images."""
     found = []
     for number in _FEW:
         small = _smaller(tasks, shot=number, num_query=number)
@@ -242,14 +223,14 @@ def _largest_memory(tasks: Tasks, sizes: TaskSizes, work: Callable[[Tasks], obje
 
 
 def _smaller(tasks: Tasks, *, way: int | None = None, shot: int = 1, num_query: int = 1) -> FewShot:
-    """Tasks with fewer images of the same size."""
+    """Return tasks with fewer images of the same size."""
     assert isinstance(tasks, FewShot)
     size = tasks.input_shape[-1]
     return random_images(size, way=way or tasks.way, shot=shot, num_query=num_query)
 
 
 def _typical(work: Callable[[], float]) -> float:
-    """The median of some rounds, or the first if it is long."""
+    """Return the median duration of some rounds, or of the first if it is long."""
     times = [work()]
     while times[0] < _LONG and (len(times) < _ROUNDS or sum(times) < _SECONDS):
         times.append(work())

@@ -1,8 +1,8 @@
 """A process that runs one workload on request.
 
-Every line of its standard input is a number of iterations. It answers with a line of JSON: the
-seconds per iteration, the loss, and the peak memory of the process in bytes, or null if the system
-does not report it.
+Each line of its standard input is a number of iterations. The process answers with a line of JSON:
+the seconds per iteration, the loss, and the peak memory of the process in bytes, or null if the
+system does not report it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from alfa.errors import AlfaError
 
 
 class WorkerError(AlfaError):
-    """A measuring process has ended too early."""
+    """A worker process ended early."""
 
 
 def run_worker(workload: str, engine: str) -> None:
@@ -40,7 +40,7 @@ def run_worker(workload: str, engine: str) -> None:
 
 def _peak() -> int | None:
     try:
-        import resource  # which Windows does not have
+        import resource  # not available on Windows
     except ImportError:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -48,13 +48,7 @@ def _peak() -> int | None:
 
 
 class Worker:
-    """A connection to a new measuring process.
-
-    Args:
-        workload: the name of the workload.
-        engine: ``"alfa"``, ``"plain"``, ``"higher"`` or ``"limit"``.
-        keep_memory: whether the process keeps the memory of large tensors.
-    """
+    """A connection to a new worker process; `keep_memory` reuses the memory of large tensors."""
 
     def __init__(self, workload: str, engine: str, *, keep_memory: bool) -> None:
         self._workload, self._engine = workload, engine
@@ -68,33 +62,23 @@ class Worker:
         )
 
     def run(self, iterations: int) -> dict[str, Any]:
-        """Run so many iterations.
-
-        Raises:
-            WorkerError: the process has ended.
-        """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
+        """Run iterations; raise WorkerError if the process has ended."""
+        stdout = self._process.stdout
         assert stdout is not None
         try:
-            stdin.write(f"{iterations}\n")
-            stdin.flush()
+            print(iterations, file=self._process.stdin, flush=True)
             line = stdout.readline()
         except OSError:
-            # The command line would take a broken pipe for a closed pager.
+            # Propagated, the CLI would take the broken pipe for a closed pager.
             line = ""
-        if not line:
-            raise self._error()
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _error(self) -> WorkerError:
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
         code = self._process.wait()
-        out_of_memory = "which usually means that the memory ran out"
-        likely = out_of_memory if code == -9 else "and its own message, if any, is above"
-        return WorkerError(
-            f"the process that measures {self._workload!r} with {self._engine!r} ended too early "
-            f"with exit code {code}, {likely}."
+        cause = "probably out of memory" if code == -9 else "see its error message above, if any"
+        raise WorkerError(
+            f"the worker for workload {self._workload!r} with engine {self._engine!r} ended early "
+            f"with exit code {code}, {cause}."
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The standard workloads of the engine."""
+"""Standard workloads for measuring the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from alfa.bench.limit import convolutions
-from alfa.bench.plain import Plain, PlainConv4, PlainMLP, WithHigher
+from alfa.bench.plain import Plain, PlainModel, WithHigher
 from alfa.data import Sinusoids
 from alfa.inits import LearnedInit
 from alfa.learner import Learner
@@ -23,30 +23,19 @@ Engine = Literal["alfa", "plain", "higher", "limit"]
 
 @dataclass(frozen=True)
 class Workload:
-    """One outer iteration, in training or in evaluation.
-
-    Attributes:
-        title: a description.
-        size: of the images; None for sinusoids.
-        channels: of the images.
-        shots: per class, or per task for sinusoids.
-        num_tasks: tasks of the iteration.
-        train: whether there is an outer gradient.
-        required: the required speed, as a multiple of plain torch.
-        aim: the desired speed, likewise.
-    """
+    """One outer iteration, in training or in evaluation."""
 
     title: str
-    size: int | None
+    size: int | None  # of the images; None for sinusoids
     channels: int
-    shots: int
+    shots: int  # per class, or per task for sinusoids
     num_tasks: int
-    train: bool = True
-    required: float = 0.0
-    aim: float = 0.0
+    train: bool = True  # with an outer gradient
+    required: float = 0.0  # the required speed, as a multiple of plain torch
+    aim: float = 0.0  # the desired speed, likewise
 
     def learner(self, dtype: torch.dtype = torch.float32) -> Learner:
-        """The same learner every time."""
+        """Build the learner; its weights are the same at every call."""
         generator = torch.Generator().manual_seed(0)
         model: Model
         if self.size is None:
@@ -59,7 +48,7 @@ class Workload:
         return Learner(model, init=init, rule=rule.to(dtype), loss=loss)
 
     def episode(self, dtype: torch.dtype = torch.float32) -> Episode:
-        """Random images with 5 classes and 15 queries each, or sinusoids."""
+        """Draw random images of 5 classes with 15 queries each, or sinusoids."""
         if self.size is None:
             sinusoids = Sinusoids(num_support=self.shots)
             return sinusoids.episode(0, num_tasks=self.num_tasks).to("cpu", dtype)
@@ -71,13 +60,12 @@ class Workload:
         return Episode(x[:, :support], y[:, :support], x[:, support:], y[:, support:])
 
     def iteration(self, engine: Engine) -> Callable[[], float]:
-        """One iteration with an engine; returns the mean query loss."""
+        """Return a function that runs one iteration and returns the mean query loss."""
         learner, episode = self.learner(), self.episode()
         if engine == "limit":
             return convolutions(learner, episode, train=self.train)
         if engine != "alfa":
-            model = PlainMLP(learner.model) if self.size is None else PlainConv4(learner.model)
-            plain = (Plain if engine == "plain" else WithHigher)(learner, model)
+            plain = (Plain if engine == "plain" else WithHigher)(learner, PlainModel(learner.model))
             return lambda: float(plain(episode))
         parameters = list(learner.meta_parameters())
 

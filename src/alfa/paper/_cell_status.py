@@ -13,12 +13,12 @@ from alfa.paper._job import Job
 from alfa.paper._table import Cell
 from alfa.runs import Run
 
-# The required entries of a test on another dataset.
+# Required entries of a test on another dataset.
 _TEST_KEYS = {"accuracy", "accuracy_interval", "num_tasks", "num_models", "num_iterations"}
 
 
 class State(StrEnum):
-    """How far a cell is, from one seed."""
+    """The progress of a cell with one seed."""
 
     NOT_RUN = "not run"
     RUNNING = "running"
@@ -32,35 +32,22 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The figure of a cell from one seed.
+    """The figure of a cell from one seed."""
 
-    Attributes:
-        value: the accuracy in percent, or the mean squared error.
-        interval: half the width of the 95 % confidence interval over tasks.
-        num_tasks: test tasks.
-        num_models: models whose outputs were averaged.
-        num_iterations: outer iterations.
-        trains: the method has meta-parameters to train.
-        seconds: the duration of the training.
-        seed: the seed of the run.
-        is_quick: the run only checks that everything works.
-        path: the run folder.
-    """
-
-    value: float
-    interval: float | None
-    num_tasks: int
-    num_models: int
-    num_iterations: int
-    trains: bool
-    seconds: float
+    value: float  # the accuracy in percent, or the mean squared error
+    interval: float | None  # half the width of the 95 % confidence interval over tasks
+    num_tasks: int  # test tasks
+    num_models: int  # models whose outputs were averaged
+    num_iterations: int  # outer iterations
+    trains: bool  # the method has meta-parameters
+    seconds: float  # duration of the training
     seed: int
-    is_quick: bool
-    path: Path
+    is_quick: bool  # the run only checks that everything works
+    path: Path  # the run folder
 
 
 def cell_status(job: Job, cell: Cell) -> tuple[State, str]:
-    """The state of a cell, and a note if there is more to say."""
+    """Return the state of a cell, and a note that explains it."""
     run = Run(job.path)
     if run.files.is_busy:
         return State.RUNNING, f"{job.path} is in use by another process"
@@ -83,13 +70,10 @@ def is_done(job: Job) -> bool:
 
 
 def training_status(job: Job, run: Run) -> tuple[State, str]:
-    """The state of a job's training in an existing run folder.
-
-    Raises:
-        AlfaError: the folder cannot be read.
-    """
+    """Return the state of a job's training in an existing run folder, and a note."""
     if run.fingerprint != job.experiment.fingerprint():
-        return State.DIFFERS, f"{job.path} holds another experiment; move it away to run the cell"
+        note = f"{job.path} contains another experiment; move the folder to run the cell"
+        return State.DIFFERS, note
     if run.result is None:
         return _failure(job.error_file()) or (State.STOPPED, "")
     wanted = job.experiment.outer.num_iterations
@@ -99,12 +83,12 @@ def training_status(job: Job, run: Run) -> tuple[State, str]:
 
 
 def has_trained(result: dict[str, Any], num_iterations: int) -> bool:
-    """Whether a result has so many iterations, or there was nothing to train."""
+    """Return whether a run reached a number of iterations, or had nothing to train."""
     return not result["num_meta_parameters"] or result["num_iterations"] >= num_iterations
 
 
 def measurement(job: Job, cell: Cell) -> Measurement | None:
-    """The measurement of a cell, also if it was trained for less or longer than requested."""
+    """Return the measurement of a cell, whatever its number of iterations, or None."""
     run = Run(job.path)
     try:
         if not run.files.exists or run.fingerprint != job.experiment.fingerprint():
@@ -117,10 +101,9 @@ def measurement(job: Job, cell: Cell) -> Measurement | None:
 def measure(
     cell: Cell, result: dict[str, Any] | None, *, path: Path, is_quick: bool
 ) -> Measurement | None:
-    """The measurement of a cell in the run folder `path`; None if its test is missing.
+    """Return the measurement of a cell in a run folder, or None if its test is missing.
 
-    Raises:
-        CheckpointError: the test lacks the metric of the cell, or is damaged.
+    Raises CheckpointError if the test lacks the metric of the cell, or is damaged.
     """
     test = read_test(path, cell, result)
     if test is None or result is None:
@@ -129,7 +112,7 @@ def measure(
     names = ("accuracy", "accuracy_interval") if is_accuracy else ("loss", "interval")
     value, interval = (test.get(name) for name in names)
     if value is None:
-        raise CheckpointError(f"{path} says nothing of its {cell.metric}; test it again.")
+        raise CheckpointError(f"{path} has no test {cell.metric}; evaluate the run again.")
     scale = 100 if is_accuracy else 1
     return Measurement(
         value=scale * value,
@@ -146,12 +129,10 @@ def measure(
 
 
 def read_test(path: Path, cell: Cell, result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The test that measures a cell: part of the result, or a file for another dataset.
+    """Read the test that measures a cell from the result, or from a file for another dataset.
 
-    None if there is no such file, or the model was trained further since.
-
-    Raises:
-        CheckpointError: the file is damaged.
+    Returns None if the file is missing, or older than the result. Raises CheckpointError if it is
+    damaged.
     """
     if result is None:
         return None
@@ -163,7 +144,7 @@ def read_test(path: Path, cell: Cell, result: dict[str, Any] | None) -> dict[str
     if content is None:
         return None
     if not content.keys() >= _TEST_KEYS:
-        raise CheckpointError(f"{file} is damaged; remove it to have it written again.")
+        raise CheckpointError(f"{file} is damaged; remove the file to repeat the test.")
     return content if content["num_iterations"] == result["num_iterations"] else None
 
 

@@ -13,27 +13,21 @@ from alfa.paper._collect import Collection, FoundRun
 from alfa.paper._table import Cell, Entry, Quoted, Table
 from alfa.report.tables import Box, Grid, Row, Verdict
 
-# Tables whose plus-minus is, or may be, an interval of the mean. Table 8 says so; elsewhere it is
-# the standard deviation of a single answer.
-_WITH_INTERVALS = ("table2", "table3", "table8")
-_SAYS_SO = ("table8",)
+# Tables whose plus-minus is an interval of the mean, as the paper states, or may be one. In other
+# tables it is the standard deviation of a single answer.
+_STATED_INTERVALS = ("table8",)
+_INTERVALS = ("table2", "table3", *_STATED_INTERVALS)
 
 
 def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -> Grid:
-    """A table of the paper with the measured figures.
-
-    Args:
-        table: the table.
-        collection: the runs.
-        links_from: the folder that links to run folders start from.
-    """
+    """Combine a table with the measured figures; links to run folders start at `links_from`."""
 
     def box(row: str, column: str) -> Box:
         entry = table.entries.get((row, column))
         return Box() if entry is None else _box(entry, collection, links_from)
 
     cells = [entry for entry in table.entries.values() if isinstance(entry, Cell)]
-    note = "All begin with one backbone, pretrained as a classifier of the training classes."
+    note = "All models start from one backbone, pretrained as a classifier of the training classes."
     return Grid(
         name=table.name,
         label=table.label,
@@ -50,23 +44,23 @@ def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -
 
 
 def _plus_minus(cells: Sequence[Cell]) -> str:
-    """The meaning of the plus-minus of the authors' own figures, if they have one."""
-    # Cells that a table repeats keep the meaning of their own table.
+    """Explain the plus-minus of the authors' own figures, if they have one."""
+    # The plus-minus of a repeated cell is explained as in the cell's own table.
     tables = {c.table for c in cells if c.published.spread is not None and not c.quoted}
     if not tables:
         return ""
-    if not tables <= {*_WITH_INTERVALS}:
+    if not tables <= {*_INTERVALS}:
         return (
-            "In the authors' own rows the paper's plus-minus is no interval of the mean: 70.00 +- "
-            "0.46 in Table 1 is the accuracy with the standard deviation of a single answer, the "
-            "square root of p (1 - p), as a fraction, although the supplement calls it that of "
-            "three seeds."
+            "In the authors' own rows, the paper's plus-minus is not an interval of the mean: "
+            "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a single "
+            "answer, the square root of p (1 - p), as a fraction, although the supplement calls it "
+            "the standard deviation of three seeds."
         )
-    if tables <= {*_SAYS_SO}:
+    if tables <= {*_STATED_INTERVALS}:
         return "The paper's plus-minus is a 95 % confidence interval."
     return (
         "The paper's supplement calls its plus-minus the standard deviation of three seeds; here "
-        "it is taken to be half of the 95 % interval of the mean."
+        "it is treated as half of the 95 % interval of the mean."
     )
 
 
@@ -74,60 +68,62 @@ def _box(entry: Entry, collection: Collection, links_from: Path) -> Box:
     published = "" if entry.published is None else entry.published.text
     if isinstance(entry, Quoted):
         return Box(published, is_quoted=True)
-    found = measurements(entry, collection)
+    found = _measurements(entry, collection)
     if not found:
         return Box(published, is_quoted=entry.quoted)
     link = relative_link(found[0].path, links_from)
     if found[0].is_quick:
         return Box(published, "quick", "quick", is_quoted=entry.quoted, link=link)
     longest = max(x.num_iterations for x in found)
-    # The mean is over the seeds that were trained for longest.
+    # The mean is over the seeds with the longest training.
     counted = [x for x in found if x.num_iterations == longest]
-    value, interval = _mean_over_seeds(counted)
+    value = sum(x.value for x in counted) / len(counted)
+    intervals = [x.interval for x in counted if x.interval is not None]
+    # Half of the 95 % interval over the tasks of all seeds.
+    interval = math.hypot(*intervals) / len(counted) if len(intervals) == len(counted) else None
     digits = 2 if entry.metric == "accuracy" else 3
     notes = []
     if len(counted) > 1:
         notes.append(f"seeds {', '.join(f'{seed.value:.{digits}f}' for seed in counted)}")
     if len(counted) < len(found):
-        notes.append(f"{len(found) - len(counted)} shorter seeds left out")
+        notes.append(f"{len(found) - len(counted)} shorter seeds omitted")
     notes += _missing_tests(entry, counted)
     verdict = verdict_of(entry, value, interval)
     wanted = entry.experiment.outer.num_iterations
     if counted[0].trains and longest != wanted:
-        notes.append(
-            f"{longest:,} {'of' if longest < wanted else 'instead of'} {wanted:,} iterations"
-        )
+        relation = "of" if longest < wanted else "instead of"
+        notes.append(f"{longest:,} {relation} {wanted:,} iterations")
         verdict = "shorter" if longest < wanted else verdict
     text = f"{value:.{digits}f}" + ("" if interval is None else f" +- {interval:.{digits}f}")
     return Box(published, text, verdict, tuple(notes), entry.quoted, link)
 
 
 def _missing_tests(cell: Cell, found: Sequence[Measurement]) -> list[str]:
-    """Notes on tests with fewer tasks or models than the cell's."""
+    """Describe tests with fewer tasks or models than the cell's."""
     test = cell.experiment.test
     num_tasks = min(x.num_tasks for x in found)
     notes = [f"{num_tasks} of {test.num_tasks} test tasks"] if num_tasks < test.num_tasks else []
     num_models = min(x.num_models for x in found)
-    # Without training, all models of an ensemble would be the same.
+    # Without training, all models of an ensemble are equal.
     if found[0].trains and num_models < test.ensemble:
         notes.append(f"{num_models} of {test.ensemble} models")
     return notes
 
 
 def relative_link(path: Path, start: Path) -> str:
-    """The address of a folder relative to another one."""
+    """Return the address of a folder relative to another one."""
     try:
         return Path(os.path.relpath(path, start)).as_posix()
     except ValueError:
-        # On Windows there is no relative path between drives.
+        # Windows has no relative paths between drives.
         return path.as_uri()
 
 
-def measurements(cell: Cell, collection: Collection) -> list[Measurement]:
-    """The measurements of a cell, one for each seed.
+def _measurements(cell: Cell, collection: Collection) -> list[Measurement]:
+    """Return the measurements of a cell, one per seed.
 
-    Of several runs with the same seed, the one with the most iterations counts, then the most test
-    tasks, the most models, and the newest.
+    If runs share a seed, the one with the most iterations counts, then the most test tasks, the
+    most models, and the newest.
     """
     by_seed: dict[int, tuple[tuple[int, int, int, float], Measurement]] = {}
     for run in collection.runs_of(cell.run):
@@ -138,33 +134,24 @@ def measurements(cell: Cell, collection: Collection) -> list[Measurement]:
             continue
         if found is None:
             continue
-        age = (run.path / "result.json").stat().st_mtime
-        rank = (found.num_iterations, found.num_tasks, found.num_models, age)
+        time = (run.path / "result.json").stat().st_mtime
+        rank = (found.num_iterations, found.num_tasks, found.num_models, time)
         if found.seed not in by_seed or rank > by_seed[found.seed][0]:
             by_seed[found.seed] = rank, found
     return [by_seed[seed][1] for seed in sorted(by_seed)]
 
 
-def _mean_over_seeds(found: Sequence[Measurement]) -> tuple[float, float | None]:
-    """The mean, and half of its 95 % interval over the tasks of all seeds."""
-    value = sum(x.value for x in found) / len(found)
-    intervals = [x.interval for x in found if x.interval is not None]
-    if len(intervals) < len(found):
-        return value, None
-    return value, math.hypot(*intervals) / len(found)
-
-
 def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
-    """Whether a figure is within, above, or below the paper's.
+    """Compare a figure with the paper's: within, above, or below.
 
-    Both are means over tasks, whose choice explains a difference up to the root of the sum of the
-    squares of both intervals. If the paper gives no interval of the mean, its interval is taken to
-    be as wide as ours. The variation between seeds is not considered.
+    Both are means over tasks, and the choice of tasks explains a difference of up to the root of
+    the sum of the squares of both intervals. If the paper gives no interval of the mean, it is
+    assumed to be as wide as ours. The variation between seeds is not considered.
     """
     if interval is None or not math.isfinite(value):
         return ""
     theirs = interval
-    if (cell.table in _WITH_INTERVALS or cell.quoted) and cell.published.spread is not None:
+    if (cell.table in _INTERVALS or cell.quoted) and cell.published.spread is not None:
         theirs = cell.published.spread
     difference = value - cell.published.value
     if abs(difference) <= math.hypot(interval, theirs):
@@ -173,7 +160,7 @@ def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
 
 
 def runs_with_curves(table: Table, collection: Collection) -> list[FoundRun]:
-    """The runs whose learning curves belong to a table."""
+    """Return the runs whose learning curves belong to a table."""
     models = dict.fromkeys(cell.run for cell in table.cells)
     runs = [run for model in models for run in collection.runs_of(model)]
     return [run for run in runs if len(run.metrics) > 1 and not run.is_quick]

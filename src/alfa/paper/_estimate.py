@@ -1,4 +1,4 @@
-"""The cost of jobs on this machine, before they are run."""
+"""The cost of jobs on this machine, estimated before they run."""
 
 from __future__ import annotations
 
@@ -25,30 +25,21 @@ from alfa.runs import Run
 from alfa.training import Pretraining
 
 FILE = "speeds.json"
-# For tasks that vary in size: how many are averaged, and the images per class of ImageNet, which
-# stands for all of their sources.
-_NUM_DRAWN, _IMAGES_PER_CLASS = 500, 1_300
-_IMAGENET = "md-ilsvrc"
+# ImageNet represents all sources of tasks that vary in size.
+_IMAGENET, _IMAGES_PER_CLASS = "md-ilsvrc", 1_300
+# The number of such tasks to average.
+_NUM_DRAWN = 500
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The remaining cost of a job.
+    """The remaining cost of a job."""
 
-    Attributes:
-        seconds: of training, validation, and tests.
-        memory: bytes that its process needs.
-        trains: the method has meta-parameters to train.
-        mode: how an iteration uses memory, see `alfa.bench.Speed`.
-        pretraining: the part of `seconds` for a backbone that other jobs use as well; only the
-            first of them has it.
-    """
-
-    seconds: float
-    memory: int
-    trains: bool
-    mode: str = ""
-    pretraining: float = 0.0
+    seconds: float  # of training, validation, and tests
+    memory: int  # bytes of the process
+    trains: bool  # the method has meta-parameters
+    mode: str = ""  # memory mode of an iteration, see `alfa.bench.speed.Speed`
+    pretraining: float = 0.0  # the part of `seconds` for a backbone; the first job that needs it
 
 
 def estimate(
@@ -59,16 +50,11 @@ def estimate(
     before: Callable[[Job], None] = lambda job: None,
     on_measured: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Cost]:
-    """The costs of the jobs that are not done, by name.
+    """Estimate the costs of the jobs that are not done, by name.
 
-    Jobs that differ in their data only are measured once. Measurements are saved in `out`.
-
-    Args:
-        jobs: the jobs.
-        out: the folder for measurements.
-        device: where to compute.
-        before: called before each job.
-        on_measured: called with the number of estimated jobs, and of all jobs.
+    Jobs that differ only in their data are measured once. Measurements are saved in `out`.
+    `before` is called before each job, and `on_measured` with the numbers of estimated and of all
+    jobs.
     """
     left = [job for job in jobs if not is_done(job)]
     speeds, costs = _read(out / FILE), {}
@@ -95,7 +81,7 @@ def estimate(
 
 
 def measure_job(job: Job, *, device: torch.device | str = "cpu") -> Speed:
-    """Measure the speed of a job on random images, without its data."""
+    """Measure the speed of a job on random images instead of its data."""
     experiment = job.experiment
     options, engine = experiment.tasks.options, experiment.engine
     if "dataset" not in options:
@@ -118,7 +104,7 @@ def measure_job(job: Job, *, device: torch.device | str = "cpu") -> Speed:
 
 
 def _varied_sizes(experiment: Experiment) -> TaskSizes:
-    """The sizes of tasks that vary, if they were drawn from classes like ImageNet's."""
+    """Return the sizes of tasks that vary, as if they were drawn from ImageNet."""
     options = experiment.tasks.options
     keys = ("min_way", "max_way", "max_query", "max_support")
     names = class_names(_IMAGENET, "train")
@@ -137,7 +123,7 @@ def _varied_sizes(experiment: Experiment) -> TaskSizes:
 
 
 def measure_pretraining(job: Job, *, device: torch.device | str = "cpu") -> Speed:
-    """Measure the pretraining of a job's backbone as one iteration, on classes like ImageNet's."""
+    """Measure the pretraining of a job's backbone on ImageNet as one iteration."""
     options: Pretraining = QUICK_PRETRAINING if job.is_quick else PRETRAINING
     size = job.experiment.tasks.options["size"]
     num_classes = len(class_names(_IMAGENET, "train"))
@@ -150,7 +136,7 @@ def measure_pretraining(job: Job, *, device: torch.device | str = "cpu") -> Spee
 
 
 def cost_of(job: Job, speed: Speed) -> Cost:
-    """The remaining cost of a job, given its speed."""
+    """Return the remaining cost of a job, given its speed."""
     outer, test = job.experiment.outer, job.experiment.test
     num_iterations = outer.num_iterations if speed.iteration else 0
     num_epochs = max(1, -(-num_iterations // outer.validate_every))
@@ -171,7 +157,7 @@ def cost_of(job: Job, speed: Speed) -> Cost:
 
 
 def _progress(job: Job) -> tuple[int, bool]:
-    """Iterations that are done, and whether the training is complete."""
+    """Return the number of completed iterations, and whether the training is complete."""
     run = Run(job.path)
     try:
         if not run.files.exists:
@@ -185,12 +171,11 @@ def _progress(job: Job) -> tuple[int, bool]:
 
 
 def _speed_key(experiment: Experiment, device: torch.device | str) -> str:
-    """Everything that determines the speed of an experiment: all but its data, and the machine."""
-    tasks = {k: v for k, v in experiment.tasks.options.items() if k != "dataset"}
-    sections = ("model", "init", "rule", "inner", "engine")
+    """Return a key of everything that determines the speed of an experiment."""
+    sections = {"model", "init", "rule", "inner", "engine"}
     content = {
-        "tasks": tasks,
-        **experiment.model_dump(include=set(sections)),
+        "tasks": {k: v for k, v in experiment.tasks.options.items() if k != "dataset"},
+        **experiment.model_dump(include=sections),
         "num_tasks": experiment.outer.num_tasks,
         "device": str(device),
         "threads": torch.get_num_threads(),
@@ -204,5 +189,4 @@ def _read(path: Path) -> dict[str, Speed]:
     try:
         return {key: Speed(**value) for key, value in json.loads(path.read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        # Missing or damaged measurements are repeated.
-        return {}
+        return {}  # missing or damaged measurements are repeated

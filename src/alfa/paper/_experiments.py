@@ -8,23 +8,23 @@ from typing import Any
 from alfa.data import SOURCES
 from alfa.methods import METHODS
 
-# Meta-Dataset's photographs are stored larger than a model needs, and resized when they are drawn.
+# Meta-Dataset's photographs are stored larger than models need, and resized when drawn.
 _META_DATASET_SIZE = 126
 _META_DATASET_PHOTOS = (
     *("md-ilsvrc", "md-omniglot", "md-aircraft", "md-birds", "md-textures"),
     *("md-fungi", "md-flower", "md-traffic-sign", "md-mscoco"),
 )
-# The size of the images that each dataset is prepared with.
+# The image size of each prepared dataset.
 SIZES: Mapping[str, int] = {
     **{name: SOURCES.get(name).size for name in SOURCES},
     **dict.fromkeys(_META_DATASET_PHOTOS, _META_DATASET_SIZE),
 }
-# Published runs with 2 tasks per iteration for 1-shot, too; all others have 4.
+# Published 1-shot runs with 2 tasks per iteration; all others have 4.
 _TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
 
 
 def setting(dataset: str, *, shot: int, way: int = 5) -> str:
-    """The name of few-shot tasks in cell ids."""
+    """Return the name of few-shot tasks in cell ids."""
     return f"{dataset}-{way}w{shot}s"
 
 
@@ -38,29 +38,16 @@ def classification(
     num_steps: int = 5,
     rule: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Few-shot classification: 100 epochs of 500 iterations.
+    """Return a few-shot classification experiment of 100 epochs of 500 iterations.
 
-    Args:
-        dataset: the training dataset.
-        method: the name of a method in `alfa.methods.METHODS`.
-        shot: support images per class.
-        way: classes per task.
-        backbone: the name of the model.
-        num_steps: inner steps.
-        rule: the `[rule]` section, if it is not the method's.
+    `method` is a key of `alfa.methods.METHODS`; `rule` replaces its `[rule]` section.
     """
     recipe = METHODS[method]
-    tasks = {
-        "name": "images",
-        "dataset": dataset,
-        "size": SIZES[dataset],
-        "way": way,
-        "shot": shot,
-        "num_query": 15,
-    }
+    tasks = {"name": "images", "dataset": dataset, "size": SIZES[dataset]}
+    tasks |= {"way": way, "shot": shot, "num_query": 15}
     num_val_classes, _ = SOURCES.get(dataset).published["val"]
     if way > num_val_classes:
-        # 20-way tasks need more than the 16 validation classes of miniImageNet.
+        # miniImageNet has 16 validation classes, too few for 20-way tasks.
         tasks["val_way"] = num_val_classes
     num_tasks = 2 if shot > 1 or (method, backbone) in _TWO_TASKS else 4
     return {
@@ -75,28 +62,23 @@ def classification(
 
 
 def regression(method: str, *, shot: int, hidden: Sequence[int]) -> dict[str, Any]:
-    """Regression on sine curves with a perceptron."""
+    """Return an experiment for regression on sine curves with an MLP."""
     recipe = METHODS[method]
+    # A task on which adaptation diverges would corrupt Adam's averages, or stop the run.
+    robust = {"max_gradient_norm": 100.0, "max_skipped": 10}
+    # The paper does not state the numbers of tasks and iterations.
     return {
         "tasks": {"name": "sinusoid", "num_support": shot, "num_query": 100},
         "model": {"name": "mlp", "hidden": list(hidden)},
         "init": recipe.init,
         "rule": recipe.rule,
-        # The paper states neither the number of tasks nor of iterations. A task whose adaptation
-        # explodes would spoil Adam's averages, or stop the run.
-        "outer": {
-            "num_iterations": 30_000,
-            "num_tasks": 4,
-            "max_gradient_norm": 100.0,
-            "max_skipped": 10,
-            "num_val_tasks": 200,
-        },
+        "outer": {"num_iterations": 30_000, "num_tasks": 4, "num_val_tasks": 200, **robust},
         "test": {"ensemble": 1},
     }
 
 
-# Meta-Dataset's own settings of the two methods (Triantafillou et al., 2020); the paper says that
-# it uses them. The inner learning rate, and the sections that differ.
+# The settings of both methods by Meta-Dataset (Triantafillou et al., 2020), which the paper uses:
+# the inner learning rate, and sections of the experiment.
 _META_DATASET: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "fo-maml": (
         0.099,
@@ -120,10 +102,9 @@ _META_DATASET: Mapping[str, tuple[float, Mapping[str, Any]]] = {
 
 
 def meta_dataset(method: str) -> dict[str, Any]:
-    """A first-order method on Meta-Dataset, trained on ILSVRC-2012.
+    """Return an experiment for a first-order method on Meta-Dataset, trained on ILSVRC-2012.
 
-    Args:
-        method: ``"fo-maml"`` or ``"fo-proto-maml"``, or one of them after ``"alfa+"``.
+    `method` is ``"fo-maml"`` or ``"fo-proto-maml"``, optionally with the prefix ``"alfa+"``.
     """
     base = method.removeprefix("alfa+")
     rate, sections = _META_DATASET[base]

@@ -1,4 +1,4 @@
-"""The models that cells of the paper need, and their run folders."""
+"""Jobs: the models to train for cells of the paper, and their run folders."""
 
 from __future__ import annotations
 
@@ -16,32 +16,24 @@ from alfa.paper._table import Cell
 from alfa.runs import RunFiles
 from alfa.training import WEIGHTS, Pretraining
 
-# The entry of a result that names the model of the paper, and says whether the run is quick.
+# The entry of a result that contains the name of the model, and marks quick runs.
 RESULT_KEY = "paper"
-# The published backbone is a classifier of all training classes; its training is not described.
+# The published backbone classifies all training classes; the paper does not describe its training.
 PRETRAINING = Pretraining(num_epochs=90, batch_size=128, augment=True)
 QUICK_PRETRAINING = Pretraining(num_epochs=1, batch_size=4, max_batches=1)
-# The smallest images that four 2 x 2 poolings leave a pixel of.
+# The minimum image size for four 2 x 2 poolings.
 _QUICK_SIZE = 16
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train from one seed, and the cells that it measures.
+    """One model to train from one seed, and the cells that it measures."""
 
-    Attributes:
-        run: the name of the model.
-        path: the run folder.
-        experiment: the experiment that trains the model.
-        cells: the cells that the model measures.
-        is_quick: the run only checks that everything works; its figures are not results.
-    """
-
-    run: str
-    path: Path
+    run: str  # the name of the model
+    path: Path  # the run folder
     experiment: Experiment
     cells: tuple[Cell, ...]
-    is_quick: bool
+    is_quick: bool  # the run only checks that everything works; its figures are not results
 
     @property
     def name(self) -> str:
@@ -50,16 +42,16 @@ class Job:
 
     @property
     def pretraining(self) -> Path | None:
-        """The folder of the backbone that must be pretrained first; None if there is none."""
+        """The folder of the backbone that must be pretrained first, if any."""
         weights = self.experiment.model.options.get("weights")
-        # A run that has started has read the weights.
+        # A run with a checkpoint has read the weights.
         has_started = RunFiles(self.path).checkpoint("last").is_file()
         if weights is None or has_started or Path(weights).is_file():
             return None
         return Path(weights).parent
 
     def test_dataset(self, cell: Cell) -> tuple[str, int | None]:
-        """The dataset on which a cell tests the model, and its prepared size."""
+        """Return the dataset on which a cell tests the model, and its prepared size."""
         assert cell.test_dataset is not None
         size = SIZES[cell.test_dataset]
         if self.is_quick and not _is_prepared(cell.test_dataset, size):
@@ -67,7 +59,7 @@ class Job:
         return cell.test_dataset, size
 
     def error_file(self, cell: Cell | None = None) -> Path:
-        """The file that describes why training, or the test for a cell, failed."""
+        """Return the file for the error of the training, or of the test for a cell."""
         name = "training" if cell is None else str(cell.test_dataset)
         return self.path / f".{name}.error.txt"
 
@@ -80,14 +72,10 @@ def plan_jobs(
     num_iterations: int | None = None,
     quick: bool = False,
 ) -> list[Job]:
-    """The jobs that measure cells; cells with the same model share a job.
+    """Plan the jobs that measure cells, with run folders in `out`.
 
-    Args:
-        cells: cells of any tables.
-        out: the folder of all run folders.
-        num_seeds: trainings of each model, from the seeds 0, 1, ...
-        num_iterations: outer iterations, if not the paper's.
-        quick: make jobs of a few seconds that only check that everything works.
+    Cells with the same model share a job for each of the seeds 0, 1, ... `num_iterations` replaces
+    the outer iterations. `quick` jobs take seconds and only check that everything works.
     """
     by_run: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -108,17 +96,17 @@ def plan_jobs(
 
 
 def on_strokes(run: str) -> str:
-    """The name of a quick model that is trained on generated characters."""
+    """Return the name of a quick model that is trained on generated characters."""
     return re.sub(r"^[a-z0-9-]+(?=-\d+w\d+s/|-varied/)", "strokes", run)
 
 
 def _quick_name(name: str, cell: Cell) -> str:
-    """Models that differ in their dataset alone are one model if it is not prepared."""
+    """Return the name of a quick model, which models without prepared datasets share."""
     return name if _has_images(cell.content["tasks"]) else on_strokes(name)
 
 
 def _has_images(tasks: Mapping[str, Any]) -> bool:
-    """Whether the images of tasks are prepared, or the tasks need none."""
+    """Return whether the dataset of tasks, if any, is prepared."""
     if "dataset" not in tasks:
         return True
     return _is_prepared(tasks["dataset"], tasks.get("stored_size", tasks["size"]))
@@ -143,30 +131,23 @@ def _experiment(
 
 
 def _make_quick(content: dict[str, Any]) -> None:
-    """Use fewer and smaller images, fewer tasks, and fewer iterations; change nothing else."""
+    """Reduce the images, their size, the tasks, and the iterations; change nothing else."""
     tasks = content["tasks"]
     is_prepared = _has_images(tasks)
     if "stored_size" in tasks:
         if not is_prepared:
             tasks |= {"dataset": "strokes", "stored_size": _QUICK_SIZE}
-        # One image of every class for support and one for query.
+        # One support image and one query of every class.
         tasks |= {"size": _QUICK_SIZE, "max_query": 1, "max_support": tasks.get("max_way", 50)}
     elif "dataset" in tasks:
-        tasks |= (
-            {"seen_size": _QUICK_SIZE}
-            if is_prepared
-            else {"dataset": "strokes", "size": _QUICK_SIZE}
-        )
+        generated = {"dataset": "strokes", "size": _QUICK_SIZE}
+        tasks |= {"seen_size": _QUICK_SIZE} if is_prepared else generated
         tasks["num_query"] = 1
     else:
         tasks["num_query"] = 5
-    # A ResNet takes seconds for its weights alone, however small the images are.
+    # A ResNet takes seconds even for tiny images, because of its many weights.
     count = 1 if content["model"]["name"].startswith("resnet") else 2
-    content["outer"] |= {
-        "num_iterations": count,
-        "num_tasks": 1,
-        "validate_every": 1,
-        "num_val_tasks": count,
-    }
+    content["outer"] |= {"num_iterations": count, "num_val_tasks": count}
+    content["outer"] |= {"num_tasks": 1, "validate_every": 1}
     ensemble = min(2, content.get("test", {}).get("ensemble", 2))
     content["test"] = {"num_tasks": count, "ensemble": ensemble}

@@ -1,4 +1,4 @@
-"""Runs several jobs at once, in processes of this machine or elsewhere."""
+"""Runs several jobs at once, in local processes or other workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import Any
 
 from alfa._runtime import leave_with_parent
 from alfa.errors import Stopped
@@ -22,29 +22,26 @@ from alfa.paper._reproduce import JobResult, reproduce
 from alfa.training import Progress
 
 Before = Callable[[Job], None]
-"""Called by a worker before each job; must be an importable function."""
+"""A function that workers call before each job; it must be importable."""
 
-# Seconds between two progress reports of a job, and to wait for a message.
+# Seconds between two progress reports of a job, and of waiting for a message.
 _REPORT_EVERY, _POLL_SECONDS = 0.2, 0.2
-# How often a job is restarted after its process died.
+# The number of restarts of a job whose process died.
 _MAX_RETRIES = 3
-# Seconds for which the lock of a dead process may remain, and between two attempts.
+# Seconds that the lock of a dead process may remain, and between two attempts to acquire it.
 _LOCK_SECONDS, _RETRY_SECONDS = 600.0, 10.0
 
 
-class Message(NamedTuple):
-    """A message about a job: its progress, its result, or None if its process died."""
-
-    job: str
-    content: Progress | JobResult | None
+Message = tuple[str, Progress | JobResult | None]
+"""The name of a job, and its progress, its result, or None if its process died."""
 
 
 class Workers(abc.ABC):
-    """Run jobs, several at once."""
+    """Runs jobs, several at once."""
 
     @abc.abstractmethod
     def has_room(self) -> bool:
-        """Whether another job can be started now."""
+        """Return whether another job can start now."""
 
     @abc.abstractmethod
     def start(self, job: Job) -> None:
@@ -52,11 +49,11 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> list[Message]:
-        """The new messages; waits a moment for one."""
+        """Return new messages; wait briefly if there are none."""
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Let all running jobs save their progress, and end them."""
+        """Stop all running jobs after they have saved their progress."""
 
 
 class _Queue:
@@ -64,9 +61,9 @@ class _Queue:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._waiting = deque(jobs)
-        # Jobs that need a file which a running job is making.
+        # Jobs that need a file which a running job creates.
         self._blocked: list[Job] = []
-        # Jobs that wait for the lock of a dead process, and when to retry.
+        # Jobs that wait for the lock of a dead process, with the time of their next attempt.
         self._later: list[tuple[float, Job]] = []
         self._deaths: dict[str, list[float]] = {}
 
@@ -74,41 +71,36 @@ class _Queue:
         return len(self._waiting) + len(self._later)
 
     def next(self) -> Job | None:
-        """The next job that can be started now."""
+        """Remove and return a job that can start now."""
         now = time.monotonic()
         self._waiting.extend(job for when, job in self._later if when <= now)
         self._later = [(when, job) for when, job in self._later if when > now]
         return self._waiting.popleft() if self._waiting else None
 
-    def finish(
-        self, job: Job, result: JobResult | None, *, others_running: bool
-    ) -> JobResult | None:
-        """The final result of a job; None if it is started again.
+    def finish(self, job: Job, result: JobResult | None, *, is_last: bool) -> JobResult | None:
+        """Return the final result of a job, or None if it is queued again.
 
-        Args:
-            job: the job.
-            result: the result that its worker sent; None if the worker died.
-            others_running: other jobs are running.
+        A `result` of None means that the worker died. `is_last` means that no other job is running.
         """
         now, deaths = time.monotonic(), self._deaths.setdefault(job.name, [])
         if result is not None and result.busy:
             if deaths and now - deaths[-1] < _LOCK_SECONDS:
-                # The lock of a dead machine may remain for a while.
                 self._later.append((now + _RETRY_SECONDS, job))
                 return None
-            if others_running or self._waiting:
+            if self._waiting or not is_last:
                 self._blocked.append(job)
                 return None
             if deaths:
-                message = f"its process has died, and {job.path} is in use by another one."
+                message = f"the process of the job died, and another process uses {job.path}."
                 result = JobResult(failed={job.name: message})
         if result is None:
             deaths.append(now)
             if len(deaths) <= _MAX_RETRIES:
                 self._waiting.append(job)
             else:
-                result = JobResult(failed={job.name: f"its process has died {len(deaths)} times."})
-        # The job may have made the file that others need.
+                message = f"the process of the job died {len(deaths)} times."
+                result = JobResult(failed={job.name: message})
+        # The job may have created the file that others need.
         self._waiting.extend(self._blocked)
         self._blocked.clear()
         return result
@@ -123,35 +115,21 @@ def run_parallel(
     after: Callable[[Job], None] = lambda job: None,
     on_progress: Callable[[Job, Progress], None] = lambda job, progress: None,
 ) -> JobResult:
-    """Run the jobs that are not done yet, several at once; a failure does not stop the others.
+    """Run the jobs that are not done yet, several at once; see `reproduce`.
 
-    A job whose process dies is resumed from its last checkpoint.
-
-    Args:
-        jobs: the jobs, started in this order.
-        workers: run the jobs.
-        should_stop: called frequently.
-        before: called before each job that is not done.
-        after: called after each job.
-        on_progress: called with the progress of a job.
-
-    Raises:
-        Stopped: `should_stop` returned True; progress is kept.
+    Jobs start in the given order. A job whose process dies is resumed from its last checkpoint.
     """
-    results, left = JobResult(), []
+    results, queue = JobResult(), _Queue(jobs)
     running: dict[str, Job] = {}
     try:
-        for job in jobs:
-            if is_done(job):
-                results.skipped.append(job.name)
-                after(job)
-            else:
-                left.append(job)
-        queue = _Queue(left)
         while queue or running:
             if should_stop():
                 raise Stopped
             while workers.has_room() and (new := queue.next()) is not None:
+                if is_done(new):
+                    results.skipped.append(new.name)
+                    after(new)
+                    continue
                 running[new.name] = new
                 before(new)
                 workers.start(new)
@@ -163,7 +141,7 @@ def run_parallel(
                     on_progress(running[name], content)
                     continue
                 job = running.pop(name)
-                result = queue.finish(job, content, others_running=bool(running))
+                result = queue.finish(job, content, is_last=not running)
                 if result is not None:
                     results.add(result)
                     after(job)
@@ -173,16 +151,11 @@ def run_parallel(
 
 
 class LocalWorkers(Workers):
-    """Processes of this machine, each of which runs one job after the other.
-
-    Args:
-        count: the number of processes.
-        device: where they compute.
-        before: called before each job.
-    """
+    """Processes on this machine; each runs one job at a time, after calling `before`."""
 
     def __init__(self, count: int, *, device: str, before: Before) -> None:
-        self.count, self.device, self.before = count, device, before
+        self.count = count
+        self._options = {"device": device, "num_sharing": count, "before": before}
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[Connection, BaseProcess] = {}
         self._busy: dict[Connection, str] = {}
@@ -192,18 +165,17 @@ class LocalWorkers(Workers):
 
     def start(self, job: Job) -> None:
         idle = [connection for connection in self._processes if connection not in self._busy]
-        connection = idle[0] if idle else self._start_process()
+        if idle:
+            connection = idle[0]
+        else:
+            connection, other = self._context.Pipe()
+            arguments = (other, os.getpid(), self._options)
+            process = self._context.Process(target=_run_jobs, args=arguments)
+            process.start()
+            other.close()
+            self._processes[connection] = process
         self._busy[connection] = job.name
         connection.send(job)
-
-    def _start_process(self) -> Connection:
-        connection, other = self._context.Pipe()
-        arguments = (other, self.device, self.count, self.before, os.getpid())
-        process = self._context.Process(target=_run_jobs, args=arguments)
-        process.start()
-        other.close()
-        self._processes[connection] = process
-        return connection
 
     def poll(self) -> list[Message]:
         messages: list[Message] = []
@@ -216,10 +188,9 @@ class LocalWorkers(Workers):
                 content = None
             if connection not in self._busy:
                 continue  # an idle process died
-            name = self._busy[connection]
+            messages.append((self._busy[connection], content))
             if not isinstance(content, Progress):
                 del self._busy[connection]
-            messages.append(Message(name, content))
         return messages
 
     def stop(self) -> None:
@@ -230,14 +201,13 @@ class LocalWorkers(Workers):
                 connection.close()
         try:
             for connection, process in self._processes.items():
-                if connection in self._busy:
-                    # The process sends progress until it has saved everything.
-                    with contextlib.suppress(EOFError, OSError):
-                        while True:
-                            connection.recv()
+                # A busy process sends progress until it has saved everything.
+                with contextlib.suppress(EOFError, OSError):
+                    while connection in self._busy:
+                        connection.recv()
                 process.join()
         except KeyboardInterrupt:
-            # Otherwise Python waits for them when it exits.
+            # Otherwise Python waits for the processes at exit.
             for process in self._processes.values():
                 process.kill()
             raise
@@ -246,13 +216,11 @@ class LocalWorkers(Workers):
             self._busy.clear()
 
 
-def _run_jobs(
-    connection: Connection, device: str, num_sharing: int, before: Before, parent: int
-) -> None:
-    """Run the jobs that arrive, until the connection is closed."""
+def _run_jobs(connection: Connection, parent: int, options: Mapping[str, Any]) -> None:
+    """Run the received jobs until the connection is closed."""
     leave_with_parent(parent)
     signals: list[int] = []
-    # Ctrl-C reaches all processes of a terminal; the parent decides how to stop.
+    # Ctrl-C reaches all processes of a terminal, but the parent decides how to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
 
@@ -260,24 +228,17 @@ def _run_jobs(
         try:
             connection.send(progress)
         except OSError:
-            # The parent is gone; the job has not failed.
+            # The parent is gone, which is not a failure of the job.
             raise Stopped from None
 
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
             job = connection.recv()
-            connection.send(run_job(job, device, num_sharing, before, lambda: bool(signals), send))
+            connection.send(run_job(job, send, should_stop=lambda: bool(signals), **options))
 
 
-def run_job(
-    job: Job,
-    device: str,
-    num_sharing: int,
-    before: Before,
-    should_stop: Callable[[], bool],
-    send: Callable[[Progress], None],
-) -> JobResult:
-    """Run one job in a worker; `send` gets its progress a few times per second."""
+def run_job(job: Job, send: Callable[[Progress], None], **options: Any) -> JobResult:
+    """Run a job with the options of `reproduce`, and send its progress a few times per second."""
     sent = 0.0
 
     def on_progress(job: Job, progress: Progress) -> None:
@@ -288,11 +249,4 @@ def run_job(
         sent = now
         send(progress)
 
-    return reproduce(
-        [job],
-        device=device,
-        num_sharing=num_sharing,
-        before=before,
-        should_stop=should_stop,
-        on_progress=on_progress,
-    )
+    return reproduce([job], on_progress=on_progress, **options)

@@ -17,27 +17,18 @@ from alfa.paper._parallel import Before, Message, Workers, run_job
 from alfa.paper._reproduce import JobResult
 from alfa.training import Progress
 
-# Seconds between two checks of a job whether it should stop, and to wait for a message.
+# Seconds between two checks of a job for a stop request, and of waiting for a message.
 _CHECK_EVERY, _POLL_SECONDS = 2.0, 0.5
-# Seconds that jobs have to save their progress.
+# The time limit in seconds for jobs to save their progress.
 _STOP_SECONDS = 600.0
 
 
 class RayWorkers(Workers):
-    """The machines of a Ray cluster.
+    """The machines of a Ray cluster; starts one on this machine if none is running.
 
-    The run folders and prepared datasets must be on storage that all machines share. If no cluster
-    is running, one is started on this machine.
-
-    Args:
-        device: where jobs compute; with ``"cuda"`` each has its own graphics card.
-        threads: CPU cores of each job.
-        before: called before each job.
-        out: the folder of all runs.
-        address: the address of the cluster; by default the one that is running on this machine.
-
-    Raises:
-        ConfigError: Ray is not installed, or there is no cluster at `address`.
+    All machines must share the storage of `out`, the folder of all runs, and of prepared datasets.
+    Each job has `threads` CPU cores, and its own GPU if the device is ``"cuda"``. Raises
+    ConfigError if Ray is not installed, or no cluster is running at `address`.
     """
 
     def __init__(
@@ -49,54 +40,49 @@ class RayWorkers(Workers):
             raise ConfigError(
                 "--on ray needs Ray; install it with `pip install 'alfa[cluster]'`."
             ) from None
-        self.device, self.before = device, before
         self._ray: Any = ray
         _connect(ray, address)
         here = ray.get_runtime_context().get_node_id()
-        # The mailbox stays on this machine, so that it does not go down with another one.
+        # The mailbox stays on this machine, so it survives the loss of others.
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self._mailbox: Any = (
-            ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=strategy).remote()
-        )
+        options = {"num_cpus": 0, "scheduling_strategy": strategy}
+        self._mailbox: Any = ray.remote(_Mailbox).options(**options).remote()
         resources = {"num_cpus": threads, "num_gpus": 1 if device.startswith("cuda") else 0}
-        self._num_sharing = _jobs_per_machine(ray.nodes(), resources)
+        num_sharing = _jobs_per_machine(ray.nodes(), resources)
+        self._options = {"device": device, "num_sharing": num_sharing, "before": before}
         # `run_parallel` restarts a job whose process died.
         self._run = ray.remote(_run_on_ray).options(**resources, max_retries=0)
         self._names: dict[Any, str] = {}
         self._token = out / f".ray-{os.getpid()}-{time.time_ns()}"
         out.mkdir(parents=True, exist_ok=True)
         self._token.touch()
-        # Ray prints messages of dead machines to the standard output.
+        # Ray prints messages about dead machines to the standard output.
         self._redirected = contextlib.ExitStack()
         self._redirected.enter_context(contextlib.redirect_stdout(sys.stderr))
 
     def has_room(self) -> bool:
-        # Ray queues the jobs.
-        return True
+        return True  # Ray queues the jobs
 
     def start(self, job: Job) -> None:
-        task = self._run.remote(
-            job, self.device, self._num_sharing, self.before, self._mailbox, str(self._token)
-        )
+        task = self._run.remote(job, self._mailbox, str(self._token), self._options)
         self._names[task] = job.name
 
     def poll(self) -> list[Message]:
-        messages = [Message(*sent) for sent in self._ray.get(self._mailbox.take.remote())]
-        # A job that has ended since may have left a message.
-        messages = [message for message in messages if message.job in self._names.values()]
+        messages: list[Message] = self._ray.get(self._mailbox.take.remote())
+        # Ignore late messages of completed jobs.
+        messages = [message for message in messages if message[0] in self._names.values()]
         ended, _ = self._ray.wait(list(self._names), timeout=_POLL_SECONDS)
         for task in ended:
+            name = self._names.pop(task)
             try:
                 result = self._ray.get(task)
             except self._ray.exceptions.RayTaskError as error:
-                # A package is missing or broken on that machine.
+                # For example, a package is missing on that machine.
                 cause = " ".join(repr(error.cause or error).split())
-                message = f"{cause}, on a machine of the cluster."
-                result = JobResult(failed={self._names[task]: message})
+                result = JobResult(failed={name: f"{cause}, on a machine of the cluster."})
             except self._ray.exceptions.RayError:
-                # Its process or its machine died.
-                result = None
-            messages.append(Message(self._names.pop(task), result))
+                result = None  # the process or the machine died
+            messages.append((name, result))
         return messages
 
     def stop(self) -> None:
@@ -113,13 +99,12 @@ class RayWorkers(Workers):
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    """Connect to a cluster; if there is none on this machine, start one."""
-    # All machines must look for data in the same folders.
-    variables = {key: value for key, value in os.environ.items() if key.startswith("ALFA_")}
+    """Connect to a cluster; if none is running on this machine, start one."""
     options: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": logging.WARNING,
-        "runtime_env": {"env_vars": variables},
+        # All machines must use the same data folders.
+        "runtime_env": {"env_vars": {k: v for k, v in os.environ.items() if k.startswith("ALFA_")}},
     }
     try:
         ray.init(address=address or "auto", **options)
@@ -136,7 +121,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 
 class _Mailbox:
-    """Jobs leave their progress here, and read whether they should stop."""
+    """A Ray actor that collects the progress of jobs, and stores the stop request."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[str, Progress]] = []
@@ -157,30 +142,28 @@ class _Mailbox:
 
 
 def _jobs_per_machine(nodes: list[dict[str, Any]], wanted: dict[str, int]) -> int:
-    """Jobs that may share the memory of one machine; warns if no machine has room for one."""
+    """Return the number of jobs that share the memory of a machine; warn if no machine fits one."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
-    enough = [has for has in alive if has.get("GPU", 0) >= wanted["num_gpus"]]
-    most = max((int(has.get("CPU", 0)) // wanted["num_cpus"] for has in enough), default=0)
+    able = [has for has in alive if has.get("GPU", 0) >= wanted["num_gpus"]]
+    most = max((int(has.get("CPU", 0)) // wanted["num_cpus"] for has in able), default=0)
     if most == 0:
         warnings.warn(
-            f"no machine of the cluster has {wanted['num_cpus']} processors and "
-            f"{wanted['num_gpus']} graphics cards; all jobs wait until one joins that has.",
+            f"no machine of the cluster has {wanted['num_cpus']} CPU cores and "
+            f"{wanted['num_gpus']} GPUs; jobs wait until such a machine joins.",
             AlfaWarning,
             stacklevel=3,
         )
-    # Every job has its own graphics card, and so its own memory.
+    # Jobs with their own GPUs do not share memory.
     return 1 if wanted["num_gpus"] else max(1, most)
 
 
-def _run_on_ray(
-    job: Job, device: str, num_sharing: int, before: Before, mailbox: Any, token: str
-) -> JobResult:
+def _run_on_ray(job: Job, mailbox: Any, token: str, options: dict[str, Any]) -> JobResult:
     import ray
 
     if not Path(token).exists():
         message = (
-            f"{Path(token).parent} is not the same folder on all machines of the cluster; choose "
-            "one that they share with --out."
+            f"{Path(token).parent} is not the same folder on all machines of the cluster; choose a "
+            "shared folder with --out."
         )
         return JobResult(failed={job.name: message})
     checked, stopping = time.monotonic(), False
@@ -195,6 +178,6 @@ def _run_on_ray(
         mailbox.put.remote(job.name, progress)
 
     try:
-        return run_job(job, device, num_sharing, before, should_stop, send)
+        return run_job(job, send, should_stop=should_stop, **options)
     except Stopped:
         return JobResult()

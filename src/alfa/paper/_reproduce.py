@@ -16,14 +16,7 @@ from alfa._io import write_atomic, write_json
 from alfa.config import Experiment
 from alfa.errors import AlfaError, BusyError, CheckpointError, Stopped
 from alfa.evaluation import evaluate_run
-from alfa.paper._cell_status import (
-    State,
-    has_trained,
-    is_done,
-    read_test,
-    test_file,
-    training_status,
-)
+from alfa.paper._cell_status import State, is_done, read_test, test_file, training_status
 from alfa.paper._job import PRETRAINING, QUICK_PRETRAINING, RESULT_KEY, Job
 from alfa.runs import Run
 from alfa.training import Epoch, Progress, Work, pretrain_run, train_run
@@ -31,19 +24,12 @@ from alfa.training import Epoch, Progress, Work, pretrain_run, train_run
 
 @dataclass
 class JobResult:
-    """The outcome of jobs.
-
-    Attributes:
-        done: names of the jobs that were run.
-        skipped: names of the jobs that were done before.
-        busy: names of the jobs that another process is running.
-        failed: an error message for each job, or single cell, that failed.
-    """
+    """The outcome of jobs, by their names."""
 
     done: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    busy: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)  # were done before
+    busy: list[str] = field(default_factory=list)  # another process is running them
+    failed: dict[str, str] = field(default_factory=dict)  # errors of jobs or single cells
 
     def add(self, other: JobResult) -> None:
         self.done += other.done
@@ -64,19 +50,10 @@ def reproduce(
 ) -> JobResult:
     """Train and test the jobs that are not done yet; a failure does not stop the others.
 
-    A stopped job is resumed, and a job that was trained for fewer iterations is trained further.
-
-    Args:
-        jobs: the jobs, in this order.
-        device: where to compute.
-        num_sharing: jobs that share the memory of this machine.
-        before: called before each job that is not done.
-        after: called after each job.
-        should_stop: called frequently.
-        on_progress: called with the progress of a job.
-
-    Raises:
-        Stopped: `should_stop` returned True; progress is kept.
+    Stopped jobs are resumed, and models that were trained for fewer iterations are trained further.
+    `num_sharing` jobs share the memory of this machine. `before` is called before each job that is
+    not done, and `after` after each job. If `should_stop` returns True, progress is saved, and
+    Stopped is raised.
     """
     results = JobResult()
     for job in jobs:
@@ -92,13 +69,13 @@ def reproduce(
             is_new, failed = runner.run()
         except BusyError:
             results.busy.append(job.name)
-        # One model that fails must not stop the others.
+        # A model that fails must not stop the others.
         except Exception as error:
-            results.failed[job.name] = _message(error, job.error_file())
+            results.failed[job.name] = _describe(error, job.error_file(), save=False)
         else:
             results.failed |= failed
             if not failed:
-                # Another process may have finished the job after it was checked.
+                # Another process may have completed the job after `is_done` was called.
                 (results.done if is_new else results.skipped).append(job.name)
         after(job)
     return results
@@ -117,15 +94,14 @@ class _Runner:
     def run(self) -> tuple[bool, dict[str, str]]:
         """Train the model and test it for every cell.
 
-        Returns:
-            Whether there was anything to do, and the cells whose tests failed with a message.
+        Returns whether anything was left to do, and the errors of failed tests by their cells.
         """
         job, run = self.job, Run(self.job.path)
-        # One lock for all steps, so that no other process does one of them.
+        # The lock covers all steps, so that no other process repeats one.
         with run.files.lock():
             result, is_new = self._train(run)
             failed = {}
-            # Datasets that are not prepared are replaced by the same generated one.
+            # Datasets that are not prepared share a generated one.
             tested: dict[tuple[str, int | None], dict[str, Any]] = {}
             for cell in job.cells:
                 if cell.test_dataset is None:
@@ -140,25 +116,23 @@ class _Runner:
                     job.error_file(cell).unlink(missing_ok=True)
                 # A missing dataset must not prevent tests on the others.
                 except Exception as error:
-                    failed[cell.id] = _save_error(error, job.error_file(cell))
+                    failed[cell.id] = _describe(error, job.error_file(cell))
         return is_new, failed
 
     def _train(self, run: Run) -> tuple[dict[str, Any], bool]:
-        """The result of the training, and whether the model had to be trained."""
+        """Return the result of the training, and whether the model was trained now."""
         job = self.job
         if run.files.exists:
             state, note = training_status(job, run)
             if state == State.DIFFERS:
                 raise CheckpointError(f"{note}.")
-            if run.result is not None and has_trained(
-                run.result, job.experiment.outer.num_iterations
-            ):
+            if state == State.DONE and run.result is not None:
                 return run.result, False
         job.error_file().unlink(missing_ok=True)
         try:
             self._pretrain()
             result = train_run(
-                Run.new(job.path, _at_least(job.experiment, _num_done(run))),
+                Run.new(job.path, _never_shorter(job.experiment, run)),
                 resume=run.files.exists,
                 device=self.device,
                 lock=False,
@@ -171,7 +145,7 @@ class _Runner:
             # Another job is pretraining the backbone.
             raise
         except Exception as error:
-            _save_error(error, job.error_file())
+            _describe(error, job.error_file())
             raise
         return result, True
 
@@ -215,37 +189,30 @@ class _Runner:
         return {**found.as_dict(), "dataset": dataset, "num_iterations": count}
 
 
-def _num_done(run: Run) -> int:
-    """The iterations that a run has done; the last validation may have been earlier."""
+def _never_shorter(experiment: Experiment, run: Run) -> Experiment:
+    """Extend an experiment to the last epoch of a run that was stopped after more iterations."""
     last = run.load_last() if run.files.exists else None
-    return 0 if last is None else int(last.progress["iteration"])
-
-
-def _at_least(experiment: Experiment, num_iterations: int) -> Experiment:
-    """The experiment with at least so many iterations, up to the end of their epoch."""
+    done = 0 if last is None else int(last.progress["iteration"])
     outer = experiment.outer
-    if num_iterations <= outer.num_iterations:
+    if done <= outer.num_iterations:
         return experiment
-    whole = -(-num_iterations // outer.validate_every) * outer.validate_every
-    outer = outer.model_copy(update={"num_iterations": whole})
+    num_iterations = -(-done // outer.validate_every) * outer.validate_every
+    outer = outer.model_copy(update={"num_iterations": num_iterations})
     return experiment.model_copy(update={"outer": outer})
 
 
-def _save_error(error: Exception, file: Path) -> str:
-    """Write an error to a file of the run folder; returns its message."""
-    message = _message(error, file)
-    details = "" if _is_known(error) else "".join(traceback.format_exception(error))
-    # The message is shown in any case.
-    with contextlib.suppress(OSError):
-        write_atomic(file, f"{message}\n{details}".encode())
+def _describe(error: Exception, file: Path, *, save: bool = True) -> str:
+    """Return the message of an error, and write it to `file`, with a traceback if unexpected.
+
+    Without `save`, only unexpected errors are written.
+    """
+    if isinstance(error, AlfaError | OSError):
+        message, details = " ".join(str(error).split()), ""
+    else:
+        message = f"{' '.join(repr(error).split())}; the traceback is in {file}."
+        details = "".join(traceback.format_exception(error))
+    if save or details:
+        # The caller reports the message even if the file cannot be written.
+        with contextlib.suppress(OSError):
+            write_atomic(file, f"{message}\n{details}".encode())
     return message
-
-
-def _message(error: Exception, file: Path) -> str:
-    if _is_known(error):
-        return " ".join(str(error).split())
-    return f"{' '.join(repr(error).split())}; what happened is in {file}."
-
-
-def _is_known(error: Exception) -> bool:
-    return isinstance(error, AlfaError | OSError)

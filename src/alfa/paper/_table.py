@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,17 +15,9 @@ Metric = Literal["accuracy", "mse"]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure as the paper prints it; accuracies are percentages.
-
-    Attributes:
-        text: such as ``"70.00 +- 0.46"``, or ``"61.48"``.
-    """
+    """A figure as the paper prints it, such as ``"70.00 +- 0.46"``; accuracies are percentages."""
 
     text: str
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"\d+\.\d+( \+- \d+\.\d+)?", self.text):
-            raise ValueError(f"{self.text!r} is not a figure")
 
     @property
     def value(self) -> float:
@@ -40,36 +31,22 @@ class Figure:
 
 @dataclass(frozen=True)
 class Quoted:
-    """A figure that the paper quotes from other work; no experiment here measures it.
+    """A figure that the paper quotes from other work, without an experiment here."""
 
-    Attributes:
-        published: the figure, or None if the paper has a dash.
-    """
-
-    published: Figure | None
+    published: Figure | None  # None if the paper has a dash
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of the paper, and the experiment that measures it.
+    """A figure of the paper, and the experiment that measures it."""
 
-    Attributes:
-        id: such as ``"table1/miniimagenet-5w5s/alfa+maml/conv4"``.
-        published: the paper's figure.
-        run: the name of the model; cells with the same name share its training.
-        content: the experiment that trains the model, as plain values.
-        test_dataset: the dataset of the test tasks, if it is not the training dataset.
-        pretrained: the name of the backbone that training starts from; models may share one.
-        quoted: the paper quotes the figure from other work, although the cell can be run.
-    """
-
-    id: str
+    id: str  # such as "table1/miniimagenet-5w5s/alfa+maml/conv4"
     published: Figure
-    run: str
-    content: Mapping[str, Any]
-    test_dataset: str | None = None
-    pretrained: str | None = None
-    quoted: bool = False
+    run: str  # the name of the model; cells with the same name share its training
+    content: Mapping[str, Any]  # the experiment that trains the model, as plain values
+    test_dataset: str | None = None  # if it differs from the training dataset
+    pretrained: str | None = None  # the name of a pretrained backbone; models may share one
+    quoted: bool = False  # the paper quotes the figure from other work
 
     @property
     def table(self) -> str:
@@ -82,8 +59,8 @@ class Cell:
     @property
     def datasets(self) -> tuple[str, ...]:
         """The datasets that must be prepared."""
-        trained_on = self.content["tasks"].get("dataset")
-        return tuple(dict.fromkeys(name for name in (trained_on, self.test_dataset) if name))
+        names = (self.content["tasks"].get("dataset"), self.test_dataset)
+        return tuple(dict.fromkeys(filter(None, names)))
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -101,42 +78,27 @@ Entries = dict[tuple[str, str], Entry]
 
 @dataclass(frozen=True)
 class Line:
-    """A row or a column.
+    """A row or a column."""
 
-    Attributes:
-        key: its name in cell ids and on the command line.
-        title: its name in the paper.
-        group: the heading it shares with other rows or columns.
-    """
-
-    key: str
-    title: str
-    group: str = ""
+    key: str  # its name in cell ids and on the command line
+    title: str  # its name in the paper
+    group: str = ""  # the heading of several rows or columns
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper.
+    """A table of the paper."""
 
-    Attributes:
-        name: such as ``"table1"``.
-        title: what it compares.
-        about: what it shows, in a sentence or two.
-        rows: from top to bottom.
-        columns: from left to right.
-        entries: by the keys of row and column.
-    """
-
-    name: str
+    name: str  # such as "table1"
     title: str
     about: str
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    entries: Mapping[tuple[str, str], Entry] = field(repr=False)
+    entries: Mapping[tuple[str, str], Entry] = field(repr=False)  # by keys of row and column
 
     @property
     def label(self) -> str:
-        """Its name in a sentence."""
+        """The name in a sentence, such as ``"Table 1"``."""
         return f"Table {self.name.removeprefix('table').upper()}"
 
     @cached_property
@@ -147,7 +109,7 @@ class Table:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Its cells, row by row, without those it repeats from another table."""
+        """The cells, row by row, without cells of other tables."""
         places = [(row.key, column.key) for row in self.rows for column in self.columns]
         found = [self.entries[place] for place in places if place in self.entries]
         return tuple(e for e in found if isinstance(e, Cell) and e.table == self.name)

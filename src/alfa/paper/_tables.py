@@ -1,4 +1,4 @@
-"""The tables of the paper and its supplement; their figures are in published.toml."""
+"""The tables of the paper and its supplement; published.toml contains their figures."""
 
 from __future__ import annotations
 
@@ -33,13 +33,10 @@ def _make(
     columns: Sequence[Line],
     cell: Callable[[str, str, str, Figure], Cell],
 ) -> Table:
-    """A table from its published figures.
+    """Build a table from its published figures.
 
-    Args:
-        name: such as ``"table1"``.
-        row: makes a row from its key.
-        columns: from left to right.
-        cell: makes a cell from the table's name, the keys of row and column, and the figure.
+    `row` makes a row from its key. `cell` makes a cell from the name of the table, the keys of the
+    row and the column, and the published figure.
     """
     figures = _PUBLISHED[name]["figures"]
     entries: Entries = {
@@ -71,7 +68,7 @@ def _method_and_backbone(row: str) -> Line:
     return Line(row, METHODS[method].title, _BACKBONES[backbone])
 
 
-# --- Tables 1, B, and C: six methods, and figures of other work
+# --- Tables 1, B, and C: six methods, and figures quoted from other work
 
 
 def _shot_columns(*datasets: str) -> tuple[Line, ...]:
@@ -82,49 +79,44 @@ def _shot_columns(*datasets: str) -> tuple[Line, ...]:
     )
 
 
-def _classified(table: str, row: str, column: str, published: Figure) -> Cell:
+def _cell_1(table: str, row: str, column: str, published: Figure) -> Cell:
     method, backbone = row.split("/")
-    dataset = column.removesuffix("-5w1s").removesuffix("-5w5s")
-    content = classification(
-        dataset, method, shot=1 if column.endswith("1s") else 5, backbone=backbone
-    )
+    dataset, _, tasks = column.rpartition("-")
+    shot = 1 if tasks == "5w1s" else 5
+    content = classification(dataset, method, shot=shot, backbone=backbone)
     # The paper quotes these figures of MAML from Finn et al., 2017.
     quoted = (row, dataset) == ("maml/conv4", "miniimagenet")
     return Cell(f"{table}/{column}/{row}", published, f"{column}/{row}", content, quoted=quoted)
 
 
 _COLUMNS_1 = _shot_columns("miniimagenet", "tieredimagenet")
-TABLE_1 = _make("table1", _method_and_backbone, _COLUMNS_1, _classified)
-TABLE_B = _make("tableB", _method_and_backbone, _shot_columns("fc100", "cifar-fs"), _classified)
-TABLE_C = _with_quoted_rows(
+_TABLE_1 = _make("table1", _method_and_backbone, _COLUMNS_1, _cell_1)
+_TABLE_B = _make("tableB", _method_and_backbone, _shot_columns("fc100", "cifar-fs"), _cell_1)
+_TABLE_C = _with_quoted_rows(
     "tableC",
-    tuple(row for row in TABLE_1.rows if row.group != _QUOTED),
-    TABLE_1.columns,
-    {place: entry for place, entry in TABLE_1.entries.items() if isinstance(entry, Cell)},
+    tuple(row for row in _TABLE_1.rows if row.group != _QUOTED),
+    _TABLE_1.columns,
+    {place: entry for place, entry in _TABLE_1.entries.items() if isinstance(entry, Cell)},
 )
 
 
-# --- Tables 2 and E: the 5-shot models of Table 1, trained on miniImageNet, tested elsewhere
+# --- Tables 2 and E: the 5-shot models of Table 1 for miniImageNet, tested on other datasets
 
 
 def _target_columns(*datasets: str) -> tuple[Line, ...]:
     return tuple(Line(name, f"to {_DATASETS[name]}", "miniImageNet") for name in datasets)
 
 
-def _transferred(table: str, row: str, column: str, published: Figure) -> Cell:
+def _cell_2(table: str, row: str, column: str, published: Figure) -> Cell:
     method, backbone = row.split("/")
-    return Cell(
-        f"{table}/{_MINI}-to-{column}/{row}",
-        published,
-        f"{_MINI}/{row}",
-        classification("miniimagenet", method, shot=5, backbone=backbone),
-        test_dataset=column,
-    )
+    content = classification("miniimagenet", method, shot=5, backbone=backbone)
+    name = f"{table}/{_MINI}-to-{column}/{row}"
+    return Cell(name, published, f"{_MINI}/{row}", content, test_dataset=column)
 
 
 _COLUMNS_E = _target_columns("omniglot", "fc100", "cifar-fs")
-TABLE_2 = _make("table2", _method_and_backbone, _target_columns("cub"), _transferred)
-TABLE_E = _make("tableE", _method_and_backbone, _COLUMNS_E, _transferred)
+_TABLE_2 = _make("table2", _method_and_backbone, _target_columns("cub"), _cell_2)
+_TABLE_E = _make("tableE", _method_and_backbone, _COLUMNS_E, _cell_2)
 
 
 # --- Tables 3 and D: Meta-Dataset, trained on ILSVRC-2012
@@ -150,10 +142,6 @@ _COLUMNS_3 = (
 )
 
 
-def _source(key: str) -> Line:
-    return Line(key, _SOURCES[key][0])
-
-
 def _cell_3(table: str, source: str, method: str, published: Figure) -> Cell:
     return Cell(
         f"{table}/ilsvrc-to-{source}/{method}/resnet18",
@@ -165,19 +153,16 @@ def _cell_3(table: str, source: str, method: str, published: Figure) -> Cell:
     )
 
 
-TABLE_3 = _make("table3", _source, _COLUMNS_3, _cell_3)
-_BEST_3 = "alfa+fo-proto-maml"
-TABLE_D = Table(
+_TABLE_3 = _make("table3", lambda key: Line(key, _SOURCES[key][0]), _COLUMNS_3, _cell_3)
+_BEST_3, _TIAN = "alfa+fo-proto-maml", _PUBLISHED["tableD"]["quoted"]["tian"]
+_TABLE_D = Table(
     "tableD",
     _PUBLISHED["tableD"]["title"],
     _PUBLISHED["tableD"]["about"],
-    TABLE_3.rows,
+    _TABLE_3.rows,
     (Line(_BEST_3, "ALFA + fo-Proto-MAML"), Line("tian", "Best of Tian et al.", _QUOTED)),
-    {(source, _BEST_3): TABLE_3.entries[source, _BEST_3] for source in _SOURCES}
-    | {
-        (source, "tian"): Quoted(Figure(text))
-        for source, text in zip(_SOURCES, _PUBLISHED["tableD"]["quoted"]["tian"], strict=True)
-    },
+    {(source, _BEST_3): _TABLE_3.entries[source, _BEST_3] for source in _SOURCES}
+    | {(key, "tian"): Quoted(Figure(text)) for key, text in zip(_SOURCES, _TIAN, strict=True)},
 )
 
 
@@ -193,21 +178,17 @@ def _cell_4(table: str, method: str, column: str, published: Figure) -> Cell:
 
 
 _COLUMNS_4 = [Line(key, f"{shot}-shot") for key, shot in _SHOTS_4.items()]
-TABLE_4 = _make("table4", _method_line, _COLUMNS_4, _cell_4)
+_TABLE_4 = _make("table4", _method_line, _COLUMNS_4, _cell_4)
 
 
 # --- Table 5: the input of the generator
 
-# The title of each row, and the state; None is ALFA's own, the cell of Table 1.
+# The title and state of each row; None is the default of ALFA, the cell of Table 1.
 _STATES: dict[str, tuple[str, list[str] | None]] = {
     "weights-only": ("weight only", ["weights"]),
     "gradients-only": ("gradient only", ["gradients"]),
     "weights+gradients": ("weight + gradient (ALFA)", None),
 }
-
-
-def _state(row: str) -> Line:
-    return Line(row, _STATES[row][0])
 
 
 def _cell_5(table: str, row: str, column: str, published: Figure) -> Cell:
@@ -219,29 +200,30 @@ def _cell_5(table: str, row: str, column: str, published: Figure) -> Cell:
     return Cell(f"{table}/{column}/{row}/conv4", published, f"{column}/{run}/conv4", content)
 
 
-TABLE_5 = _make("table5", _state, [Line(_MINI, "5-shot")], _cell_5)
+_COLUMNS_5 = [Line(_MINI, "5-shot")]
+_TABLE_5 = _make("table5", lambda key: Line(key, _STATES[key][0]), _COLUMNS_5, _cell_5)
 
 
 # --- Table 6: learning rates and weight decay, learned or generated, per step or per layer
 #
-# The paper does not spell the cells out. Our reading: if alpha varies, beta is 1, so there is no
-# decay; if beta varies, alpha is the constant 0.01. A rate per step is shared by all layers, and a
-# rate per layer by all steps. With a random initialization, a varying beta multiplies a decay per
+# The paper does not define the cells in detail. Our reading: if alpha varies, beta is 1, so there
+# is no decay; if beta varies, alpha is the constant 0.01. All layers share a rate per step, and all
+# steps share a rate per layer. With a random initialization, a varying beta multiplies a decay per
 # weight (section 3.3); the published 62 to 67 % cannot be reached otherwise.
 
 _INITS = {"maml": "MAML", "random": "Random"}
 # The rule of each column, and the source of its rates.
-_KINDS = {"fixed": ("learned", "learned"), "adaptive": ("alfa", "generated")}
+_RULES_6 = {"fixed": ("learned", "learned"), "adaptive": ("alfa", "generated")}
 
 
-def _varied_rate(row: str) -> Line:
+def _row_6(row: str) -> Line:
     method, rate, sharing = row.split("-", 2)
     return Line(row, f"{rate}, {sharing.replace('-', ' ')}", _INITS[method])
 
 
-def _cell_6(table: str, row: str, kind: str, published: Figure) -> Cell:
+def _cell_6(table: str, row: str, column: str, published: Figure) -> Cell:
     method, rate, sharing = row.split("-", 2)
-    name, source = _KINDS[kind]
+    name, source = _RULES_6[column]
     per_step = sharing == "per-step"
     rule: dict[str, Any] = {
         "name": name,
@@ -251,12 +233,12 @@ def _cell_6(table: str, row: str, kind: str, published: Figure) -> Cell:
     }
     if (method, rate) == ("random", "beta"):
         rule["per_parameter_decay"] = True
-    run = f"{_MINI}/{row}-{kind}/conv4"
+    run = f"{_MINI}/{row}-{column}/conv4"
     content = classification("miniimagenet", method, shot=5, rule=rule)
     return Cell(f"{table}/{run}", published, run, content)
 
 
-TABLE_6 = _make("table6", _varied_rate, [Line(kind, kind) for kind in _KINDS], _cell_6)
+_TABLE_6 = _make("table6", _row_6, [Line(key, key) for key in _RULES_6], _cell_6)
 
 
 # --- Table 7: the number of inner steps
@@ -269,22 +251,18 @@ _STEPS = {
 
 def _cell_7(table: str, row: str, column: str, published: Figure) -> Cell:
     method, num_steps = _STEPS[column]
-    # Five steps are the cells of Table 1.
+    # The runs with five steps belong to Table 1.
     run = method if num_steps == 5 else f"{method}-{num_steps}-steps"
-    return Cell(
-        f"{table}/{row}/{column}/conv4",
-        published,
-        f"{row}/{run}/conv4",
-        classification("miniimagenet", method, shot=5, num_steps=num_steps),
-        quoted=method == "maml",
-    )
+    content = classification("miniimagenet", method, shot=5, num_steps=num_steps)
+    name, quoted = f"{table}/{row}/{column}/conv4", method == "maml"
+    return Cell(name, published, f"{row}/{run}/conv4", content, quoted=quoted)
 
 
 _COLUMNS_7 = [
     Line(key, f"step {num_steps}", METHODS[method].title)
     for key, (method, num_steps) in _STEPS.items()
 ]
-TABLE_7 = _make("table7", lambda row: Line(row, "5-shot"), _COLUMNS_7, _cell_7)
+_TABLE_7 = _make("table7", lambda key: Line(key, "5-shot"), _COLUMNS_7, _cell_7)
 
 
 # --- Table 8: regression on sine curves
@@ -298,8 +276,7 @@ _NETWORKS = {
 def _cell_8(table: str, method: str, column: str, published: Figure) -> Cell:
     shots, network = column.split("-")
     run = f"sinusoid-{shots}/{method}/mlp-{network}"
-    shot = int(shots.removesuffix("s"))
-    content = regression(method, shot=shot, hidden=_NETWORKS[network][1])
+    content = regression(method, shot=int(shots.removesuffix("s")), hidden=_NETWORKS[network][1])
     return Cell(f"{table}/{run}", published, run, content)
 
 
@@ -308,26 +285,25 @@ _COLUMNS_8 = [
     for network, (title, _) in _NETWORKS.items()
     for shot in (5, 10, 20)
 ]
-TABLE_8 = _make("table8", _method_line, _COLUMNS_8, _cell_8)
+_TABLE_8 = _make("table8", _method_line, _COLUMNS_8, _cell_8)
 
 
 # --- Table A: one or several devices
 #
-# The published code distributes the images of one task over the devices, and each device normalizes
-# its part. The images are sorted by class, so every part has few classes, and the figures change.
-# The paper does not state the number of devices; here there are two parts.
+# The published code distributes the images of a task over the devices, and each device normalizes
+# its part. The images are sorted by class, so each part contains few classes, and accuracies
+# change. The paper does not state the number of devices; the experiments here use two parts.
 
 _DEVICES = {"single": "Single-GPU", "multi": "Multi-GPU"}
-_METHODS_A = ("alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f")
-
-
-def _devices(row: str) -> Line:
-    return Line(row, _DEVICES[row])
+_COLUMNS_A = [
+    _method_line(method)
+    for method in ("alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f")
+]
 
 
 def _cell_a(table: str, devices: str, method: str, published: Figure) -> Cell:
     content = classification("miniimagenet", method, shot=5, backbone="resnet12")
-    # On one device it is the cell of Table 1.
+    # The run on one device belongs to Table 1.
     run = f"{_MINI}/{method}/resnet12"
     if devices == "multi":
         content["model"]["device_parts"] = 2
@@ -335,10 +311,10 @@ def _cell_a(table: str, devices: str, method: str, published: Figure) -> Cell:
     return Cell(f"{table}/{_MINI}/{method}-{devices}/resnet12", published, run, content)
 
 
-TABLE_A = _make("tableA", _devices, [_method_line(method) for method in _METHODS_A], _cell_a)
+_TABLE_A = _make("tableA", lambda key: Line(key, _DEVICES[key]), _COLUMNS_A, _cell_a)
 
 _ALL = (
-    *(TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8),
-    *(TABLE_A, TABLE_B, TABLE_C, TABLE_D, TABLE_E),
+    *(_TABLE_1, _TABLE_2, _TABLE_3, _TABLE_4, _TABLE_5, _TABLE_6, _TABLE_7, _TABLE_8),
+    *(_TABLE_A, _TABLE_B, _TABLE_C, _TABLE_D, _TABLE_E),
 )
 TABLES: Mapping[str, Table] = {table.name: table for table in _ALL}

@@ -1,32 +1,28 @@
-"""Learning curves as SVG whose colors come from the page, light or dark."""
+"""Learning curves as SVG, with colors from the page's light or dark theme."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from alfa.report.output import render_template
 
 _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 614, 10, 226
-# The page defines so many colors; more curves repeat them with other dashes.
-_NUM_COLORS, _NUM_DASHES = 6, 4
-# How far above the lowest loss others are shown, as a multiple of the distance of the third
-# quartile.
-_FAR = 10
+# Classes of the page's style sheet: six colors, and then the same colors with three other dashes.
+_STYLES = [f"curve c{color}{dash}" for dash in ("", " d1", " d2", " d3") for color in range(6)]
+# Losses are shown up to this multiple of the distance from the lowest to the third quartile.
+_MAX_RELATIVE_LOSS = 10
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of a figure.
-
-    Attributes:
-        title: its name in the legend.
-        points: x and y, in the order of x.
-    """
+    """A curve of a figure, with its title in the legend; points are sorted by x."""
 
     title: str
     points: tuple[tuple[float, float], ...]
@@ -35,13 +31,9 @@ class Curve:
 def draw_curves(
     curves: Sequence[Curve], *, x_title: str, y_title: str, explodes: bool = False
 ) -> Markup:
-    """A figure with axes and a legend; empty if there are no finite points.
+    """Draw curves with axes and a legend; return an empty string if no point is finite.
 
-    Args:
-        curves: the curves.
-        x_title: below the figure.
-        y_title: above the figure.
-        explodes: single values may be far too high, as losses may; they are cut off.
+    With `explodes`, outliers above the usual losses are cut off.
     """
     finite = [(c.title, [p for p in c.points if all(map(math.isfinite, p))]) for c in curves]
     drawn = [(title, points) for title, points in finite if points]
@@ -52,12 +44,12 @@ def draw_curves(
     ticks = nice_ticks(min(ys), usual_high(ys) if explodes else highest)
     bottom, top = ticks[0], ticks[-1]
 
-    def place(x: float, y: float) -> tuple[str, str]:
+    def position(x: float, y: float) -> tuple[str, str]:
         across = _LEFT + (_RIGHT - _LEFT) * x / max(last, 1e-9)
         down = _TOP + (_BOTTOM - _TOP) * (top - min(y, top)) / (top - bottom)
         return f"{across:.1f}", f"{down:.1f}"
 
-    # Iterations are whole numbers.
+    # Iterations are integers.
     x_ticks = [tick for tick in nice_ticks(0, last, whole=True) if tick <= last]
     html = render_template(
         "curves.html",
@@ -67,41 +59,29 @@ def draw_curves(
         right=_RIGHT,
         x_title=x_title,
         y_title=y_title,
-        x_ticks=[(place(tick, bottom)[0], f"{tick:,.0f}") for tick in x_ticks],
-        y_ticks=[(place(0, tick)[1], f"{tick:,g}") for tick in ticks],
+        x_ticks=[(position(tick, bottom)[0], f"{tick:,.0f}") for tick in x_ticks],
+        y_ticks=[(position(0, tick)[1], f"{tick:,g}") for tick in ticks],
         curves=[
-            (_class(number), title, [place(x, y) for x, y in points])
-            for number, (title, points) in enumerate(drawn)
+            (style, title, [position(x, y) for x, y in points])
+            for style, (title, points) in zip(itertools.cycle(_STYLES), drawn, strict=False)
         ],
-        cut=f" (cut off at {top:,g}; the highest is {highest:,.4g})" if highest > top else "",
+        cut=f" (cut off at {top:,g}; maximum {highest:,.4g})" if highest > top else "",
     )
     return Markup(html)
 
 
 def usual_high(values: Sequence[float]) -> float:
-    """The highest loss to show, so that a few that explode do not flatten all others."""
+    """Return the highest loss to show, so that outliers do not flatten the curves."""
     ordered = sorted(values)
     low, usual = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]
-    limit = low + _FAR * max(usual - low, 0.1 * abs(usual))
+    limit = low + _MAX_RELATIVE_LOSS * max(usual - low, 0.1 * abs(usual))
     return max(value for value in ordered if value <= limit)
 
 
-def _class(number: int) -> str:
-    dash = number // _NUM_COLORS % _NUM_DASHES
-    return f"curve c{number % _NUM_COLORS}{f' d{dash}' if dash else ''}"
-
-
-def nice_ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers that enclose a range, about `count` steps apart; whole numbers if asked."""
-    width = high - low
-    # Values that differ by rounding only are equal.
-    step = width / count if width > 1e-9 * abs(high) else abs(high) or 1.0
-    step = max(step, 1.0) if whole else step
-    unit = 10.0 ** math.floor(math.log10(step))
-    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
-    step = next(unit * factor for factor in factors if unit * factor >= step * (1 - 1e-9))
-    first = math.floor(low / step + 1e-9)
-    last = max(math.ceil(high / step - 1e-9), first + 1)
-    # Not 0.30000000000000004
-    digits = 12 - math.floor(math.log10(step))
-    return [round(number * step, digits) for number in range(first, last + 1)]
+def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return round numbers that enclose a range; integers if `whole`."""
+    if high - low <= 1e-9 * abs(high):
+        # The values differ only by rounding.
+        high = low + (abs(low) or 1.0)
+    steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
+    return list(MaxNLocator(5, steps=steps, integer=whole).tick_values(low, high))

@@ -15,9 +15,9 @@ from torch import Tensor
 from alfa._io import write_atomic
 from alfa.data import FewShot, ImageSet, Split, Varied
 
-_PAPER, _TEXT, _FAINT, _WHITE = (238, 240, 243), (36, 41, 51), (112, 120, 133), (255, 255, 255)
-_MARGIN, _GAP, _ROW_GAP, _BETWEEN = 24, 4, 16, 36
-_RIGHT, _WRONG, _FRAME = (58, 125, 68), (190, 49, 68), 3
+_BACKGROUND, _TEXT, _FAINT, _WHITE = (238, 240, 243), (36, 41, 51), (112, 120, 133), (255, 255, 255)
+_CORRECT, _WRONG, _FRAME_WIDTH = (58, 125, 68), (190, 49, 68), 3
+_MARGIN, _GAP, _ROW_GAP, _COLUMN_GAP = 24, 4, 16, 36
 _TITLE_SIZE, _TEXT_SIZE = 22, 15
 _MIN_SIZE, _MAX_IN_LINE, _MAX_NAME_WIDTH = 64, 15, 260
 
@@ -32,20 +32,11 @@ def episode_figure(
     predictions: Tensor | None = None,
     note: str = "",
 ) -> None:
-    """Draw one episode as a PNG file, with one row per class.
+    """Draw episode `index` of a split as a PNG file, with one row per class.
 
-    Args:
-        tasks: the source of the episode.
-        path: the file.
-        split: the split of the episode.
-        index: the number of the episode.
-        seed: decides the episode, with `split` and `index`.
-        predictions: the predicted class of each query, ``[query]``; correct ones get a green frame,
-            wrong ones a red frame and the number of the predicted class.
-        note: a text for the top of the figure.
-
-    Raises:
-        DataError: there are no such tasks.
+    With `predictions`, the predicted class of each query ``[query]``, correct queries get a green
+    frame, and wrong ones get a red frame and the number of the predicted class. `note` is a text
+    for the top of the figure. Raises DataError if the split has no such tasks.
     """
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
     if isinstance(tasks, Varied):
@@ -75,16 +66,16 @@ def episode_figure(
 
 @dataclass(frozen=True)
 class _Row:
-    """A class: its name, images, uint8 ``[image, height, width, 3]``, and marks of queries."""
+    """A class, with its images as bytes ``[image, height, width, 3]``."""
 
     name: str
     support: np.ndarray
     query: np.ndarray
-    marks: Sequence[str]
+    marks: Sequence[str]  # for each query, the number of a wrong prediction; empty if correct
 
 
 def _pixels(images: ImageSet, x: Tensor) -> np.ndarray:
-    """Images before their normalization, ``[image, height, width, 3]``."""
+    """Undo the normalization of images; return ``[image, height, width, 3]``."""
     mean, std = (np.reshape(v, (-1, 1, 1)) for v in (images.mean, images.std))
     values = np.clip(x.double().numpy() * std + mean, 0, 1)
     pixels: np.ndarray = np.round(255 * values).astype(np.uint8)
@@ -99,7 +90,7 @@ class _Layout:
     def __init__(self, rows: Sequence[_Row]) -> None:
         self.rows = rows
         height, width = rows[0].support.shape[1:3]
-        # Small images grow by a whole factor, so that their pixels stay sharp squares.
+        # Small images are enlarged by an integer factor, so that their pixels stay sharp squares.
         factor = max(1, -(-_MIN_SIZE // max(height, width)))
         self.size = width * factor, height * factor
         self.font, self.title_font = _font(_TEXT_SIZE), _font(_TITLE_SIZE)
@@ -115,7 +106,7 @@ class _Layout:
         )
         support_width, query_width = (n * (self.size[0] + _GAP) - _GAP for n in self.columns)
         self.left = _MARGIN + name_width + _MARGIN
-        self.middle = self.left + support_width + _BETWEEN
+        self.middle = self.left + support_width + _COLUMN_GAP
         self.right = self.middle + query_width + _MARGIN
         self.top = _MARGIN + 3 * _line_height(self.title_font)
 
@@ -124,7 +115,7 @@ class _Layout:
         width = max(self.right, title_end + int(self.font.getlength(note)) + _MARGIN)
         step = self.row_height + _ROW_GAP
         height = self.top + len(self.rows) * step - _ROW_GAP + _MARGIN
-        image = Image.new("RGB", (width, height), _PAPER)
+        image = Image.new("RGB", (width, height), _BACKGROUND)
         pen = ImageDraw.Draw(image)
         baseline = _MARGIN + _TITLE_SIZE
         pen.text((_MARGIN, baseline), title, _TEXT, self.title_font, anchor="ls")
@@ -133,42 +124,37 @@ class _Layout:
             pen.text((x, self.top - 10), text, _FAINT, self.font, anchor="ls")
         for number, row in enumerate(self.rows):
             y = self.top + number * step
-            self._write_name(pen, self.names[number], y)
-            for position, pixels in self._grid(row.support, self.left, y, self.columns[0]):
-                image.paste(pixels, position)
-            queries = self._grid(row.query, self.middle, y, self.columns[1])
-            for position, pixels in queries:
-                image.paste(pixels, position)
-            for (position, _), mark in zip(queries, row.marks, strict=False):
+            lines = self.names[number]
+            for i, line in enumerate(lines):
+                offset = (i - (len(lines) - 1) / 2) * _line_height(self.font)
+                center = (_MARGIN, y + self.row_height / 2 + offset)
+                pen.text(center, line, _TEXT, self.font, anchor="lm")
+            self._paste(image, row.support, self.left, y, self.columns[0])
+            positions = self._paste(image, row.query, self.middle, y, self.columns[1])
+            for position, mark in zip(positions, row.marks, strict=False):
                 self._mark(pen, mark, *position)
-        line = self.middle - _BETWEEN // 2
-        pen.line((line, self.top - 10 - _TEXT_SIZE, line, height - _MARGIN), _FAINT, 1)
+        x = self.middle - _COLUMN_GAP // 2
+        pen.line((x, self.top - 10 - _TEXT_SIZE, x, height - _MARGIN), _FAINT, 1)
         return image
 
-    def _write_name(self, pen: ImageDraw.ImageDraw, lines: Sequence[str], y: int) -> None:
-        middle = y + self.row_height / 2
-        for number, line in enumerate(lines):
-            offset = (number - (len(lines) - 1) / 2) * _line_height(self.font)
-            pen.text((_MARGIN, middle + offset), line, _TEXT, self.font, anchor="lm")
-
-    def _grid(
-        self, images: np.ndarray, x: int, y: int, columns: int
-    ) -> list[tuple[tuple[int, int], Image.Image]]:
-        """Enlarged images and their positions."""
+    def _paste(
+        self, image: Image.Image, pictures: np.ndarray, x: int, y: int, columns: int
+    ) -> list[tuple[int, int]]:
+        """Paste enlarged pictures in lines; return their positions."""
         width, height = self.size
-        return [
-            (
-                (x + number % columns * (width + _GAP), y + number // columns * (height + _GAP)),
-                Image.fromarray(pixels).resize(self.size, Image.Resampling.NEAREST),
-            )
-            for number, pixels in enumerate(images)
-        ]
+        positions = []
+        for number, pixels in enumerate(pictures):
+            down, across = divmod(number, columns)
+            positions.append((x + across * (width + _GAP), y + down * (height + _GAP)))
+            picture = Image.fromarray(pixels).resize(self.size, Image.Resampling.NEAREST)
+            image.paste(picture, positions[-1])
+        return positions
 
     def _mark(self, pen: ImageDraw.ImageDraw, mark: str, x: int, y: int) -> None:
-        """Frame a query, and write the predicted class if it is wrong."""
+        """Frame a query, and write the number of a wrong prediction."""
         width, height = self.size
-        color = _WRONG if mark else _RIGHT
-        pen.rectangle((x - 1, y - 1, x + width, y + height), outline=color, width=_FRAME)
+        color = _WRONG if mark else _CORRECT
+        pen.rectangle((x - 1, y - 1, x + width, y + height), outline=color, width=_FRAME_WIDTH)
         if mark:
             box = pen.textbbox((x + 5, y + 4), mark, self.font)
             pen.rectangle((x, y, box[2] + 4, box[3] + 3), fill=color)
@@ -176,7 +162,7 @@ class _Layout:
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    # matplotlib includes a font with the letters of most alphabets.
+    # matplotlib includes a font that covers most alphabets.
     return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
 
 
@@ -185,7 +171,7 @@ def _line_height(font: ImageFont.FreeTypeFont) -> int:
 
 
 def _lines(name: str, font: ImageFont.FreeTypeFont) -> list[str]:
-    """The name of a class, one line for each part of a path; long lines are cut."""
+    """Split the name of a class at slashes, and cut long lines."""
     lines = []
     for line in name.split("/"):
         while font.getlength(line) > _MAX_NAME_WIDTH:

@@ -17,20 +17,14 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class Metric:
-    """A value that every validation records.
+    """A metric that every validation records."""
 
-    Attributes:
-        title: its name and unit.
-        scale: the factor from the recorded value to that unit.
-        explodes: whether single values may be far too high.
-    """
-
-    title: str
-    scale: float = 1.0
-    explodes: bool = True
+    title: str  # name and unit
+    scale: float = 1.0  # factor from the recorded value to the unit
+    explodes: bool = True  # outliers are possible, and are cut off
 
 
-# In the order of preference.
+# Ordered by preference.
 METRICS: Mapping[str, Metric] = {
     "val_accuracy": Metric("validation accuracy, %", 100.0, explodes=False),
     "val_loss": Metric("validation loss"),
@@ -41,37 +35,32 @@ METRICS: Mapping[str, Metric] = {
 def read_curves(
     paths: Sequence[Path], *, metric: str | None = None
 ) -> tuple[dict[str, Points], str]:
-    """A metric of runs by their shortest unique names, and the name of that metric.
+    """Read a metric of runs; return curves by unique names of the runs, and the metric's name.
 
-    Args:
-        paths: at least one run folder.
-        metric: one of `METRICS`; by default the first that all runs have.
-
-    Raises:
-        CheckpointError: a folder is not a run, or has no such metric yet.
+    The default metric is the first of `METRICS` that all runs have. Raises CheckpointError if a
+    folder is not a run, or has no finite value of the metric.
     """
     names = _unique_names(paths)
-    found = {name: by_metric(_read_metrics(path)) for name, path in names.items()}
+    found: dict[str, dict[str, Points]] = {}
+    for name, path in names.items():
+        run = Run.open(path)
+        _ = run.experiment  # raises if the configuration is damaged
+        found[name] = by_metric(run.metrics)
     shared = [name for name in METRICS if all(name in curves for curves in found.values())]
-    # Every validation has this one, so that the error is about the run that has none.
+    # Every validation records val_loss, so the error below names a run without validations.
     chosen = metric or next(iter(shared), "val_loss")
     for name, curves in found.items():
         if chosen not in curves:
-            has = f"only {', '.join(curves)}" if curves else "as no validation was finite so far"
+            reason = (
+                f"only {', '.join(curves)}" if curves else "because no validation was finite so far"
+            )
             hint = ", or choose another --metric" if shared else ""
-            raise CheckpointError(f"{names[name]} has no {chosen}, {has}; leave it out{hint}.")
+            raise CheckpointError(f"{names[name]} has no {chosen}, {reason}; leave it out{hint}.")
     return {name: curves[chosen] for name, curves in found.items()}, chosen
 
 
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    run = Run.open(path)
-    # Raises if the configuration is damaged.
-    _ = run.experiment
-    return run.metrics
-
-
 def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """The finite values of each metric in some records, in the order of `METRICS`."""
+    """Return the finite values of each metric, in the order of `METRICS`."""
     curves = {
         name: tuple(
             (int(record["iteration"]), metric.scale * record[name])
@@ -84,8 +73,8 @@ def by_metric(records: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Folders by as many of the last parts of their paths as it takes to tell them apart."""
-    # The same folder may be given twice, by different paths.
+    """Name folders by the fewest trailing parts of their paths that make the names unique."""
+    # Different paths may lead to the same folder.
     folders: dict[str, Path] = {}
     for path in paths:
         folders.setdefault(os.path.realpath(path), path)

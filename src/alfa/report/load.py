@@ -16,29 +16,17 @@ from alfa.runs import Run
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A completed run, with its best model.
-
-    Attributes:
-        title: the name of the run in tables and figures.
-        metrics: one record per validation.
-        result: the content of ``result.json``.
-        learner: the best model, see `load_best`.
-        tasks: the run's tasks.
-    """
+    """A completed run with its best model."""
 
     title: str
-    metrics: list[dict[str, Any]]
-    result: dict[str, Any]
+    metrics: list[dict[str, Any]]  # one record per validation
+    result: dict[str, Any]  # the content of result.json
     learner: Learner
     tasks: Tasks
 
 
 def load_run(path: Path, title: str | None = None) -> TrainedRun:
-    """Open a completed run.
-
-    Raises:
-        CheckpointError: the folder is not a run, or its training is not complete.
-    """
+    """Load a completed run; raise CheckpointError if the folder does not contain one."""
     run = Run.open(path)
     if run.result is None:
         raise CheckpointError(
@@ -49,14 +37,10 @@ def load_run(path: Path, title: str | None = None) -> TrainedRun:
 
 
 def load_best(run: Run, overrides: Sequence[str] = ()) -> tuple[Learner, Tasks]:
-    """The best model of a run as its test uses it, and tasks for it.
+    """Load the best model of a run, configured as in its test, and its tasks.
 
-    The model takes as many steps as in the test, and dropout is off, so that a figure shows what
-    the test measured.
-
-    Args:
-        run: the run, which need not be complete.
-        overrides: changes to its tasks, such as ``"tasks.dataset=cub"``.
+    Figures show the tested model, so the learner takes the test's number of steps, and dropout is
+    off. `overrides` change the tasks, for example ``"tasks.dataset=cub"``.
     """
     tasks, learner = run.tasks(overrides), run.learner("best")
     learner.num_steps = run.num_test_steps

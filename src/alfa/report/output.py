@@ -1,4 +1,4 @@
-"""The formats of report files: HTML from templates, and CSV."""
+"""Formats of report files: HTML from templates, and CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import alfa
 def render_template(
     name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any
 ) -> str:
-    """A page from a template; all values are escaped, and a missing value is an error."""
+    """Render a template with all values escaped; a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("alfa", "report/templates"),
         autoescape=True,
@@ -29,14 +29,12 @@ def render_template(
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Comma-separated values."""
+    """Format comma-separated values."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(file, lineterminator="\n").writerows([header, *rows])
     return file.getvalue()
 
 
 def data_url(content: bytes, kind: str) -> str:
-    """An image that is part of a page; `kind` is such as ``"png"`` or ``"svg+xml"``."""
+    """Embed an image in a URL; `kind` is a MIME subtype, such as ``"png"`` or ``"svg+xml"``."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from alfa.data import Sinusoids, Split
+from alfa.data import Sinusoids
 from alfa.report.curves import usual_high
 from alfa.report.load import TrainedRun
 
@@ -30,19 +30,19 @@ STYLE: Any = {
     "svg.hashsalt": "alfa",
 }
 COLORS = ("#4c566a", "#d1495b", "#00798c", "#edae49")
-# More curves than colors repeat the colors with other dashes, and then with other markers.
+# Further curves repeat the colors with other dashes, and then with other markers.
 _DASHES = ("-", "--", ":")
 _MARKERS = (None, "o", "s", "^")
-# Characters of a name in a legend.
-_LONGEST = 40
+# The maximum length of a name in a legend.
+_MAX_NAME = 40
 
 Points = Sequence[tuple[int, float]]
 
 
 def figure_bytes(figure: Figure, kind: str) -> bytes:
-    """A figure as a ``"svg"``, ``"png"`` or ``"pdf"`` file."""
+    """Save a figure as a ``"svg"``, ``"png"``, or ``"pdf"`` file."""
     buffer = io.BytesIO()
-    # Without the date, equal figures give equal files.
+    # Without a date, equal figures have equal files.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {"Software": None})
     with mpl.rc_context(STYLE):
         figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
@@ -50,7 +50,7 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
-    """Validation loss against outer iterations, with a dot for the tested model."""
+    """Plot the validation loss against outer iterations, with a dot for the tested model."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.2), layout="constrained")
         axes = figure.subplots()
@@ -64,23 +64,20 @@ def learning_curves(runs: Sequence[TrainedRun]) -> Figure:
             best = run.result["best_iteration"]
             axes.plot(best, run.result["val_loss"], "o", color=color, markersize=5)
         axes.set_yscale("log")
-        # A single validation task whose adaptation explodes would flatten the rest.
+        # One validation task on which adaptation diverges would flatten the curves.
         axes.set_ylim(top=1.3 * max(first_losses))
         axes.set_xlabel("outer iteration")
         axes.set_ylabel("validation loss")
         axes.set_xlim(left=0)
-        axes.legend(title="dot: the model that is tested", title_fontsize=8)
+        axes.legend(title="dot: tested model", title_fontsize=8)
         return figure
 
 
 def metric_curves(curves: Mapping[str, Points], *, title: str, explodes: bool = False) -> Figure:
-    """A metric of validations against outer iterations, for one or more runs.
+    """Plot a metric of validations against outer iterations.
 
-    Args:
-        curves: iterations and values of each run; a single value at iteration 0, of a run with
-            nothing to train, is drawn as a horizontal line.
-        title: the name of the metric.
-        explodes: single values may be far too high, as losses may; they are cut off.
+    A curve whose only point is at iteration 0, from a run with nothing to train, becomes a
+    horizontal line. With `explodes`, outliers above the usual losses are cut off.
     """
     with mpl.rc_context(STYLE):
         size = (7.2, max(3.8, 0.4 + 0.2 * len(curves)))
@@ -93,7 +90,7 @@ def metric_curves(curves: Mapping[str, Points], *, title: str, explodes: bool = 
         highest, high = max(values), usual_high(values)
         if explodes and high < highest:
             axes.set_ylim(top=high)
-            title += f" (cut off; the highest is {highest:,.4g})"
+            title += f" (cut off; maximum {highest:,.4g})"
         axes.set_xlabel("outer iteration")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
@@ -103,9 +100,10 @@ def metric_curves(curves: Mapping[str, Points], *, title: str, explodes: bool = 
         legend = figure.legend(loc="outside right upper", handlelength=3)
         # Set afterwards, because matplotlib omits labels that start with an underscore.
         for text, (name, points) in zip(legend.get_texts(), curves.items(), strict=True):
+            # The end of a long name is more informative than its start.
+            name = name if len(name) <= _MAX_NAME else f"\N{HORIZONTAL ELLIPSIS}{name[-_MAX_NAME:]}"
             text.set_parse_math(False)
-            untrained = " (nothing to train)" if _is_untrained(points) else ""
-            text.set_text(_short(name) + untrained)
+            text.set_text(name + (" (nothing to train)" if _is_untrained(points) else ""))
         return figure
 
 
@@ -121,30 +119,24 @@ def _draw_curve(
     if _is_untrained(points):
         axes.axhline(values[0], marker=marker, **style)
     else:
-        # A single validation has no line.
+        # A line with one point is invisible.
         marker = marker or ("o" if len(points) == 1 else None)
         axes.plot(iterations, values, marker=marker, markersize=4, **style)
 
 
-def _short(name: str) -> str:
-    """The end of a name, which tells more than its beginning."""
-    return name if len(name) <= _LONGEST else f"\N{HORIZONTAL ELLIPSIS}{name[-_LONGEST:]}"
-
-
 def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int = 0) -> Figure:
-    """The same unseen curves for all runs, and their predictions after 0, 1, ... steps."""
+    """Plot the predictions of all runs after 0, 1, ... inner steps on the same test tasks."""
     grid = np.linspace(-5, 5, 200)
-    most_steps = max(run.learner.num_steps for run in runs)
-    split: Split = "test"
+    max_steps = max(run.learner.num_steps for run in runs)
     seed: int = runs[0].result["config"]["seed"]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.3 * num_tasks, 2.5 * len(runs)), layout="constrained")
         panels = figure.subplots(len(runs), num_tasks, sharex=True, sharey="col", squeeze=False)
         for run, row in zip(runs, panels, strict=True):
             if not isinstance(run.tasks, Sinusoids):
-                raise TypeError("only sinusoid tasks can be drawn as curves")
-            episode = run.tasks.episode(first, num_tasks=num_tasks, split=split, seed=seed)
-            curves, _ = run.tasks.draw(first, num_tasks=num_tasks, split=split, seed=seed)
+                raise TypeError("`runs` must be trained on sinusoid tasks")
+            episode = run.tasks.episode(first, num_tasks=num_tasks, split="test", seed=seed)
+            curves, _ = run.tasks.draw(first, num_tasks=num_tasks, split="test", seed=seed)
             episode = episode.to("cpu", run.learner.dtype)
             x = np.tile(grid, (num_tasks, 1))
             inputs = torch.from_numpy(x).to(run.learner.dtype).unsqueeze(-1)
@@ -156,29 +148,22 @@ def sinusoid_tasks(runs: Sequence[TrainedRun], *, num_tasks: int = 3, first: int
                     predictions = adapted.predict(inputs)[..., 0].numpy()
                 width = 1.8 if step == run.learner.num_steps else 1
                 for axes, prediction in zip(row, predictions, strict=True):
-                    axes.plot(grid, prediction, color=_color(step, most_steps), linewidth=width)
+                    axes.plot(grid, prediction, color=_color(step, max_steps), linewidth=width)
             truth, support = curves(x), (episode.support_x[..., 0], episode.support_y[..., 0])
             for task, axes in enumerate(row):
                 axes.plot(grid, truth[task], color="black", linewidth=1, linestyle=(0, (4, 2)))
                 axes.plot(*(values[task] for values in support), "o", color="black", markersize=4)
                 axes.set_title(f"{run.title}, unseen task {task + 1}")
-        _add_legend(figure, most_steps)
+        handles = [
+            Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
+            Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
+        ]
+        for step in range(max_steps + 1):
+            label = f"step {step}" if step else "before"
+            handles.append(Line2D([], [], color=_color(step, max_steps), label=label))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         return figure
 
 
 def _color(step: int, last: int) -> tuple[float, float, float, float]:
-    color: tuple[float, float, float, float] = mpl.colormaps["viridis_r"](
-        0.05 + 0.9 * step / max(last, 1)
-    )
-    return color
-
-
-def _add_legend(figure: Figure, last: int) -> None:
-    handles = [
-        Line2D([], [], color="black", linestyle=(0, (4, 2)), linewidth=1, label="truth"),
-        Line2D([], [], color="black", marker="o", linestyle="", markersize=4, label="support"),
-    ]
-    for step in range(last + 1):
-        label = "before" if step == 0 else f"step {step}"
-        handles.append(Line2D([], [], color=_color(step, last), label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return mpl.colormaps["viridis_r"](0.05 + 0.9 * step / max(last, 1))

@@ -10,29 +10,21 @@ from typing import Any
 from alfa.data.photos import printable
 from alfa.report.output import csv_text, data_url, render_template
 
-# Classes with a bar under an image, images on a page, and support images of each class.
+# Limits of the page: bars per image, images, and support images per class.
 _MOST_BARS, _MOST_SHOWN, _MOST_OF_CLASS = 3, 2_000, 40
-# The first characters of a spreadsheet formula.
+# Spreadsheets evaluate cells that start with one of these characters.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted class of an image.
-
-    Attributes:
-        file: the name of the image.
-        label: the predicted class.
-        probabilities: of the classes, in their order.
-        true: the true class; None if it is unknown.
-        picture: a small PNG or JPEG file; empty if no page shows it.
-    """
+    """The predicted class of an image."""
 
     file: str
     label: str
-    probabilities: Sequence[float]
-    true: str | None = None
-    picture: bytes = b""
+    probabilities: Sequence[float]  # in the order of the classes
+    true: str | None = None  # the true class; None if unknown
+    picture: bytes = b""  # a small PNG or JPEG file; empty if no page shows it
 
     @property
     def is_wrong(self) -> bool:
@@ -44,20 +36,20 @@ class Prediction:
 
 
 def num_shown() -> tuple[int, int]:
-    """How many images a page shows, and how many support images of each class."""
+    """Return the maximum number of images on a page, and of support images per class."""
     return _MOST_SHOWN, _MOST_OF_CLASS
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would evaluate a cell instead of showing it."""
+    """Return whether a spreadsheet would evaluate the text as a formula."""
     return text.startswith(_FORMULA)
 
 
 def predictions_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
-    """A line for each image: its file, its label, and the probability of every class.
+    """Format one row per image: file, label, and the probability of every class.
 
-    Probabilities have all their digits. A file whose name starts like a formula gets the prefix
-    ``./``, which names the same file and is not a formula; labels stay as they are.
+    Probabilities have full precision. File names that a spreadsheet would evaluate get the prefix
+    ``./``; labels are unchanged.
     """
     header = ["file", "label", *(f"probability of {name}" for name in classes)]
     rows = (
@@ -76,15 +68,11 @@ def render_predictions_page(
     notes: Sequence[str],
     command: str,
 ) -> str:
-    """The HTML of the page.
+    """Render the page.
 
-    Args:
-        predictions: the predictions, in the order of their files.
-        support: the names and contents of the support images by class, in order.
-        title: the title of the page.
-        facts: other facts by name.
-        notes: sentences about images that were skipped or changed.
-        command: the command that makes this page.
+    `support` contains the names and contents of the support images by class, `facts` other facts by
+    name, and `notes` sentences about images that were skipped or changed. `command` is the command
+    that writes this page.
     """
     classes = list(support)
     cards = [_card(p, classes, number) for number, p in enumerate(predictions[:_MOST_SHOWN])]
@@ -95,9 +83,9 @@ def render_predictions_page(
         facts=facts,
         notes=notes,
         support=support,
-        most_of_class=_MOST_OF_CLASS,
-        # The sort is stable: images of a class stay in order.
-        cards=sorted(cards, key=lambda card: card["place"]),
+        max_support=_MOST_OF_CLASS,
+        # The sort is stable: the images of a class keep their order.
+        cards=sorted(cards, key=lambda card: card["class_number"]),
         counts=Counter(p.label for p in predictions),
         num_images=len(predictions),
         num_known=sum(p.true is not None for p in predictions),
@@ -107,15 +95,14 @@ def render_predictions_page(
 
 
 def _card(prediction: Prediction, classes: Sequence[str], number: int) -> dict[str, Any]:
-    """The values of an image on the page: its most probable classes, and the true one."""
-    ranked = sorted(range(len(classes)), key=lambda c: -prediction.probabilities[c])
-    bars = ranked[:_MOST_BARS]
-    if prediction.true is not None and (right := classes.index(prediction.true)) not in bars:
-        bars[-1] = right
+    """Return the template values of an image; its bars include the true class."""
+    bars = sorted(range(len(classes)), key=lambda c: -prediction.probabilities[c])[:_MOST_BARS]
+    if prediction.true is not None and (true := classes.index(prediction.true)) not in bars:
+        bars[-1] = true
     return {
         "prediction": prediction,
         "number": number,
-        "place": classes.index(prediction.label),
+        "class_number": classes.index(prediction.label),
         "bars": [(classes[c], prediction.probabilities[c]) for c in bars],
     }
 

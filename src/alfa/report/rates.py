@@ -12,15 +12,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from torch import Tensor
 
 from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, did_you_mean
 from alfa.learner import Learner
 from alfa.report.output import csv_text
 from alfa.report.plots import COLORS, STYLE
-from alfa.types import Layers, Rates
 
-# Tasks that are adapted at once.
+# The number of tasks in a batch.
 _AT_ONCE = 20
 # The percentage of the tasks beyond each whisker.
 _TAIL = 5
@@ -28,51 +28,31 @@ _TAIL = 5
 
 @dataclass(frozen=True)
 class UsedRates:
-    """The rates of a rule on some tasks.
+    """The rates of a rule on some tasks."""
 
-    Attributes:
-        title: the name of the tasks.
-        layers: names of the adapted layers.
-        alpha: learning rates ``[step, task, layer]``.
-        beta: factors on the weights, likewise; the mean over a layer if each weight has its own.
-    """
-
-    title: str
+    title: str  # the name of the tasks
     layers: tuple[str, ...]
-    alpha: np.ndarray
-    beta: np.ndarray
+    alpha: np.ndarray  # learning rates [step, task, layer]
+    beta: np.ndarray  # factors on the weights, likewise; the mean over a layer if they vary there
 
     @property
     def num_steps(self) -> int:
         return int(self.alpha.shape[0])
 
     def only(self, patterns: Sequence[str]) -> UsedRates:
-        """The rates of the layers that match a pattern.
-
-        Raises:
-            ConfigError: no layer matches one of the patterns.
-        """
+        """Select layers by patterns; raise ConfigError if a pattern matches no layer."""
+        found: set[int] = set()
         for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in self.layers):
+            matches = [n for n, name in enumerate(self.layers) if fnmatchcase(name, pattern)]
+            if not matches:
                 raise ConfigError(
-                    f"no layer is called {pattern}; there are {', '.join(self.layers)}."
+                    f"no layer matches {pattern}; the layers are {', '.join(self.layers)}."
                     f"{did_you_mean(pattern, self.layers)}"
                 )
-        chosen = [
-            number
-            for number, name in enumerate(self.layers)
-            if any(fnmatchcase(name, pattern) for pattern in patterns)
-        ]
+            found.update(matches)
+        chosen = sorted(found)
         names = tuple(self.layers[number] for number in chosen)
         return UsedRates(self.title, names, self.alpha[:, :, chosen], self.beta[:, :, chosen])
-
-
-def rates_of(rates: Sequence[Rates], layers: Layers, num_tasks: int) -> np.ndarray:
-    """Alpha and beta of every step, ``[2, step, task, layer]``."""
-    steps = [torch.stack(step.per_layer(layers, num_tasks)) for step in rates]
-    if not steps:
-        return np.empty((2, 0, num_tasks, len(layers)), np.float32)
-    return torch.stack(steps, dim=1).detach().cpu().numpy()
 
 
 def used_rates(
@@ -84,18 +64,9 @@ def used_rates(
     split: Split = "test",
     seed: int = 0,
 ) -> UsedRates:
-    """Adapt to tasks, and record the rates of the rule.
-
-    Args:
-        learner: a trained learner.
-        tasks: the tasks.
-        title: the name of the tasks.
-        num_tasks: the number of tasks.
-        split: the split of the tasks.
-        seed: decides the tasks, with `split`.
-    """
+    """Adapt a learner to tasks, and record the rates of its rule."""
     layers = learner.init.layers
-    found: list[np.ndarray] = []
+    found: list[Tensor] = []
     # Tasks of different sizes cannot be stacked, and may be large.
     at_once = 1 if tasks.varies else _AT_ONCE
     for first in range(0, num_tasks, at_once):
@@ -103,13 +74,16 @@ def used_rates(
         for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
             episode = group.episode.to("cpu", learner.dtype)
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
-            found.append(rates_of(adapted.rates, layers, episode.num_tasks))
-    alpha, beta = np.concatenate(found, axis=2)
+            steps = [torch.stack(x.per_layer(layers, episode.num_tasks)) for x in adapted.rates]
+            # Without steps, the rates are empty.
+            empty = torch.empty(2, 0, episode.num_tasks, len(layers))
+            found.append(torch.stack(steps, dim=1).detach() if steps else empty)
+    alpha, beta = torch.cat(found, dim=2).cpu().numpy()
     return UsedRates(title, tuple(layers), alpha, beta)
 
 
 def plot_bands(rates: UsedRates) -> Figure:
-    """Alpha above beta, one column per layer: the median over tasks, and a band of 90 % of them."""
+    """Plot alpha above beta, one column per layer: the median over tasks and a 90 % band."""
     steps = np.arange(1, rates.num_steps + 1)
     num_layers = len(rates.layers)
     with mpl.rc_context(STYLE):
@@ -135,17 +109,14 @@ def plot_bands(rates: UsedRates) -> Figure:
 
 
 def plot_boxes(all_rates: Sequence[UsedRates], *, zoom: int) -> Figure:
-    """Box plots over tasks, one row per layer: alpha, one step of it, beta, one step of it.
+    """Plot boxes over tasks, one row per layer: alpha, one step of alpha, beta, one step of beta.
 
-    Boxes hold the middle half of the tasks and whiskers 90 % of them; the line is the median.
-
-    Args:
-        all_rates: rates of the same layers on one or more kinds of tasks.
-        zoom: the step that has its own panel and scale, from 1.
+    Boxes contain half of the tasks, and whiskers 90 % of them; the line is the median. Rates on
+    several kinds of tasks have the same layers. Step `zoom`, from 1, has its own panel and scale.
     """
     first = all_rates[0]
     if not 1 <= zoom <= first.num_steps:
-        raise ConfigError(f"`zoom` is {zoom}, but the steps are 1 to {first.num_steps}.")
+        raise ConfigError(f"`zoom` must be from 1 to {first.num_steps}, got {zoom}.")
     num_layers = len(first.layers)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10.5, 0.9 + 1.7 * num_layers), layout="constrained")
@@ -201,7 +172,7 @@ def _color(number: int) -> str:
 
 
 def rates_csv(all_rates: Sequence[UsedRates]) -> str:
-    """One line for every kind of tasks, task, step, and layer."""
+    """Format one line per kind of tasks, task, step, and layer."""
     rows = (
         (rates.title, task, step + 1, layer, f"{alpha:.8g}", f"{beta:.8g}")
         for rates in all_rates

@@ -11,11 +11,11 @@ from alfa.report.output import csv_text
 
 Verdict = Literal["", "within", "above", "below", "shorter", "quick"]
 VERDICTS: Mapping[Verdict, str] = {
-    "within": "as published, but for what the choice of test tasks explains",
+    "within": "differs from the published figure by no more than the choice of test tasks explains",
     "above": "higher than published by more than the choice of test tasks explains",
     "below": "lower than published by more than the choice of test tasks explains",
-    "shorter": "trained for less than the cell asks for",
-    "quick": "no result: it only shows that everything runs",
+    "shorter": "trained for fewer iterations than the cell specifies",
+    "quick": "not a result: the run only checks that everything works",
 }
 _OUR_PLUS_MINUS = (
     "Our plus-minus is half of the 95 % interval of the mean over the test tasks of all seeds."
@@ -24,29 +24,19 @@ _OUR_PLUS_MINUS = (
 
 @dataclass(frozen=True)
 class Box:
-    """One place of a table.
+    """An entry of a table; texts are empty if they do not apply."""
 
-    Attributes:
-        published: the paper's figure, such as ``"69.12 +- 0.47"``; empty if there is none.
-        measured: our figure; empty if there is none.
-        verdict: how our figure compares; ``"shorter"`` if it was trained for less, ``"quick"`` if
-            it is not a result.
-        notes: a few words each.
-        is_quoted: the paper quotes its figure from other work.
-        link: the run folder.
-    """
-
-    published: str = ""
-    measured: str = ""
-    verdict: Verdict = ""
-    notes: tuple[str, ...] = ()
-    is_quoted: bool = False
-    link: str = ""
+    published: str = ""  # the paper's figure, such as "69.12 +- 0.47"
+    measured: str = ""  # our figure
+    verdict: Verdict = ""  # the comparison of both
+    notes: tuple[str, ...] = ()  # a few words each
+    is_quoted: bool = False  # the paper quotes its figure from other work
+    link: str = ""  # the run folder
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its group, its title, and its boxes from left to right."""
+    """A row of a table, with its boxes from left to right."""
 
     group: str
     title: str
@@ -63,42 +53,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of published and measured figures.
+    """A table of published and measured figures."""
 
-    Attributes:
-        name: such as ``"table1"``.
-        label: such as ``"Table 1"``.
-        title: what it compares.
-        about: what it shows.
-        columns: the group and title of each column.
-        rows: from top to bottom.
-        notes: sentences about the whole table.
-        plus_minus: a sentence on the paper's plus-minus; empty if there is none.
-    """
-
-    name: str
-    label: str
+    name: str  # such as "table1"
+    label: str  # such as "Table 1"
     title: str
     about: str
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]  # groups and titles
     rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    plus_minus: str = ""
+    notes: tuple[str, ...] = ()  # sentences about the whole table
+    plus_minus: str = ""  # a sentence about the paper's plus-minus, if it has one
 
     @property
     def column_titles(self) -> list[str]:
-        """The group and title of each column in one text."""
+        """The title and group of each column in one text."""
         return [", ".join(filter(None, column)) for column in self.columns]
 
     @property
     def column_groups(self) -> list[tuple[str, int]]:
-        """The groups of columns, and how many columns each has."""
+        """The groups of columns and their sizes."""
         groups = itertools.groupby(self.columns, lambda column: column[0])
         return [(group, len(list(columns))) for group, columns in groups]
 
     @property
     def row_groups(self) -> list[tuple[str, list[Row]]]:
-        """The groups of rows."""
         groups = itertools.groupby(self.rows, lambda row: row.group)
         return [(group, list(rows)) for group, rows in groups]
 
@@ -112,11 +90,12 @@ class Grid:
 
     @property
     def num_measured(self) -> int:
+        """The number of measured figures, without quick runs."""
         return sum(bool(box.measured) for box in self.boxes) - self.num_quick
 
     @property
     def has_ours(self) -> bool:
-        """Whether any box has a figure of ours, including quick ones."""
+        """Whether a cell was run, quickly or in full."""
         return any(box.measured for box in self.boxes)
 
     @property
@@ -126,37 +105,26 @@ class Grid:
             return ""
         return " ".join(filter(None, (_OUR_PLUS_MINUS, self.plus_minus)))
 
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts that occur."""
-        found = {box.verdict for box in self.boxes}
-        return [verdict for verdict in VERDICTS if verdict in found]
 
-
-def _explained(verdict: Verdict) -> str:
+def _explain(verdict: Verdict) -> str:
     return f"{verdict}: {VERDICTS[verdict]}"
 
 
 def markdown(grid: Grid) -> str:
-    """A heading, a legend, and a table with our figures in bold before the published ones."""
-    about = " ".join([grid.about, *grid.notes])
-    lines = [f"## {grid.label}: {grid.title}", "", about, ""]
+    """Format a heading, a legend, and a table with our figures in bold before the paper's."""
+    lines = [f"## {grid.label}: {grid.title}", "", " ".join([grid.about, *grid.notes]), ""]
     if grid.has_ours:
-        lines += [_markdown_legend(grid), ""]
+        found = {box.verdict for box in grid.boxes}
+        meanings = "; ".join(_explain(verdict) for verdict in VERDICTS if verdict in found)
+        verdicts = f"The verdict compares the two figures; {meanings}." if meanings else ""
+        sentences = ("Our figures are bold, before the published ones.", grid.legend, verdicts)
+        lines += [" ".join(filter(None, sentences)), ""]
     lines.append(f"| | {' | '.join(map(_markdown_text, grid.column_titles))} |")
     lines.append(f"| --- |{' --- |' * len(grid.columns)}")
     for row in grid.rows:
-        cells = " | ".join(_markdown_box(box) for box in row.boxes)
+        cells = " | ".join(map(_markdown_box, row.boxes))
         lines.append(f"| {_markdown_text(row.full_title)} | {cells} |")
     return "\n".join(lines) + "\n"
-
-
-def _markdown_legend(grid: Grid) -> str:
-    sentences = ["Bold is ours, before what is published.", grid.legend]
-    if grid.verdicts:
-        meanings = "; ".join(map(_explained, grid.verdicts))
-        sentences.append(f"The verdict says how ours compares; {meanings}.")
-    return " ".join(filter(None, sentences))
 
 
 def _markdown_text(text: str) -> str:
@@ -167,25 +135,16 @@ def _markdown_box(box: Box) -> str:
     published = f"{box.published}{' (quoted)' if box.is_quoted else ''}" if box.published else "-"
     if not box.measured:
         return published
-    # A quick run has this word in place of a figure.
+    # The figure of a quick run is this word.
     verdict = "" if box.verdict == "quick" else box.verdict
     notes = "; ".join(filter(None, (verdict, *box.notes)))
     return f"**{box.measured}**{f' ({notes})' if notes else ''} / {published}"
 
 
 def grids_csv(grids: Sequence[Grid]) -> str:
-    """One line for every place of every table."""
-    header = (
-        "table",
-        "row",
-        "column",
-        "published",
-        "quoted",
-        "measured",
-        "verdict",
-        "notes",
-        "run",
-    )
+    """Format one line per box."""
+    header = ["table", "row", "column", "published", "quoted"]
+    header += ["measured", "verdict", "notes", "run"]
     rows = (
         (
             *(grid.name, row.full_title, column, box.published, "yes" if box.is_quoted else "no"),
@@ -199,18 +158,17 @@ def grids_csv(grids: Sequence[Grid]) -> str:
 
 
 def latex(grid: Grid) -> str:
-    r"""A ``table`` for the package booktabs, with our figures above the published ones.
+    r"""Format a ``table`` for the package booktabs, with our figures above the paper's.
 
-    Notes on single figures, such as the verdict, are below the table. A table without figures of
-    ours has the published ones alone.
+    Notes on single figures, including verdicts, become footnotes of the table. A table without our
+    figures contains only the published ones.
     """
     titles = " & ".join(_tex(title) for _, title in grid.columns)
     head = [f"    & {titles} \\\\"]
     if any(group for group, _ in grid.columns):
         spans = [rf"\multicolumn{{{n}}}{{c}}{{{_tex(group)}}}" for group, n in grid.column_groups]
         head.insert(0, f"    & {' & '.join(spans)} \\\\")
-    # A letter for each note.
-    marks: dict[str, str] = {}
+    footnotes: dict[str, str] = {}  # a letter for each note
     body: list[str] = []
     for group, rows in grid.row_groups:
         if body:
@@ -218,22 +176,12 @@ def latex(grid: Grid) -> str:
         if group:
             body.append(rf"    \multicolumn{{{len(grid.columns) + 1}}}{{l}}{{{_tex(group)}}} \\")
         for row in rows:
-            title = _tex(row.title)
-            if grid.has_ours:
-                # Also in rows without our figures, where the paper's would look like ours.
-                ours = (_tex_figure(box.measured, _our_notes(box), marks) for box in row.boxes)
-                body.append(f"    {title} & {' & '.join(ours)} \\\\")
-                title = r"\quad published"
-            theirs = (
-                _tex_figure(box.published, ["quoted by the paper"] * box.is_quoted, marks)
-                for box in row.boxes
-            )
-            body.append(f"    {title} & {' & '.join(theirs)} \\\\")
-    below = "Below our figures those of the paper." if grid.has_ours else "Figures of the paper."
+            body += _tex_row(row, footnotes, has_ours=grid.has_ours)
+    published = "Published figures are below ours." if grid.has_ours else "Published figures."
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{_tex(grid.title)}. {below}}}",
+        rf"  \caption{{{_tex(grid.title)}. {published}}}",
         rf"  \label{{tab:{grid.name}}}",
         rf"  \begin{{tabular}}{{l{'c' * len(grid.columns)}}}",
         r"    \toprule",
@@ -242,29 +190,42 @@ def latex(grid: Grid) -> str:
         *body,
         r"    \bottomrule",
         r"  \end{tabular}",
-        *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in marks.items()),
+        *(rf"  \par\footnotesize $^{{{mark}}}$ {_tex(note)}" for note, mark in footnotes.items()),
     ]
     if grid.legend:
         lines.append(r"  \par\footnotesize " + _tex(grid.legend).replace("+-", r"$\pm$"))
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _our_notes(box: Box) -> list[str]:
-    return [*([_explained(box.verdict)] if box.verdict else []), *box.notes]
+def _tex_row(row: Row, footnotes: dict[str, str], *, has_ours: bool) -> list[str]:
+    """Format one line, or two if the table has our figures, so that every row has both."""
+    lines, title = [], _tex(row.title)
+    if has_ours:
+        notes = [[*([_explain(b.verdict)] if b.verdict else []), *b.notes] for b in row.boxes]
+        ours = (
+            _tex_figure(b.measured, n, footnotes) for b, n in zip(row.boxes, notes, strict=True)
+        )
+        lines.append(f"    {title} & {' & '.join(ours)} \\\\")
+        title = r"\quad published"
+    theirs = (
+        _tex_figure(box.published, ["quoted by the paper"] * box.is_quoted, footnotes)
+        for box in row.boxes
+    )
+    return [*lines, f"    {title} & {' & '.join(theirs)} \\\\"]
 
 
-def _tex_figure(text: str, notes: Sequence[str], marks: dict[str, str]) -> str:
-    raised = ",".join(marks.setdefault(note, _letters(len(marks))) for note in notes)
+def _tex_figure(text: str, notes: Sequence[str], footnotes: dict[str, str]) -> str:
+    marks = ",".join(footnotes.setdefault(note, _letters(len(footnotes))) for note in notes)
     if not text:
         return "--"
-    raised = rf"^{{{raised}}}" if raised else ""
+    marks = rf"^{{{marks}}}" if marks else ""
     if not text[0].isdigit():
-        return rf"\textit{{{_tex(text)}}}" + (f"${raised}$" if raised else "")
-    return "$" + text.replace("+-", r"\pm") + raised + "$"
+        return rf"\textit{{{_tex(text)}}}" + (f"${marks}$" if marks else "")
+    return "$" + text.replace("+-", r"\pm") + marks + "$"
 
 
 def _letters(number: int) -> str:
-    """a, b, ..., z, aa, ab, ..."""
+    """Return a, b, ..., z, aa, ab, ..."""
     first, last = divmod(number, 26)
     return (_letters(first - 1) if first else "") + chr(ord("a") + last)
 

@@ -1,4 +1,4 @@
-"""The paper's tables with the measured figures, as one self-contained HTML file."""
+"""The paper's tables with measured figures, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -15,26 +15,15 @@ from alfa.report.tables import VERDICTS, Grid, Verdict
 
 @dataclass(frozen=True)
 class RunLine:
-    """A line in the list of runs.
+    """A line in the list of runs."""
 
-    Attributes:
-        title: the model of the paper, or the folder's name.
-        link: the folder.
-        seed: the seed of the run.
-        num_iterations: outer iterations.
-        seconds: the duration of the training.
-        figure: the result of the run's test, such as ``"69.12 +- 0.47"``.
-        num_tasks: test tasks.
-        note: such as "not complete".
-    """
-
-    title: str
+    title: str  # the paper's name of the model, or the name of the folder
     link: str
     seed: int
     num_iterations: int
-    seconds: float
-    figure: str
-    num_tasks: int
+    seconds: float  # duration of the training
+    figure: str  # the test result, such as "69.12 +- 0.47"
+    num_tasks: int  # of the test
     note: str = ""
 
     @property
@@ -50,17 +39,12 @@ def render_tables_page(
     problems: Sequence[str],
     command: str,
 ) -> str:
-    """The HTML of the page.
+    """Render the page.
 
-    Args:
-        grids: the tables.
-        curves: learning curves by the names of tables.
-        runs: all runs.
-        problems: a sentence for each folder that could not be read.
-        command: the command that makes this page.
+    `curves` contains learning curves by the names of tables, `problems` an error message for each
+    unreadable file or folder, and `command` is the command that writes this page.
     """
-    boxes = [box for grid in grids for box in grid.boxes]
-    counts: Counter[Verdict] = Counter(box.verdict for box in boxes)
+    counts: Counter[Verdict] = Counter(box.verdict for grid in grids for box in grid.boxes)
     return render_template(
         "paper.html",
         filters={"signs": lambda text: text.replace("+-", "\u00b1"), "address": _address},
@@ -76,7 +60,7 @@ def render_tables_page(
 
 
 def _address(link: str) -> str:
-    """A link in a page; names of folders need not be valid text."""
+    """Quote a link; folder names may contain bytes that are not valid text."""
     if link.startswith("file://"):
         return link
     return quote(link.encode("utf-8", "surrogateescape"))

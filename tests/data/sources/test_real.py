@@ -92,7 +92,7 @@ def test_birds_of_meta_dataset_are_found_under_folders_of_another_split(
     assert counts(listing) == {"train": (65, 3_829), "val": (19, 1_129), "test": (16, 945)}
     # Half of the classes are not at hand, and each is named.
     assert len(fatal(listing)) == 100
-    assert "train/001.Black_footed_Albatross: a class of the published split that is not there" in (
+    assert "train/001.Black_footed_Albatross: this class of the published split is missing" in (
         fatal(listing)
     )
 

@@ -63,8 +63,8 @@ def test_pickles_that_call_classes_by_number(write, find, counts, fatal, publish
     listing = find(SOURCE, folder)
     assert counts(listing) == {"val": (96, 288), "test": (160, 480)}
     assert fatal(listing) == [
-        f"test/{classes['train'][0]}: it lies under test, but is a class of the train split",
-        f"val/{classes['val'][-1]}: a class of the published split that is not there",
+        f"test/{classes['train'][0]}: the folder is under test, but the class belongs to the train split",
+        f"val/{classes['val'][-1]}: this class of the published split is missing",
     ]
 
 
@@ -133,7 +133,7 @@ def test_the_other_classes_of_imagenet_are_left_out(
     assert sum(number for number, _ in counts(listing).values()) == len(own)
     assert fatal(listing) == []
     left = len(every - own)
-    told = f"ImageNet: {left:,} classes that are there are none of its own, and left out"
+    told = f"ImageNet: skipped {left:,} classes that are not part of tieredImageNet"
     assert told in notes(listing)
     # What ImageNet does not have is a mistake still.
     make_classes(tmp_path / "ILSVRC", ["n99999999"], count=1)

@@ -82,7 +82,7 @@ def test_a_models_own_number_of_steps_is_not_that_of_the_inner_loop() -> None:
 
 
 def test_an_option_that_every_model_has_is_refused() -> None:
-    with pytest.raises(ConfigError, match="model 'weights' has an option called weights, which"):
+    with pytest.raises(ConfigError, match="model 'weights' has the option weights, but"):
         _experiment({"name": "weights"})
 
 

@@ -63,7 +63,8 @@ def test_pickles_that_call_classes_by_number(write, find, counts, fatal, publish
     listing = find(SOURCE, folder)
     assert counts(listing) == {"val": (96, 288), "test": (160, 480)}
     assert fatal(listing) == [
-        f"test/{classes['train'][0]}: the folder is under test, but the class belongs to the train split",
+        f"test/{classes['train'][0]}: the folder is under test, but the class belongs to the train "
+        "split",
         f"val/{classes['val'][-1]}: this class of the published split is missing",
     ]
 

@@ -1,4 +1,4 @@
-"""From an experiment to a learner: what a user's own parts are given, and what does not fit."""
+"""Build learners with the user's parts, and reject parts that do not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVES = Signature((1,), 1, "mse")
 
 
 class _Steps(nn.Module):
-    """A model that repeats itself, as often as it is told."""
+    """A model that applies its layer `num_steps` times."""
 
     def __init__(
         self, input_shape: tuple[int, ...], num_outputs: int, *, num_steps: int = 3

@@ -1,4 +1,4 @@
-"""A folder of one's own: what is found in it, and what is made of that."""
+"""Scan a user's folder of images, and compose an experiment on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from alfa.errors import ConfigError, DataError
 
 @pytest.fixture
 def classes(tmp_path: Path) -> Callable[..., Path]:
-    """Class folders with as many empty files as are given."""
+    """Create class folders with the given numbers of empty files."""
 
     def make(folder: str, counts: Iterable[int], first: int = 0) -> Path:
         for number, count in enumerate(counts, first):
@@ -54,7 +54,7 @@ def sizes(data: ImageFolder) -> dict[str, int]:
 
 
 def image(mode: str, side: tuple[int, int] = (8, 8), color: object = None, file: str = "PNG"):
-    """What gives the bytes of an image file."""
+    """Create an image item."""
     import io
 
     made = io.BytesIO()
@@ -129,8 +129,8 @@ def test_folders_that_hold_the_same_classes_are_put_together(classes, scan, spli
     data = scan(classes("pets", []))
     assert sizes(data) == {"train": 6, "val": 2, "test": 2}
     assert all(count == 6 * len(splits) for counts in data.counts.values() for count in counts)
-    told = "contain the same classes" if len(splits) > 1 else "the folder for train contains all"
-    assert told in data.notes[0]
+    (note,) = data.notes
+    assert note.startswith(f"the folders ({', '.join(sorted(splits))}) do not separate classes")
 
 
 # --- classes of different sizes
@@ -182,11 +182,11 @@ def test_tasks_are_as_large_as_the_smallest_class_allows(smallest, shot, num_que
     assert task_sizes({split: [smallest] * 9 for split in counts})[0] == 5
 
 
-# --- what was prepared
+# --- prepared images
 
 
 def index(**classes: int) -> Index:
-    """Of classes called after their split, with as many images as are given."""
+    """Create an index of classes named after their split, with the given numbers of images."""
     entries = [StoredClass(name.partition("_")[0], name, 0, n, "") for name, n in classes.items()]
     return Index("pets", 8, 3, (0.5,) * 3, (0.5,) * 3, tuple(entries))
 
@@ -242,13 +242,13 @@ def test_images_are_grey_if_all_are(items, num_channels) -> None:
     assert infer_size_and_channels(items)[1] == num_channels
 
 
-def test_what_cannot_be_read_is_passed_over() -> None:
+def test_unreadable_images_are_skipped() -> None:
     bad = [Item("bad", lambda: b""), Item("bad", lambda: b"rubbish")]
     assert infer_size_and_channels([*bad, image("L")]) == (32, 1)
     assert infer_size_and_channels(bad) == (84, 3)
 
 
-def test_of_many_images_some_are_looked_at() -> None:
+def test_a_sample_of_many_images_is_read() -> None:
     read = []
     one = image("L")
     items = [Item(str(n), lambda n=n: read.append(n) or one.read()) for n in range(2000)]
@@ -307,14 +307,14 @@ def test_an_archive_has_the_name_of_its_content(classes, tmp_path) -> None:
     assert names[0] == names[1] != names[2]
 
 
-# --- words
+# --- descriptions
 
 
 def counts(train: int, images: int = 20) -> dict[str, list[int]]:
     return {"train": [images] * train, "val": [images] * 2, "test": [images] * 3}
 
 
-def test_what_there_is_is_told() -> None:
+def test_counts_are_described() -> None:
     assert describe_counts(counts(600)) == (
         "605 classes of 20 images (12,100 images): 600 for training, 2 for validation, and 3 for "
         "test"
@@ -335,7 +335,7 @@ def test_what_there_is_is_told() -> None:
         (64, 20, "miniImageNet and CIFAR-FS have as many classes, so meta-training pays off"),
     ],
 )
-def test_it_is_told_whether_it_is_worth_it(train, images, told) -> None:
+def test_training_advice(train, images, told) -> None:
     assert told in training_advice(counts(train, images))
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment: all of it, each in a sentence."""
+"""The errors of an experiment: all of them, one sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts by name, their options, and what a preset says of them."""
+"""Parts by name, their options, and presets."""
 
 from __future__ import annotations
 

@@ -59,8 +59,6 @@ _MAX_WAY, _MAX_SHOT, _MAX_QUERY = 5, 5, 15
 # need enough images.
 _FEW, _MANY, _MANY_IMAGES = 20, 64, 20
 
-_NO_CHOICES = Choices()
-
 
 @dataclass(frozen=True)
 class ImageFolder:
@@ -247,15 +245,11 @@ def _file_state(item: Item, work: Workspace) -> str:
 def _notes(found: FoundClasses, min_images: int, *, by_folders: bool) -> list[str]:
     notes = []
     splits = {entry.split for entry in found.classes} - {None}
-    if not by_folders and len(splits) > 1:
+    if splits and not by_folders:
         notes.append(
-            "the folders for training and test contain the same classes, but the test needs unseen "
-            "classes; alfa merges the images of each class and splits the classes at random"
-        )
-    elif not by_folders and splits:
-        notes.append(
-            f"the folder for {splits.pop()} contains all classes, but the test needs unseen "
-            "classes; alfa splits the classes at random"
+            f"the folders ({', '.join(sorted(map(str, splits)))}) do not separate classes for "
+            "training from unseen classes for test; alfa merges the images of each class and "
+            "splits the classes at random"
         )
     small = [name for name, items in found.by_name().items() if 0 < len(items) < min_images]
     if small:
@@ -300,7 +294,7 @@ def experiment_for(
     counts: Counts,
     *,
     size: int,
-    choices: Choices = _NO_CHOICES,
+    choices: Choices = Choices(),  # noqa: B008 - frozen
     overrides: Iterable[str] = (),
 ) -> Experiment:
     """Compose an experiment that a laptop can train, with a model that classifies single images.

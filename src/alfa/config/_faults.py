@@ -16,7 +16,7 @@ def boolean_faults(model: type[BaseModel], given: Mapping[str, Any], prefix: str
     faults = []
     for key, value in given.items():
         field = model.model_fields.get(key)
-        annotation = field.annotation if field else None
+        annotation: Any = field.annotation if field else None
         kinds = _kinds(annotation)
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             faults.append(f"{prefix}{key} is {str(value).lower()}, but must be a number.")

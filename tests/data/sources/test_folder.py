@@ -67,7 +67,7 @@ def test_by_ratio(pets, find, counts):
 def test_chance_is_the_same_everywhere():
     drawn = split_by_ratio(["ant", "bee", "cat", "dog", "elk", "fox"], [0.5, 0.2, 0.3], 0)
     assert drawn == {"train": ["elk", "dog", "fox"], "val": ["bee"], "test": ["ant", "cat"]}
-    # All classes are as likely, and each draw is another.
+    # All classes are equally likely, and all draws differ.
     train = [tuple(split_by_ratio(PETS, [0.4, 0.2, 0.4], seed)["train"]) for seed in range(500)]
     assert len(set(train)) == 500
     often = [sum(name in chosen for chosen in train) for name in PETS]
@@ -108,7 +108,7 @@ def test_a_class_without_images_is_a_mistake_however_many_are_wanted(pets, find,
         assert [line.split(": ")[1] for line in fatal(listing)] == ["the class has no images"]
 
 
-def test_a_class_without_images_takes_nobodys_place(pets, find, counts, fatal):
+def test_a_class_without_images_replaces_no_other(pets, find, counts, fatal):
     for name in ("empty", "hollow", "void"):
         (pets / name).mkdir()
     listing = find(Folder(), pets)
@@ -116,7 +116,7 @@ def test_a_class_without_images_takes_nobodys_place(pets, find, counts, fatal):
     assert fatal(listing) == [f"{n}: the class has no images" for n in ("empty", "hollow", "void")]
 
 
-def test_folders_inside_a_class_folder_are_left_out_which_is_told(
+def test_folders_inside_a_class_folder_are_skipped_with_a_note(
     pets, find, counts, notes, make_classes
 ):
     make_classes(pets / PETS[0], ["old", "new"])
@@ -156,7 +156,7 @@ def test_a_split_file(tmp_path, pets, find, fatal, suffix, split):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
-def test_what_is_wrong_with_a_split_file_is_all_named(tmp_path, pets, find, fatal, suffix):
+def test_all_problems_of_a_split_file_are_reported(tmp_path, pets, find, fatal, suffix):
     table = {
         "train": [*PETS[:10], "pett03", "wholly-else"],
         "val": PETS[9:15],
@@ -247,7 +247,7 @@ def test_accents_are_the_same_on_every_system(tmp_path, find, make_classes):
     assert list(listing.classes["test"]) == sorted([together, "zoo"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="they are one name elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems normalize names")
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_a_split_file_may_spell_accents_in_either_way(tmp_path, find, make_classes, fatal, form):
     for name in ("café", "chat", "chien"):
@@ -282,7 +282,7 @@ def test_accents_of_both_kinds_are_two_classes(tmp_path, find, make_classes):
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems require valid text")
 @pytest.mark.parametrize("suffix", ["", ".zip"])
 def test_names_that_are_no_text(tmp_path, find, make_classes, pack, suffix):
     strange = os.fsdecode(b"caf\xe9")

@@ -30,7 +30,7 @@ def few(name: str) -> dict[str, list[str]]:
 
 
 def on_disk(name: str) -> str:
-    """What a class is called as a folder."""
+    """Return the folder name of a class."""
     return name if "/character" in name else name.replace("/", "_")
 
 
@@ -58,7 +58,7 @@ def test_names_and_not_folders_say_which_split_a_class_is_in(
     listing = find(SOURCES.get(name)(), tmp_path / "data")
     expected = {split: (len(n), 2 * len(n)) for split, n in few(name).items() if n}
     assert counts(listing) == expected
-    # All other classes of these splits are named as missing.
+    # All other classes of these splits are reported as missing.
     absent = sum(len(names) - FEW for names in class_list(name).splits.values() if names)
     assert len(fatal(listing)) == absent
     assert all("this class of the published split is missing" in line for line in fatal(listing))
@@ -78,7 +78,7 @@ def test_nothing_of_it_is_there(name, tmp_path, find, make_classes):
         ("md-flower", "001", "001.pink primrose"),
         ("md-flower", "102", "102.blackberry lily"),
         ("md-aircraft", "F-16A_B", "F-16A/B"),
-        # Other datasets have folders that are called by numbers, too.
+        # In other datasets, numbers are not class names.
         ("md-birds", "2", None),
         ("md-birds", "002.laysan_albatross", "002.Laysan_Albatross"),
         ("md-fungi", "0008.Agaricus campestris", "0008.Agaricus campestris"),
@@ -86,7 +86,7 @@ def test_nothing_of_it_is_there(name, tmp_path, find, make_classes):
         ("md-textures", "Banded", "banded"),
     ],
 )
-def test_what_folders_are_called(name, folder, expected):
+def test_folder_names(name, folder, expected):
     assert class_list(name).name(folder) == expected
 
 
@@ -113,12 +113,12 @@ def test_aircraft_are_cut_out_by_their_boxes(aircraft, tmp_path, find):
         listing = find(SOURCES.get("md-aircraft")(), path)
         items = listing.classes["train"]["A318"]
         assert [item.name for item in items] == ["A318/0034309.jpg", "A318/0034958.jpg"]
-        # From the third column to the twelfth, and the second row to the ninth.
+        # Columns 3 to 12 and rows 2 to 9.
         assert items[0].read().shape == (8, 10, 3)
         assert items[1].read().shape == (10, 20, 3)
         whole = np.asarray(Image.open(aircraft / "images" / "0034309.jpg"))
         assert np.array_equal(items[0].read(), whole[1:9, 2:12])
-        # A box that leads out of the image ends with it.
+        # A box beyond the image ends at its border.
         (other,) = next(c["F-16A/B"] for c in listing.classes.values() if "F-16A/B" in c)
         assert other.read().shape == (6, 16, 3)
         assert decode(other.read(), size=8, num_channels=3)[0].shape == (3, 8, 8)
@@ -396,7 +396,7 @@ def test_a_number_of_a_box_that_is_too_long_is_refused(coco, find):
 
 
 def test_images_of_a_class_in_several_folders_are_all_taken(tmp_path, find, make_classes, counts):
-    """As the benchmarks of textures and aircraft are often kept."""
+    """Textures and aircraft are often stored in such folders."""
     names = few("md-textures")["train"]
     for part, count in (("train", 3), ("val", 2), ("test", 1)):
         make_classes(tmp_path / "dtd" / part, names, count=count)

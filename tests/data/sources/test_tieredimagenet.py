@@ -12,13 +12,13 @@ SOURCE = SOURCES.get("tieredimagenet")()
 
 @pytest.fixture
 def write(tmp_path, png):
-    """The pickles of a split, three images of each class in turn."""
+    """Write the pickles of a split, with three images of each class in turn."""
 
     def make(split, names, *, folder=tmp_path / "data", labels=None, images=None, protocol=2):
         folder.mkdir(exist_ok=True)
         numbers = np.tile(np.arange(len(names), dtype=np.int32), 3)
         if images is None:
-            # As OpenCV encodes them, with something behind the image that tells them apart.
+            # Encoded like OpenCV, with a trailing byte that identifies the image.
             images = [
                 np.frombuffer(png + bytes([n % 256]), np.uint8)[:, None]
                 for n in range(len(numbers))
@@ -136,7 +136,7 @@ def test_the_other_classes_of_imagenet_are_left_out(
     left = len(every - own)
     told = f"ImageNet: skipped {left:,} classes that are not part of tieredImageNet"
     assert told in notes(listing)
-    # What ImageNet does not have is a mistake still.
+    # A class outside ImageNet is still an error.
     make_classes(tmp_path / "ILSVRC", ["n99999999"], count=1)
     told = "n99999999: no split has a class of this name"
     assert fatal(find(SOURCE, tmp_path / "ILSVRC")) == [told]

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -116,7 +115,16 @@ def _read_part(path: Path, names: Sequence[str], classes: dict[str, list[Item]])
     pixels, labels, files = (
         get_entry(table, key, where=path) for key in ("data", "fine_labels", "filenames")
     )
-    if not _is_valid(pixels, labels, files, len(names)):
+    valid = (
+        isinstance(pixels, np.ndarray)
+        and pixels.dtype == np.uint8
+        and isinstance(labels, list)
+        and isinstance(files, list)
+        and pixels.shape == (len(labels), 3 * _SIDE * _SIDE)
+        and len(files) == len(labels)
+        and all(type(label) is int and 0 <= label < len(names) for label in labels)
+    )
+    if not valid:
         raise DataError(
             f"{path} must have `data`, a uint8 array [image, {3 * _SIDE * _SIDE}], and for each "
             f"image a number below {len(names)} in `fine_labels` and a name in `filenames`; "
@@ -126,12 +134,3 @@ def _read_part(path: Path, names: Sequence[str], classes: dict[str, list[Item]])
     for label, file, image in zip(labels, files, images, strict=True):
         item = Item(f"{names[label]}/{as_text(file)}", partial(np.asarray, image))
         classes[names[label]].append(item)
-
-
-def _is_valid(pixels: Any, labels: Any, files: Any, num_classes: int) -> bool:
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-        return False
-    if not isinstance(labels, list) or not isinstance(files, list):
-        return False
-    known = all(type(label) is int and 0 <= label < num_classes for label in labels)
-    return known and pixels.shape == (len(labels), 3 * _SIDE * _SIDE) and len(files) == len(labels)

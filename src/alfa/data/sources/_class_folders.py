@@ -215,20 +215,14 @@ def archives_in(folder: Path, patterns: Sequence[str]) -> list[Path]:
     ]
 
 
-def _class_folders_in(folder: Path) -> FoundClasses:
+def _class_folders_in(folder: Path, split: Split | None = None) -> FoundClasses:
     inner = subfolders(folder)
     found = FoundClasses()
     for name, sub in inner.items():
-        split = split_of_folder(name)
-        if split is not None:
-            found += _read_all(subfolders(sub), split)
+        if split is None and (known := split_of_folder(name)):
+            found += _class_folders_in(sub, known)
     # Folders beside split folders are not classes.
-    return found or _read_all(inner, None)
-
-
-def _read_all(named: Mapping[str, Path], split: Split | None) -> FoundClasses:
-    found = FoundClasses()
-    if any(is_image(file) for sub in named.values() for file in list_files(sub)):
-        for name, sub in named.items():
+    if not found and any(is_image(file) for sub in inner.values() for file in list_files(sub)):
+        for name, sub in inner.items():
             found += read_class(sub, name, split)
     return found

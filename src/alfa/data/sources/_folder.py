@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
@@ -19,7 +19,6 @@ from alfa.errors import ConfigError, DataError, check_choice, did_you_mean
 from alfa.types import Count
 
 SplitBy = Literal["auto", "folders", "file", "ratio", "train", "val", "test"]
-_SPLIT_BY = ("auto", "folders", "file", "ratio", *SPLITS)
 _MAX_HINTS = 20
 
 _Splits = tuple[Mapping[Split, Sequence[str]], Sequence[Problem]]
@@ -67,7 +66,7 @@ class Folder(Source):
         num_channels: Literal[1, 3] = 3,
         min_images: Count = 1,
     ) -> None:
-        check_choice("split", split, _SPLIT_BY)
+        check_choice("split", split, get_args(SplitBy))
         if split == "file" and split_file is None:
             raise ConfigError("`split` is 'file', but `split_file` is missing; give the file.")
         if split_file is not None and split not in ("auto", "file"):
@@ -123,7 +122,7 @@ class Folder(Source):
 
 
 def _drop_small(found: FoundClasses, min_images: int) -> FoundClasses:
-    """Remove the classes with too few images in all splits together."""
+    """Remove the classes with too few images, counted over all splits."""
     counts = {name: len(items) for name, items in found.by_name().items()}
     # A class without images is a mistake; `find` reports it later.
     small = {name: count for name, count in counts.items() if 0 < count < min_images}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from alfa.data._base import SPLITS, Split
 from alfa.data._sampler import Related, by_hierarchy, by_prefix
@@ -29,12 +29,17 @@ from alfa.data.sources._published import ClassList, PublishedSource, read_split
 from alfa.types import Count
 
 _CLASS_FOLDERS = "class folders <class>/*, also under {train,val,test}, or these in an archive"
-_NO_CHECKSUM = "the checksum is unknown"
+_READERS: Mapping[str, Reader] = {
+    "md-aircraft": read_aircraft,
+    "md-flower": read_flowers,
+    "md-fungi": read_fungi,
+    "md-mscoco": read_mscoco,
+}
 _ROBOTS = "https://www.robots.ox.ac.uk/~vgg/data"
 
 
 class MetaDatasetSource(PublishedSource):
-    """A source of Meta-Dataset; `reader` reads the publisher's layout besides class folders.
+    """A source of Meta-Dataset.
 
     The published lists assign the classes to splits, independently of the folders around them.
     """
@@ -42,11 +47,10 @@ class MetaDatasetSource(PublishedSource):
     size = 84
     mixed_folders = ("train", "val", "valid", "test", "base", "novel")
     split_folders = False
-    reader: ClassVar[Reader | None] = None
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        folders = self.read_class_folders
-        return (folders,) if self.reader is None else (self.reader, folders)
+        reader, folders = _READERS.get(self.list_name), self.read_class_folders
+        return (reader, folders) if reader else (folders,)
 
 
 class _ILSVRC(MetaDatasetSource):
@@ -95,14 +99,30 @@ def _register(
     published: Counts,
     *,
     terms: str,
+    layout: str = "",
+    class_folders: str = "",
     base: type[MetaDatasetSource] = MetaDatasetSource,
     **attributes: Any,
 ) -> None:
-    """Register a source with attributes of `MetaDatasetSource`."""
+    """Register a source with attributes of `MetaDatasetSource`.
+
+    By default, its layouts are the publisher's `layout` and `class_folders`.
+    """
     half = (0.5,) * attributes.get("num_channels", 3)
-    attributes |= {"title": title, "published": published, "list_name": name}
-    attributes |= {"terms": f"{terms}, and Triantafillou et al., Meta-Dataset, 2020."}
-    register_source(name)(type(name, (base,), {"mean": half, "std": half, **attributes}))
+    defaults = {
+        "title": title,
+        "published": published,
+        "list_name": name,
+        "layouts": (layout, f"{_CLASS_FOLDERS}{class_folders}"),
+        "terms": f"{terms}, and Triantafillou et al., Meta-Dataset, 2020.",
+        "mean": half,
+        "std": half,
+    }
+    register_source(name)(type(name, (base,), {**defaults, **attributes}))
+
+
+def _by_hand(files: str, page: str, steps: str = "") -> ManualDownload:
+    return ManualDownload("the checksum is unknown", files, page, steps)
 
 
 # Files and pages: doc/dataset_conversion.md of google-research/meta-dataset.
@@ -150,16 +170,11 @@ _register(
     "md-aircraft",
     "FGVC-Aircraft",
     published_counts(70, 15, 15, per_class=100),
-    layouts=(
-        "fgvc-aircraft-2013b/data with images/*.jpg, images_box.txt and images_variant_*.txt",
-        f"{_CLASS_FOLDERS}, already cropped",
-    ),
+    layout="fgvc-aircraft-2013b/data with images/*.jpg, images_box.txt and images_variant_*.txt",
+    class_folders=", already cropped",
     terms="For non-commercial research only. Cite Maji et al., Fine-Grained Visual "
     "Classification of Aircraft, 2013",
-    manual_download=ManualDownload(
-        _NO_CHECKSUM, "fgvc-aircraft-2013b.tar.gz (2.6 GB)", f"{_ROBOTS}/fgvc-aircraft/"
-    ),
-    reader=staticmethod(read_aircraft),
+    manual_download=_by_hand("fgvc-aircraft-2013b.tar.gz (2.6 GB)", f"{_ROBOTS}/fgvc-aircraft/"),
     archives=("*aircraft*",),
 )
 # 200 species of birds, with another split than the dataset `cub`.
@@ -167,7 +182,7 @@ _register(
     "md-birds",
     "CUB-200-2011",
     published_counts(140, 30, 30),
-    layouts=(_cub.CUB.layouts[0], _CLASS_FOLDERS),
+    layout=_cub.CUB.layouts[0],
     terms=_cub.TERMS,
     downloads=_cub.CUB.downloads,
     archives=_cub.CUB.archives,
@@ -177,9 +192,9 @@ _register(
     "md-textures",
     "Describable Textures",
     published_counts(33, 7, 7, per_class=120),
-    layouts=("dtd/images/<class>/*.jpg", _CLASS_FOLDERS),
+    layout="dtd/images/<class>/*.jpg",
     terms="For research only. Cite Cimpoi et al., Describing Textures in the Wild, 2014",
-    manual_download=ManualDownload(_NO_CHECKSUM, "dtd-r1.0.1.tar.gz (0.6 GB)", f"{_ROBOTS}/dtd/"),
+    manual_download=_by_hand("dtd-r1.0.1.tar.gz (0.6 GB)", f"{_ROBOTS}/dtd/"),
     archives=("*dtd*",),
 )
 # Drawings of 345 kinds of objects.
@@ -187,7 +202,7 @@ _register(
     "md-quickdraw",
     "Quick, Draw!",
     published_counts(241, 52, 52),
-    layouts=("the publisher's bitmaps <class>.npy, uint8 [drawing, 784]", _CLASS_FOLDERS),
+    layout="the publisher's bitmaps <class>.npy, uint8 [drawing, 784]",
     terms="Creative Commons BY 4.0. Cite Jongejan et al., The Quick, Draw! Game, 2016",
     manual_download=ManualDownload(
         "the publisher offers one file for each class instead of an archive",
@@ -205,36 +220,28 @@ _register(
     "md-fungi",
     "FGVCx Fungi",
     published_counts(994, 200, 200),
-    layouts=(
-        "the publisher's train.json, val.json, and folder images",
-        f"{_CLASS_FOLDERS}, with classes such as 0008.Agaricus campestris",
-    ),
+    layout="the publisher's train.json, val.json, and folder images",
+    class_folders=", with classes such as 0008.Agaricus campestris",
     terms="For research only. Cite Schroeder and Cui, FGVCx Fungi Challenge, 2018",
-    manual_download=ManualDownload(
-        _NO_CHECKSUM,
+    manual_download=_by_hand(
         "fungi_train_val.tgz (13 GB) and train_val_annotations.tgz",
         "https://github.com/visipedia/fgvcx_fungi_comp",
         steps="unpack both into one folder, ",
     ),
-    reader=staticmethod(read_fungi),
 )
 # 102 species of flowers.
 _register(
     "md-flower",
     "VGG Flower",
     published_counts(71, 15, 16),
-    layouts=(
-        "the publisher's folder jpg with imagelabels.mat beside it",
-        f"{_CLASS_FOLDERS}, with classes such as 001 or 001.pink primrose",
-    ),
+    layout="the publisher's folder jpg with imagelabels.mat beside it",
+    class_folders=", with classes such as 001 or 001.pink primrose",
     terms=_vgg_flower.TERMS,
-    manual_download=ManualDownload(
-        _NO_CHECKSUM,
+    manual_download=_by_hand(
         "102flowers.tgz and imagelabels.mat",
         f"{_ROBOTS}/flowers/102/",
         steps="unpack the first beside the second, ",
     ),
-    reader=staticmethod(read_flowers),
     by_number=True,
 )
 # 43 classes of traffic signs, all for test.
@@ -242,7 +249,8 @@ _register(
     "md-traffic-sign",
     "GTSRB traffic signs",
     _traffic_sign.TrafficSign.published,
-    layouts=(_traffic_sign.TrafficSign.layouts[0], f"{_CLASS_FOLDERS}, with classes such as 00014"),
+    layout=_traffic_sign.TrafficSign.layouts[0],
+    class_folders=", with classes such as 00014",
     terms=_traffic_sign.TERMS,
     downloads=_traffic_sign.TrafficSign.downloads,
     archives=("*gtsrb*", "*traffic*sign*"),
@@ -253,17 +261,13 @@ _register(
     "md-mscoco",
     "MSCOCO",
     published_counts(0, 40, 40),
-    layouts=(
-        "the publisher's folder train2017 and annotations/instances_train2017.json",
-        f"{_CLASS_FOLDERS}, already cropped",
-    ),
+    layout="the publisher's folder train2017 and annotations/instances_train2017.json",
+    class_folders=", already cropped",
     terms="Creative Commons BY 4.0 for the boxes, and each photo's own terms. Cite Lin et al., "
     "Microsoft COCO, 2014",
-    manual_download=ManualDownload(
-        _NO_CHECKSUM,
+    manual_download=_by_hand(
         "train2017.zip (18 GB) and annotations_trainval2017.zip",
         "https://cocodataset.org",
         steps="unpack both into one folder, ",
     ),
-    reader=staticmethod(read_mscoco),
 )

@@ -90,15 +90,13 @@ def _read_csv(folder: Path) -> FoundClasses:
     for split, path in lists.items():
         for name, wanted in _labels(path).items():
             items = [images[file] for file in sorted(wanted) if file in images]
-            missing = sorted(wanted.difference(images))
-            problems = []
-            if missing:
+            found += FoundClasses([FoundClass(name, items, split)])
+            if missing := sorted(wanted.difference(images)):
                 what = (
                     f"{len(missing):,} of the {len(wanted):,} images in {path.name} are missing; "
                     f"the first is {missing[0]}"
                 )
-                problems = [Problem(f"{split}/{name}", what, fatal=False)]
-            found += FoundClasses([FoundClass(name, items, split)], problems)
+                found += FoundClasses((), [Problem(f"{split}/{name}", what, fatal=False)])
     return found
 
 

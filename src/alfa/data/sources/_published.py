@@ -46,21 +46,18 @@ class ClassList:
         """The split of every class."""
         return {name: split for split, names in self.splits.items() for name in names}
 
+    @functools.cached_property
+    def _by_folder(self) -> dict[str | int, str]:
+        names: dict[str | int, str] = {_folder_name(name): name for name in self.split_of}
+        if self.by_number:
+            names |= {int(name.partition(".")[0]): name for name in self.split_of}
+        return names
+
     def name(self, folder: str) -> str | None:
         """Return the class of a folder name in any case, with underscores for slashes."""
-        if folder in self.split_of:
-            return folder
-        if self.by_number and folder.isdecimal():
-            return self._by_number.get(int(folder))
-        return self._by_folder.get(_folder_name(folder))
-
-    @functools.cached_property
-    def _by_folder(self) -> dict[str, str]:
-        return {_folder_name(name): name for name in self.split_of}
-
-    @functools.cached_property
-    def _by_number(self) -> dict[int, str]:
-        return {int(name.partition(".")[0]): name for name in self.split_of}
+        is_number = self.by_number and folder.isdecimal()
+        key = int(folder) if is_number else _folder_name(folder)
+        return folder if folder in self.split_of else self._by_folder.get(key)
 
     def num_matches(self, found: FoundClasses) -> int:
         """Count the listed classes that have images and are not under another split."""
@@ -88,13 +85,9 @@ def _folder_name(name: str) -> str:
 
 @functools.cache
 def load_class_list(name: str, *, by_number: bool = False) -> ClassList:
-    """Load a list of names, or a hierarchy whose leaves are the classes."""
+    """Load the classes of every split: a list of names, or the leaves of a hierarchy."""
     content = read_split(name)
-    splits = {split: content[split] for split in SPLITS}
-    return ClassList(
-        {s: _leaves(names) if isinstance(names, dict) else names for s, names in splits.items()},
-        by_number,
-    )
+    return ClassList({split: _leaves(content[split]) for split in SPLITS}, by_number)
 
 
 @functools.cache
@@ -105,8 +98,10 @@ def read_split(name: str) -> dict[str, Any]:
     return content
 
 
-def _leaves(children: Mapping[str, Sequence[str]]) -> list[str]:
-    return sorted({child for below in children.values() for child in below} - set(children))
+def _leaves(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Sequence[str]:
+    if not isinstance(names, Mapping):
+        return names
+    return sorted({child for children in names.values() for child in children} - set(names))
 
 
 class PublishedSource(Source):

@@ -58,12 +58,9 @@ def _seeded(seed: int) -> Iterator[torch.Generator]:
 def build_learner(
     experiment: Experiment, tasks: Tasks | Signature, *, init: Mapping[str, Any] | None = None
 ) -> Learner:
-    """Build the learner of an experiment; the same seed gives the same weights.
+    """Build the learner of an experiment for tasks; the same seed gives the same weights.
 
-    Args:
-        experiment: the experiment.
-        tasks: the tasks, or the signature of the tasks for which the learner was trained.
-        init: an init that replaces the experiment's, such as ``{"name": "prototype-head"}``.
+    An `init` such as ``{"name": "prototype-head"}`` replaces the experiment's.
     """
     if init is not None:
         experiment = experiment.model_copy(update={"init": Part(**init)})

@@ -26,17 +26,13 @@ def describe_experiment(
     scheduler: LRScheduler | None = None,
     **options: Any,
 ) -> Experiment:
-    """Return the experiment that these objects form.
+    """Return the experiment that these objects and options of `alfa.Trainer` form.
 
-    Args:
-        learner: a learner with a registered model, init, and rule.
-        tasks: the tasks. Only the program that created unregistered tasks can use the run.
-        optimizer: recorded by name, because a configuration cannot rebuild any optimizer.
-        scheduler: recorded by name.
-        options: arguments of `alfa.Trainer`; defaults replace missing ones.
+    It records optimizers and schedulers by name, because a configuration cannot rebuild all of
+    them. Unregistered tasks are available only to the program that created them.
 
     Raises:
-        ConfigError: a part is not registered, or a file cannot store one of its options.
+        ConfigError: the model, init, or rule is not registered, or an option cannot be stored.
     """
     parts: dict[str, Mapping[str, Any]] = {
         "tasks": _describe_tasks(tasks),

@@ -55,22 +55,17 @@ _MIN_IMAGES, _NEARLY_ALL = (10, 4, 2), 0.9
 _MIN_CLASSES = 2
 _MAX_WAY, _MAX_SHOT, _MAX_QUERY = 5, 5, 15
 
-# Fewer training classes hardly help. miniImageNet and CIFAR-FS have many classes; these classes
-# need enough images.
+# Meta-training hardly pays off below the first number of training classes. It does from the second
+# number on, as in miniImageNet and CIFAR-FS, if the classes have the third number of images.
 _FEW, _MANY, _MANY_IMAGES = 20, 64, 20
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of images and its classes.
+    """A scanned folder of images, and notes on its classes, one sentence each.
 
-    Attributes:
-        title: the name of the folder.
-        dataset: the name of the prepared dataset. It changes with the files, so that runs keep
-            the images of their training.
-        source: the listed images.
-        counts: the number of images in each class.
-        notes: decisions about the classes, one sentence each.
+    `dataset`, the name of the prepared images, changes with the files, so that runs keep the
+    images of their training.
     """
 
     title: str
@@ -92,11 +87,7 @@ class _ListedFolder(Folder):
 
 
 def scan_image_folder(path: Path, *, work: Workspace) -> ImageFolder:
-    """List the images in class folders, and split the classes.
-
-    Args:
-        path: the folder or archive, in one of the layouts of the dataset `folder`.
-        work: the folder for an unpacked archive; it must exist until the images are prepared.
+    """List the images of a folder or archive of class folders, and split the classes.
 
     Raises:
         DataError: there are no class folders, or too few classes or images for any task.
@@ -271,11 +262,7 @@ def _notes(found: FoundClasses, min_images: int, *, by_folders: bool) -> list[st
 
 
 def usable_counts(index: Index, path: Path) -> Counts:
-    """Return the class sizes of a prepared dataset, from which unreadable images are missing.
-
-    Raises:
-        DataError: a class has too few images, or a split too few classes; names `path`.
-    """
+    """Return the class sizes of a prepared dataset; raise a DataError if they are too small."""
     small = [f"{c.split}/{c.name}" for c in index.classes if c.count < _MIN_IMAGES[-1]]
     if small:
         raise DataError(
@@ -299,15 +286,7 @@ def experiment_for(
 ) -> Experiment:
     """Compose an experiment that a laptop can train, with a model that classifies single images.
 
-    Args:
-        dataset: the name of the prepared images.
-        counts: the number of images in each class.
-        size: the side of the images.
-        choices: the user's method, backbone, and task sizes.
-        overrides: overrides such as ``"outer.num_iterations=100"``.
-
-    Raises:
-        ConfigError: a choice or an override is invalid.
+    The task sizes follow from the class sizes, `counts`, unless the user chooses them.
     """
     way, shot, num_query = task_sizes(counts)
     tasks = {"dataset": dataset, "size": size, "way": way, "shot": shot, "num_query": num_query}

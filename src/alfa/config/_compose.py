@@ -24,11 +24,7 @@ _PREPARED, _GENERATED, _FOLDER = "images", "strokes", "folder"
 class Choices:
     """The choices of a user; None keeps the value of the base experiment.
 
-    Attributes:
-        method: the name of a method, such as ``"alfa+maml"``; sets the init and the rule.
-        backbone: the name of a model, with its default options.
-        way: classes of a task.
-        shot: support images of each class.
+    The method sets the init and the rule; the backbone is a model with its default options.
     """
 
     method: str | None = None
@@ -88,12 +84,9 @@ def compose(
         source: a dataset, such as ``"cifar-fs"``, or the path of a ``.toml`` file.
         method: a name such as ``"maml"``; by default the dataset's, usually ``"alfa+maml"``.
         backbone: the name of a model; by default the dataset's.
-        way: classes of a task.
-        shot: support images of each class.
-        overrides: such as ``"outer.num_iterations=100"``; a value is TOML or else a string.
-
-    Raises:
-        ConfigError: the dataset, the method, or the experiment is invalid; lists all errors.
+        way: the number of classes in a task.
+        shot: the number of support images of each class.
+        overrides: as for `load_experiment`.
     """
     choices = Choices(method, backbone, way, shot)
     path = Path(source)
@@ -107,11 +100,7 @@ def compose(
 def compose_for_folder(
     tasks: Mapping[str, Any], *, choices: Choices, overrides: Iterable[str]
 ) -> Experiment:
-    """Compose an experiment for a prepared folder of images and sizes of `tasks`.
-
-    Raises:
-        ConfigError: the experiment is invalid.
-    """
+    """Compose an experiment for a prepared folder of images; `tasks` names it and the sizes."""
     content = _apply_to_base(choices, _merge(_read_base(_FOLDER), {"tasks": tasks}))
     return parse_experiment(content, source=str(tasks["dataset"]), overrides=overrides)
 

@@ -21,14 +21,9 @@ from alfa.optim import SCHEDULES
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Load an experiment from a TOML file.
+    """Load an experiment from a TOML file; raise one ConfigError that lists all errors.
 
-    Args:
-        path: the file.
-        overrides: such as ``"outer.num_iterations=100"``; a value is TOML or else a string.
-
-    Raises:
-        ConfigError: the experiment is invalid; lists all errors.
+    An override is ``"outer.num_iterations=100"``, for example; its value is TOML or else a string.
     """
     return parse_experiment(read_toml(Path(path)), source=str(path), overrides=overrides)
 
@@ -36,15 +31,9 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experime
 def parse_experiment(
     content: Mapping[str, Any], *, source: str = "the experiment", overrides: Iterable[str] = ()
 ) -> Experiment:
-    """Validate an experiment given as plain values.
+    """Validate plain values as an experiment; raise one ConfigError that lists all errors.
 
-    Args:
-        content: the experiment.
-        source: its file or name, for errors and plugins.
-        overrides: as for `load_experiment`.
-
-    Raises:
-        ConfigError: the experiment is invalid; lists all errors.
+    Messages start with `source`, the file or name of the experiment.
     """
     content = _with_default_names(_with_overrides(content, overrides))
     faults = _import_plugins(content.get("plugins", ()), Path(source).parent)

@@ -164,11 +164,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def find_classes(source: Source, path: Path, *, work: Workspace) -> FoundClasses:
-    """List the class folders in a folder, its subfolders, or an archive.
-
-    Raises:
-        DataError: the path has no class folders, or several folders contain them.
-    """
+    """List the class folders in one folder under a path; raise a DataError unless it is unique."""
     root = root_folder(path, work)
     if root.is_dir():
         for level in levels(root):

@@ -79,3 +79,8 @@ def test_none_is_a_word_where_it_is_one_of_those_allowed() -> None:
     # For other keys, it removes the value.
     changed = compose("sinusoid", overrides=["inner.num_test_steps=7", "inner.num_test_steps=none"])
     assert changed.inner.num_test_steps is None
+
+
+def test_none_in_a_missing_section_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"^the experiment: model\.name is missing\.$"):
+        parse_experiment({"tasks": BASE["tasks"]}, overrides=["model.hidden=none"])

@@ -1,4 +1,4 @@
-"""From an experiment to a learner: what a user's own parts are given, and what does not fit."""
+"""Build learners with the user's parts, and reject parts that do not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVES = Signature((1,), 1, "mse")
 
 
 class _Steps(nn.Module):
-    """A model that repeats itself, as often as it is told."""
+    """A model that applies its layer `num_steps` times."""
 
     def __init__(
         self, input_shape: tuple[int, ...], num_outputs: int, *, num_steps: int = 3
@@ -82,7 +82,7 @@ def test_a_models_own_number_of_steps_is_not_that_of_the_inner_loop() -> None:
 
 
 def test_an_option_that_every_model_has_is_refused() -> None:
-    with pytest.raises(ConfigError, match="model 'weights' has an option called weights, which"):
+    with pytest.raises(ConfigError, match="model 'weights' has the option weights, but"):
         _experiment({"name": "weights"})
 
 

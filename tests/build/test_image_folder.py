@@ -1,4 +1,4 @@
-"""A folder of one's own: what is found in it, and what is made of that."""
+"""Scan a user's folder of images, and compose an experiment on it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 
 from alfa.build._image_folder import (
-    OwnData,
-    contents,
-    counts_of,
+    ImageFolder,
+    describe_counts,
     experiment_for,
-    look,
-    shared_out,
-    survey,
+    infer_size_and_channels,
+    scan_image_folder,
+    split_sizes,
     task_sizes,
     title_of,
-    worth,
+    training_advice,
+    usable_counts,
 )
 from alfa.data._store import Index, StoredClass
 from alfa.data.sources import Item, Workspace
@@ -31,7 +31,7 @@ from alfa.errors import ConfigError, DataError
 
 @pytest.fixture
 def classes(tmp_path: Path) -> Callable[..., Path]:
-    """Class folders with as many empty files as are given."""
+    """Create class folders with the given numbers of empty files."""
 
     def make(folder: str, counts: Iterable[int], first: int = 0) -> Path:
         for number, count in enumerate(counts, first):
@@ -45,16 +45,16 @@ def classes(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def look_into(tmp_path: Path) -> Callable[[Path], OwnData]:
-    return lambda path: survey(path, work=Workspace(tmp_path / "work"))
+def scan(tmp_path: Path) -> Callable[[Path], ImageFolder]:
+    return lambda path: scan_image_folder(path, work=Workspace(tmp_path / "work"))
 
 
-def sizes(data: OwnData) -> dict[str, int]:
+def sizes(data: ImageFolder) -> dict[str, int]:
     return {split: len(counts) for split, counts in data.counts.items()}
 
 
 def image(mode: str, side: tuple[int, int] = (8, 8), color: object = None, file: str = "PNG"):
-    """What gives the bytes of an image file."""
+    """Create an image item."""
     import io
 
     made = io.BytesIO()
@@ -79,12 +79,12 @@ def image(mode: str, side: tuple[int, int] = (8, 8), color: object = None, file:
     ],
 )
 def test_classes_are_shared_out_so_that_every_split_can_give_tasks(number, expected) -> None:
-    assert shared_out(number) == expected
+    assert split_sizes(number) == expected
 
 
 def test_every_number_of_classes_is_shared_out_exactly_as_planned() -> None:
     for number in range(6, 200):
-        planned = shared_out(number)
+        planned = split_sizes(number)
         assert sum(planned) == number
         assert min(planned) >= 2
         ratio = [count / number for count in planned]
@@ -92,84 +92,84 @@ def test_every_number_of_classes_is_shared_out_exactly_as_planned() -> None:
         assert tuple(map(len, drawn.values())) == planned
 
 
-def test_too_few_classes_are_refused(classes, look_into) -> None:
+def test_too_few_classes_are_refused(classes, scan) -> None:
     path = classes("pets", [5] * 5 + [1])
     with pytest.raises(DataError) as caught:
-        look_into(path)
+        scan(path)
     assert str(caught.value) == (
-        f"{path} has 5 classes of at least 2 images, but 6 are needed, 2 each to train, validate "
-        "and test with; add class folders, or adapt a run that was trained on other data to these "
-        "classes by `alfa.FewShotClassifier`."
+        f"{path} has 5 classes of at least 2 images, but needs 6, 2 each for training, validation, "
+        "and test. Add class folders, or adapt a run that was trained on other data to these "
+        "classes with `alfa.FewShotClassifier`."
     )
 
 
-def test_folders_of_splits_are_kept(classes, look_into) -> None:
+def test_folders_of_splits_are_kept(classes, scan) -> None:
     classes("pets/train", [4] * 5)
     classes("pets/val", [4] * 2, first=5)
     path = classes("pets/test", [4] * 3, first=7).parent
-    data = look_into(path)
+    data = scan(path)
     assert sizes(data) == {"train": 5, "val": 2, "test": 3}
     assert not data.notes
 
 
-def test_a_split_with_too_few_classes_is_refused(classes, look_into) -> None:
+def test_a_split_with_too_few_classes_is_refused(classes, scan) -> None:
     classes("pets/train", [4] * 5)
     path = classes("pets/test", [4] * 3, first=7).parent
     with pytest.raises(DataError, match=r"0 classes of at least 2 images for val, but each of"):
-        look_into(path)
+        scan(path)
     classes("pets/val", [4, 1], first=5)
     with pytest.raises(DataError, match=r"1 class of at least 2 images for val"):
-        look_into(path)
+        scan(path)
 
 
 @pytest.mark.parametrize("splits", [["train", "test"], ["train", "val", "test"], ["train"]])
-def test_folders_that_hold_the_same_classes_are_put_together(classes, look_into, splits) -> None:
+def test_folders_that_hold_the_same_classes_are_put_together(classes, scan, splits) -> None:
     for split in splits:
         classes(f"pets/{split}", [6] * 10)
-    data = look_into(classes("pets", []))
+    data = scan(classes("pets", []))
     assert sizes(data) == {"train": 6, "val": 2, "test": 2}
     assert all(count == 6 * len(splits) for counts in data.counts.values() for count in counts)
-    told = "hold the same classes" if len(splits) > 1 else "lie in a folder for train, but unseen"
-    assert told in data.notes[0]
+    (note,) = data.notes
+    assert note.startswith(f"the folders ({', '.join(sorted(splits))}) do not separate classes")
 
 
 # --- classes of different sizes
 
 
-def test_a_few_small_classes_are_left_out(classes, look_into) -> None:
-    data = look_into(classes("pets", [30, 3, *[25] * 18, 12]))
+def test_a_few_small_classes_are_left_out(classes, scan) -> None:
+    data = scan(classes("pets", [30, 3, *[25] * 18, 12]))
     assert sizes(data) == {"train": 12, "val": 4, "test": 4}
     assert min(min(counts) for counts in data.counts.values()) == 12
-    assert data.notes == ["left out, 1 class of fewer than 10 images: class-01"]
+    assert data.notes == ["skipped 1 class with fewer than 10 images: class-01"]
 
 
 def test_class_folders_without_images_do_not_change_how_the_others_are_shared_out(
-    classes, look_into
+    classes, scan
 ) -> None:
-    data = look_into(classes("pets", [0, 4, 0, 4, 4, 0, 4, 4, 4, 0]))
+    data = scan(classes("pets", [0, 4, 0, 4, 4, 0, 4, 4, 4, 0]))
     assert sizes(data) == {"train": 2, "val": 2, "test": 2}
 
 
-def test_folders_inside_class_folders_are_told_of(classes, look_into) -> None:
+def test_folders_inside_class_folders_are_told_of(classes, scan) -> None:
     path = classes("pets", [4] * 6)
     for inner in ("class-00/old", "class-00/new", "class-03/more"):
         (path / inner).mkdir()
-    assert look_into(path).notes == [
-        "left out, folders inside 2 classes, of which only images right in the class's own folder "
-        "are taken: class-00 (new, old), class-03 (more)"
+    assert scan(path).notes == [
+        "skipped folders inside 2 classes, because a class contains only the images directly in "
+        "its folder: class-00 (new, old), class-03 (more)"
     ]
 
 
-def test_small_classes_stay_where_there_are_many(classes, look_into) -> None:
-    data = look_into(classes("pets", [30] * 5 + [4] * 5))
+def test_small_classes_stay_where_there_are_many(classes, scan) -> None:
+    data = scan(classes("pets", [30] * 5 + [4] * 5))
     assert sum(sizes(data).values()) == 10
     assert not data.notes
 
 
-def test_a_class_of_one_image_is_left_out_however_many_there_are(classes, look_into) -> None:
-    data = look_into(classes("pets", [3] * 7 + [1] * 7))
+def test_a_class_of_one_image_is_left_out_however_many_there_are(classes, scan) -> None:
+    data = scan(classes("pets", [3] * 7 + [1] * 7))
     assert sum(sizes(data).values()) == 7
-    assert "7 classes of fewer than 2 images: class-07" in data.notes[0]
+    assert "7 classes with fewer than 2 images: class-07" in data.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_tasks_are_as_large_as_the_smallest_class_allows(smallest, shot, num_que
     assert task_sizes({split: [smallest] * 9 for split in counts})[0] == 5
 
 
-# --- what was prepared
+# --- prepared images
 
 
 def index(**classes: int) -> Index:
-    """Of classes called after their split, with as many images as are given."""
+    """Create an index of classes named after their split, with the given numbers of images."""
     entries = [StoredClass(name.partition("_")[0], name, 0, n, "") for name, n in classes.items()]
     return Index("pets", 8, 3, (0.5,) * 3, (0.5,) * 3, tuple(entries))
 
@@ -195,19 +195,23 @@ ENOUGH = {"train_a": 4, "train_b": 3, "val_a": 2, "val_b": 2, "test_a": 9, "test
 
 
 def test_the_images_that_are_left_are_counted(tmp_path) -> None:
-    assert counts_of(index(**ENOUGH), tmp_path) == {"train": [4, 3], "val": [2, 2], "test": [9, 2]}
+    assert usable_counts(index(**ENOUGH), tmp_path) == {
+        "train": [4, 3],
+        "val": [2, 2],
+        "test": [9, 2],
+    }
 
 
 def test_classes_of_which_too_little_is_left_are_named(tmp_path) -> None:
     with pytest.raises(DataError) as caught:
-        counts_of(index(**{**ENOUGH, "val_a": 1, "val_c": 2, "train_c": 1}), tmp_path)
+        usable_counts(index(**{**ENOUGH, "val_a": 1, "val_c": 2, "train_c": 1}), tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} has 2 classes of which fewer than 2 images can be used: val/val_a, "
-        "train/train_c; put their images right, or take these folders away."
+        f"{tmp_path} has 2 classes with fewer than 2 usable images: val/val_a, train/train_c. "
+        "Repair the images, or remove these folders."
     )
     lost = {name: count for name, count in ENOUGH.items() if name != "val_b"}
     with pytest.raises(DataError, match="1 class of at least 2 images for val, but each of"):
-        counts_of(index(**lost), tmp_path)
+        usable_counts(index(**lost), tmp_path)
 
 
 # --- images
@@ -218,11 +222,11 @@ def test_classes_of_which_too_little_is_left_are_named(tmp_path) -> None:
     [([8], 32), ([32, 32, 500], 32), ([51], 32), ([52], 84), ([28, 105, 105], 84), ([300], 84)],
 )
 def test_the_side_follows_the_median_of_the_images(sides, expected) -> None:
-    assert look([image("RGB", (side, side)) for side in sides])[0] == expected
+    assert infer_size_and_channels([image("RGB", (side, side)) for side in sides])[0] == expected
 
 
 def test_a_long_image_counts_by_its_area() -> None:
-    assert look([image("L", (16, 64))])[0] == 32
+    assert infer_size_and_channels([image("L", (16, 64))])[0] == 32
 
 
 @pytest.mark.parametrize(
@@ -235,20 +239,20 @@ def test_a_long_image_counts_by_its_area() -> None:
     ],
 )
 def test_images_are_grey_if_all_are(items, num_channels) -> None:
-    assert look(items)[1] == num_channels
+    assert infer_size_and_channels(items)[1] == num_channels
 
 
-def test_what_cannot_be_read_is_passed_over() -> None:
+def test_unreadable_images_are_skipped() -> None:
     bad = [Item("bad", lambda: b""), Item("bad", lambda: b"rubbish")]
-    assert look([*bad, image("L")]) == (32, 1)
-    assert look(bad) == (84, 3)
+    assert infer_size_and_channels([*bad, image("L")]) == (32, 1)
+    assert infer_size_and_channels(bad) == (84, 3)
 
 
-def test_of_many_images_some_are_looked_at() -> None:
+def test_a_sample_of_many_images_is_read() -> None:
     read = []
     one = image("L")
     items = [Item(str(n), lambda n=n: read.append(n) or one.read()) for n in range(2000)]
-    assert look(items) == (32, 1)
+    assert infer_size_and_channels(items) == (32, 1)
     assert len(read) == 500
     assert (read[0], read[-1]) == (0, 1999)
 
@@ -270,19 +274,19 @@ def test_an_archive_gives_its_name(tmp_path) -> None:
     assert title_of(tmp_path / "my pets.tar.gz") == "my-pets"
 
 
-def test_the_dataset_has_another_name_after_any_change(classes, look_into, tmp_path) -> None:
+def test_the_dataset_has_another_name_after_any_change(classes, scan, tmp_path) -> None:
     path = classes("pets", [2] * 6)
-    names = [look_into(path).dataset]
-    assert look_into(path).dataset == names[0]
+    names = [scan(path).dataset]
+    assert scan(path).dataset == names[0]
     moved = path.rename(tmp_path / "moved")
-    assert look_into(moved).dataset == names[0].replace("pets", "moved")
+    assert scan(moved).dataset == names[0].replace("pets", "moved")
     path = moved.rename(path)
     (path / "class-00/00.png").write_bytes(b"1")
-    names.append(look_into(path).dataset)
+    names.append(scan(path).dataset)
     os.utime(path / "class-00/00.png", ns=(0, 0))
-    names.append(look_into(path).dataset)
+    names.append(scan(path).dataset)
     (path / "class-01/more.png").touch()
-    names.append(look_into(path).dataset)
+    names.append(scan(path).dataset)
     assert len(set(names)) == 4
     assert all(name.startswith("pets-") for name in names)
 
@@ -298,23 +302,24 @@ def test_an_archive_has_the_name_of_its_content(classes, tmp_path) -> None:
             for image_file in sorted(path.rglob("*.png")):
                 file.write(image_file, image_file.relative_to(path))
         work = tmp_path / f"work-{run}"
-        names.append(survey(archive, work=Workspace(work)).dataset)
+        names.append(scan_image_folder(archive, work=Workspace(work)).dataset)
         assert work.is_dir()
     assert names[0] == names[1] != names[2]
 
 
-# --- words
+# --- descriptions
 
 
 def counts(train: int, images: int = 20) -> dict[str, list[int]]:
     return {"train": [images] * train, "val": [images] * 2, "test": [images] * 3}
 
 
-def test_what_there_is_is_told() -> None:
-    assert contents(counts(600)) == (
-        "605 classes of 20 images, 12,100 in all: 600 to train on, 2 to validate and 3 to test with"
+def test_counts_are_described() -> None:
+    assert describe_counts(counts(600)) == (
+        "605 classes of 20 images (12,100 images): 600 for training, 2 for validation, and 3 for "
+        "test"
     )
-    assert "7 classes of 4 to 9 images, 43 in all" in contents(
+    assert "7 classes of 4 to 9 images (43 images)" in describe_counts(
         {"train": [4, 9], "val": [5, 6], "test": [7, 7, 5]}
     )
 
@@ -322,16 +327,16 @@ def test_what_there_is_is_told() -> None:
 @pytest.mark.parametrize(
     ("train", "images", "told"),
     [
-        (2, 500, "with 2 classes to train on, fewer than 20, this is hardly worth it"),
-        (19, 20, "and just adapt it to these classes"),
-        (20, 20, "worth a try; from 64 classes of 20 images on it is well worth it"),
-        (64, 19, "worth a try"),
-        (63, 20, "worth a try"),
-        (64, 20, "as many classes as miniImageNet and CIFAR-FS have, and well worth it"),
+        (2, 500, "meta-training on 2 classes hardly pays off, because it needs 20 or more"),
+        (19, 20, "adapt a run that was trained on other data"),
+        (20, 20, "may pay off; it does with 64 classes of 20 images"),
+        (64, 19, "may pay off"),
+        (63, 20, "may pay off"),
+        (64, 20, "miniImageNet and CIFAR-FS have as many classes, so meta-training pays off"),
     ],
 )
-def test_it_is_told_whether_it_is_worth_it(train, images, told) -> None:
-    assert told in worth(counts(train, images))
+def test_training_advice(train, images, told) -> None:
+    assert told in training_advice(counts(train, images))
 
 
 # --- the experiment
@@ -368,11 +373,11 @@ def test_another_dataset_is_refused() -> None:
         experiment_for("pets-1", counts(30), size=32, overrides=["tasks.dataset=cub"])
 
 
-def test_pixels_are_stored_in_the_channels_that_were_found(classes, look_into) -> None:
+def test_pixels_are_stored_in_the_channels_that_were_found(classes, scan) -> None:
     path = classes("pets", [2] * 6)
     rng = np.random.default_rng(0)
     for file in path.rglob("*.png"):
         Image.fromarray(rng.integers(0, 256, (9, 9), np.uint8)).save(file)
-    source = look_into(path).source
+    source = scan(path).source
     assert (source.size, source.num_channels) == (32, 1)
     assert (source.mean, source.std) == ((0.5,), (0.5,))

@@ -1,4 +1,4 @@
-"""What the tests of experiments share."""
+"""Shared fixtures of the configuration tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments: written, told apart, and not to be changed."""
+"""Experiments: stored, compared, and immutable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment: all of it, each in a sentence."""
+"""The errors of an experiment: all of them, one sentence each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_faults_are_reported_at_once() -> None:
         }
     )
     first, *lines = message.splitlines()
-    assert first == "the experiment has 9 faults:"
+    assert first == "the experiment has 9 errors:"
     assert len(lines) == 9
     assert all(line.startswith("  - ") and line.endswith(("?", ".")) for line in lines)
     for fault in (
@@ -42,7 +42,7 @@ def test_all_faults_are_reported_at_once() -> None:
         "model.hiden is not a known key; known: name, weights, hidden. Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
         "zero-head. Did you mean 'learned'?",
-        "rule.alpha is {'source': 'genrated'}, but must say where the rate comes from",
+        "rule.alpha is {'source': 'genrated'}, but must be a table with the source of the rate",
         "outer.num_tasks is 0, but must be greater than or equal to 1.",
         "outer.num_task is not a known key; known: num_iterations, num_tasks, max_gradient_norm, ",
         "Did you mean 'num_tasks'?",
@@ -75,7 +75,7 @@ def test_all_faults_are_reported_at_once() -> None:
         ),
         (
             {"rule": {"name": "learned", "alpha": {"source": "generated"}}},
-            "rule.alpha is .* must say where the rate comes from",
+            "rule.alpha is .* must be a table with the source of the rate",
         ),
         (
             {"rule": {"name": "alfa", "alpha": {"source": "learned", "strat": 0.1}}},

@@ -1,4 +1,4 @@
-"""Values that are given beside an experiment."""
+"""Overrides of the values of an experiment."""
 
 from __future__ import annotations
 
@@ -76,6 +76,11 @@ def test_none_is_a_word_where_it_is_one_of_those_allowed() -> None:
     assert compose("sinusoid", overrides=words).rule.options["state_gradient"] == "none"
     with pytest.raises(ConfigError, match=r"inner.order is 'none', but must be 'second' or 'first"):
         compose("sinusoid", overrides=["inner.order=none"])
-    # Elsewhere it is the absence of a value.
+    # For other keys, it removes the value.
     changed = compose("sinusoid", overrides=["inner.num_test_steps=7", "inner.num_test_steps=none"])
     assert changed.inner.num_test_steps is None
+
+
+def test_none_in_a_missing_section_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"^the experiment: model\.name is missing\.$"):
+        parse_experiment({"tasks": BASE["tasks"]}, overrides=["model.hidden=none"])

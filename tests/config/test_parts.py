@@ -1,4 +1,4 @@
-"""Parts by name, their options, and what a preset says of them."""
+"""Parts by name, their options, and presets."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ def test_inits_that_are_nested_too_deep_are_refused(write) -> None:
     init = {"name": "learned"}
     for _ in range(300):
         init = {"name": "attenuated", "base": init}
-    with pytest.raises(ConfigError, match="an init around another more than 10 times"):
+    with pytest.raises(ConfigError, match="init must nest at most 10 inits"):
         load_experiment(write({**BASE, "init": init}))
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("init.name=l2f", r"init.name is 'l2f'.*What others call l2f is 'attenuated'\.$"),
-        ("init.name=MAML", r"What others call MAML is 'learned'\.$"),
-        ("rule.name=maml", r"What others call maml is 'sgd'\.$"),
+        ("init.name=l2f", r"init.name is 'l2f'.*alfa calls l2f 'attenuated'\.$"),
+        ("init.name=MAML", r"alfa calls MAML 'learned'\.$"),
+        ("rule.name=maml", r"alfa calls maml 'sgd'\.$"),
         ("init.name=learnt", r"Did you mean 'learned'\?$"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Experiments from files, by name, and with parts of a user's own."""
+"""Experiments from files, by name, and with the user's parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_toml_that_is_nested_too_deep_is_refused(tmp_path: Path, text: str) -> N
     (tmp_path / "my.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"my\.toml is not valid TOML: maximum recursion depth"):
         load_experiment(tmp_path / "my.toml")
-    # Of what is not TOML, --set takes the text.
+    # --set takes a value that is not TOML as text.
     with pytest.raises(ConfigError, match=r"model\.hidden"):
         compose("sinusoid", method="maml", overrides=[f"model.hidden={text[4:]}"])
 
@@ -83,7 +83,7 @@ class Halving(Rule):
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Write a plugin where it can be imported, and forget it after the test."""
+    """Write an importable plugin, and unload it after the test."""
     known = set(sys.modules)
     monkeypatch.setattr(RULES, "_parts", dict(RULES._parts))
     monkeypatch.syspath_prepend(tmp_path)

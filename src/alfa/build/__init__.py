@@ -1,28 +1,28 @@
-"""From a configuration to objects."""
+"""Build objects from a configuration, and describe objects as a configuration."""
 
 from alfa.build._build import build_learner, build_model, build_tasks, trainer_options
 from alfa.build._describe import describe_experiment
 from alfa.build._image_folder import (
-    OwnData,
-    contents,
-    counts_of,
+    ImageFolder,
+    describe_counts,
     experiment_for,
-    survey,
+    scan_image_folder,
     title_of,
-    worth,
+    training_advice,
+    usable_counts,
 )
 
 __all__ = [
-    "OwnData",
+    "ImageFolder",
     "build_learner",
     "build_model",
     "build_tasks",
-    "contents",
-    "counts_of",
+    "describe_counts",
     "describe_experiment",
     "experiment_for",
-    "survey",
+    "scan_image_folder",
     "title_of",
     "trainer_options",
-    "worth",
+    "training_advice",
+    "usable_counts",
 ]

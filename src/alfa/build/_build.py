@@ -1,4 +1,4 @@
-"""From a configuration to objects: the only file that knows both."""
+"""Build tasks, models, learners, and trainer options from a configuration."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from alfa.rules import RULES
 
 
 def build_tasks(experiment: Experiment) -> Tasks:
-    """Where the tasks of an experiment come from."""
-    return TASKS.get(experiment.tasks.name)(**options_of(experiment.tasks, TASKS))
+    """Build the tasks of an experiment."""
+    tasks: Tasks = _build(experiment.tasks, TASKS)
+    return tasks
 
 
 def build_model(experiment: Experiment, input_shape: Sequence[int], num_outputs: int) -> nn.Module:
-    """The model of an experiment alone, for inputs and outputs of any size."""
+    """Build the model of an experiment for inputs and outputs of any size."""
     with _seeded(experiment.seed) as generator:
-        built: nn.Module = _build(
+        model: nn.Module = _build(
             experiment.model, MODELS, input_shape, num_outputs, generator=generator
         )
-    return built
+    return model
 
 
 def _build(part: Part, registry: Registry[Any], *args: Any, **context: Any) -> Any:
-    """A part with its options, and what it takes of the context."""
+    """Build a part from its options and the context arguments that it accepts."""
     known = registry.options(part.name)
     filled = {key: value for key, value in context.items() if key in known}
     return registry.get(part.name)(*args, **options_of(part, registry), **filled)
@@ -44,10 +45,10 @@ def _build(part: Part, registry: Registry[Any], *args: Any, **context: Any) -> A
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[torch.Generator]:
-    """A source of random numbers.
+    """Seed a new generator and torch's global one, and restore the global one afterwards.
 
-    A user's own part may draw from torch's global source, which is put back afterwards. Parts are
-    built on the CPU, so that the sources of other devices stay as they are.
+    A user's part may use the global generator. Parts are built on the CPU, so the generators of
+    other devices do not matter.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -57,54 +58,44 @@ def _seeded(seed: int) -> Iterator[torch.Generator]:
 def build_learner(
     experiment: Experiment, tasks: Tasks | Signature, *, init: Mapping[str, Any] | None = None
 ) -> Learner:
-    """The learner of an experiment; the same seed gives the same one.
+    """Build the learner of an experiment for tasks; the same seed gives the same weights.
 
-    Args:
-        experiment: the experiment.
-        tasks: the tasks, or the signature of the tasks that it was trained on.
-        init: an init that replaces the experiment's, such as ``{"name": "prototype-head"}``.
+    An `init` such as ``{"name": "prototype-head"}`` replaces the experiment's.
     """
     if init is not None:
         experiment = experiment.model_copy(update={"init": Part(**init)})
+    inner, engine = experiment.inner, experiment.engine
 
-    def build_init(part: Part, model: nn.Module) -> Init:
+    def build_init(part: Part) -> Init:
         wraps = INITS.wraps(part.name, "init")
-        inner = build_init(Part(**part.options["base"]), model) if wraps else model
-        init: Init = _build(part, INITS, inner, generator=generator)
-        return init
+        base = build_init(Part(**part.options["base"])) if wraps else model
+        built: Init = _build(part, INITS, base, generator=generator)
+        return built
 
     with _seeded(experiment.seed) as generator:
         sizes = tasks.input_shape, tasks.num_outputs
         model = _build(experiment.model, MODELS, *sizes, generator=generator)
-        start = build_init(experiment.init, model)
-        num_steps = experiment.inner.num_steps
-        rule = _build(
-            experiment.rule, RULES, start.layers, num_steps=num_steps, generator=generator
-        )
-    _check_head(start, tasks, experiment.init.name)
-    if _differ_in_classes(tasks) and experiment.rule.options.get("per_parameter_decay"):
-        raise ConfigError(
-            "rule.per_parameter_decay is true, but these tasks differ in their number of classes, "
-            "so that weights of the last layer come and go; leave it out."
-        )
-    if experiment.inner.num_test_steps is not None:
+        start = build_init(experiment.init)
+        context = {"num_steps": inner.num_steps, "generator": generator}
+        rule = _build(experiment.rule, RULES, start.layers, **context)
+    _check_tasks(experiment, start, tasks)
+    if inner.num_test_steps is not None:
         rule.allow_extra_steps()
     learner = Learner(
         model,
         init=start,
         rule=rule,
         loss=get_loss(tasks.loss).function,
-        num_steps=experiment.inner.num_steps,
-        order=experiment.inner.order,
-        over_tasks=experiment.engine.over_tasks,
-        batch_norm=experiment.inner.batch_norm,
+        num_steps=inner.num_steps,
+        order=inner.order,
+        over_tasks=engine.over_tasks,
+        batch_norm=inner.batch_norm,
     )
-    return learner.to(getattr(torch, experiment.engine.dtype))
+    return learner.to(getattr(torch, engine.dtype))
 
 
 def trainer_options(experiment: Experiment, learner: Learner) -> dict[str, Any]:
-    """The arguments of `alfa.Trainer`, except for the learner, tasks, and device."""
-    outer, engine = experiment.outer, experiment.engine
+    """Return the arguments of `alfa.Trainer`, except for the learner, tasks, and device."""
     parameters = [p for p in learner.meta_parameters() if p.requires_grad]
     optimizer = scheduler = None
     if parameters:
@@ -114,29 +105,32 @@ def trainer_options(experiment: Experiment, learner: Learner) -> dict[str, Any]:
     return {
         "optimizer": optimizer,
         "scheduler": scheduler,
-        **outer.model_dump(),
+        **experiment.outer.model_dump(),
         "num_test_tasks": experiment.test.num_tasks,
         "num_test_steps": experiment.inner.num_test_steps,
         "ensemble": experiment.test.ensemble,
         "seed": experiment.seed,
-        **engine.model_dump(exclude={"dtype", "over_tasks"}),
+        **experiment.engine.model_dump(exclude={"dtype", "over_tasks"}),
     }
 
 
-def _differ_in_classes(tasks: Tasks | Signature) -> bool:
-    """Whether weights of the last layer come and go; curves differ in their examples only."""
-    return tasks.varies and get_loss(tasks.loss).has_classes
-
-
-def _check_head(init: Init, tasks: Tasks | Signature, name: str) -> None:
-    """Refuse an init whose last layer does not fit the tasks."""
-    heads = [known for known in INITS if INITS.get(known).variable_way]
-    if _differ_in_classes(tasks) and not init.variable_way:
-        raise ConfigError(
-            f"init.name is {name!r}, but these tasks differ in their number of classes; it must "
-            f"make a last layer for each task, as {' and '.join(heads)} do."
-        )
-    if init.classification_only and not get_loss(tasks.loss).has_classes:
+def _check_tasks(experiment: Experiment, init: Init, tasks: Tasks | Signature) -> None:
+    """Raise a ConfigError if the init or the rule does not support the tasks."""
+    name, has_classes = experiment.init.name, get_loss(tasks.loss).has_classes
+    # Regression tasks of varying size differ only in their examples.
+    if tasks.varies and has_classes:
+        if not init.variable_way:
+            heads = " or ".join(known for known in INITS if INITS.get(known).variable_way)
+            raise ConfigError(
+                f"init.name is {name!r}, but these tasks differ in their number of classes; use "
+                f"{heads}, which create a last layer for each task."
+            )
+        if experiment.rule.options.get("per_parameter_decay"):
+            raise ConfigError(
+                "rule.per_parameter_decay is true, but these tasks differ in their number of "
+                "classes, so the last layer has no fixed parameters; omit it."
+            )
+    if init.classification_only and not has_classes:
         raise ConfigError(
             f"init.name is {name!r}, which needs classes, but these tasks are regression; use "
             "'learned'."

@@ -1,4 +1,4 @@
-"""From objects back to a configuration, so that a run folder can rebuild them."""
+"""Describe objects as a configuration, so that a run folder can rebuild them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,13 @@ def describe_experiment(
     scheduler: LRScheduler | None = None,
     **options: Any,
 ) -> Experiment:
-    """The experiment that these objects make up.
+    """Return the experiment that these objects and options of `alfa.Trainer` form.
 
-    Args:
-        learner: its model, init, and rule must be registered.
-        tasks: tasks that are not registered can be used only by the program that made them.
-        optimizer: recorded by name; a configuration cannot rebuild an arbitrary optimizer.
-        scheduler: likewise.
-        options: arguments of `alfa.Trainer`; defaults are filled in.
+    It records optimizers and schedulers by name, because a configuration cannot rebuild all of
+    them. Unregistered tasks are available only to the program that created them.
 
     Raises:
-        ConfigError: a part is not registered, or one of its options cannot be stored in a file.
+        ConfigError: the model, init, or rule is not registered, or an option cannot be stored.
     """
     parts: dict[str, Mapping[str, Any]] = {
         "tasks": _describe_tasks(tasks),
@@ -44,35 +40,27 @@ def describe_experiment(
         "init": _describe_init(learner.init),
         "rule": RULES.describe(learner.rule),
     }
-    if optimizer is not None:
-        parts["optimizer"] = {"name": "custom", "description": _name_of(optimizer)}
-    if scheduler is not None:
-        parts["schedule"] = {"name": "custom", "description": _name_of(scheduler)}
+    for key, part in (("optimizer", optimizer), ("schedule", scheduler)):
+        if part is not None:
+            description = f"{type(part).__module__}.{type(part).__qualname__}"
+            parts[key] = {"name": "custom", "description": description}
 
     def section(kind: Any, **renamed: Any) -> dict[str, Any]:
         given = {key: options[key] for key in kind.model_fields if key in options}
         return {key: value for key, value in {**given, **renamed}.items() if value is not None}
 
-    # The trainer's `num_tasks` are those of an outer iteration.
-    test = {"num_tasks": options.get("num_test_tasks")}
+    inner = {key: getattr(learner, key) for key in ("num_steps", "order", "batch_norm")}
+    dtype = str(learner.dtype).removeprefix("torch.")
     return parse_experiment(
         {
             "seed": options.get("seed", 0),
             "plugins": _plugins(learner, tasks),
             **parts,
-            "inner": section(
-                Inner,
-                num_steps=learner.num_steps,
-                order=learner.order,
-                batch_norm=learner.batch_norm,
-            ),
+            "inner": section(Inner, **inner),
             "outer": section(Outer),
-            "test": section(Test, **test),
-            "engine": section(
-                Engine,
-                dtype=str(learner.dtype).removeprefix("torch."),
-                over_tasks=learner.over_tasks,
-            ),
+            # The trainer's `num_tasks` is the number of tasks in an outer iteration.
+            "test": section(Test, num_tasks=options.get("num_test_tasks")),
+            "engine": section(Engine, dtype=dtype, over_tasks=learner.over_tasks),
         },
         source="these objects",
     )
@@ -86,28 +74,23 @@ def _describe_init(init: Init) -> dict[str, Any]:
 
 def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
     try:
-        described = TASKS.describe(tasks)
+        return TASKS.describe(tasks)
     except ConfigError:
         sizes = {key: getattr(tasks, key, None) for key in ("way", "shot", "num_query")}
         known = {key: size for key, size in sizes.items() if size is not None}
         return {"name": "in-memory", "description": type(tasks).__name__, **known}
-    return described
-
-
-def _name_of(part: object) -> str:
-    return f"{type(part).__module__}.{type(part).__qualname__}"
 
 
 def _plugins(learner: Learner, tasks: Tasks) -> list[str]:
-    """The modules that register a user's own parts."""
+    """Return the modules that register the user's parts."""
     parts = [learner.model, learner.init, learner.rule, tasks]
-    modules = sorted({type(part).__module__ for part in parts})
-    own = [module for module in modules if module.partition(".")[0] != "alfa"]
-    if "__main__" in own:
+    modules = {type(part).__module__ for part in parts}
+    plugins = sorted(name for name in modules if name.partition(".")[0] != "alfa")
+    if "__main__" in plugins:
         warnings.warn(
-            "a part of this run is defined in the main program, so no other program can open the "
-            "run; move the part to a module of its own.",
+            "the main program defines a part of this run, so no other program can open the run; "
+            "move the part to another module.",
             AlfaWarning,
             stacklevel=2,
         )
-    return [module for module in own if module != "__main__"]
+    return [name for name in plugins if name != "__main__"]

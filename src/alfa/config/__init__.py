@@ -1,8 +1,4 @@
-"""What an experiment is, and what is wrong with it.
-
-An experiment is read from TOML, changed by ``key=value`` overrides, and checked as a whole:
-all faults are reported at once, each in one sentence.
-"""
+"""Experiments: read from TOML, change by ``key=value`` overrides, and validate as a whole."""
 
 from alfa.config._compose import Choices, compose, compose_for_folder, datasets
 from alfa.config._experiment import Engine, Experiment, Inner, Outer, Part, Test, differing, to_dict

@@ -1,4 +1,4 @@
-"""What an experiment is: its sections, with their defaults."""
+"""The sections of an experiment, and their defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Section(BaseModel):
 
 
 class Part(BaseModel):
-    """A registered part by name, and its options."""
+    """The name and options of a registered part."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -31,10 +31,8 @@ class Part(BaseModel):
 class Inner(Section):
     """The inner loop: `num_steps` steps, and an outer gradient of `order`.
 
-    In validation and test there are `num_test_steps`, where that is set.
-
-    `batch_norm` is transductive where queries are normalised by their own statistics, and
-    inductive where by those of the support set.
+    Validation and test use `num_test_steps` steps if it is set. `batch_norm` normalizes queries by
+    the statistics of the queries (transductive) or of the support set (inductive).
     """
 
     num_steps: Count = 5
@@ -44,20 +42,19 @@ class Inner(Section):
 
 
 class Engine(Section):
-    """How the same figures are computed.
+    """The computation, which changes results only by rounding.
 
-    Nothing here changes them beyond rounding, except for a model that draws random numbers, as
-    dropout does: which task gets which of them depends on it.
+    Models that draw random numbers, for example for dropout, are an exception: these options
+    decide which task gets which numbers.
 
-    `dtype` is that of weights and examples. Tasks run one after the other or all at once
-    (`over_tasks`). `memory` says what is kept of
-    every step for the outer gradient, everything or only its weights; the outer gradients of
-    `tasks_at_once` tasks are computed together. Where either is not given, it is chosen so that
-    `memory_budget`, in GB and by default most of what is free, is enough. A run that is resumed
-    keeps to what was chosen when it began.
+    Weights and examples have the `dtype`. Tasks run one after the other or all at once
+    (`over_tasks`). For the outer gradient, `memory` stores all activations of every step or
+    recomputes them from its weights, for `tasks_at_once` tasks together. By default, alfa chooses
+    both to fit into `memory_budget`, in GB, or into most of the free memory. A resumed run keeps
+    the choice.
 
-    The state is kept after every validation, after every `checkpoint_seconds`, and after every
-    `checkpoint_every` iterations where that is given: a run that is killed loses no more.
+    alfa saves the state after every validation, every `checkpoint_seconds`, and, if set, every
+    `checkpoint_every` iterations.
     """
 
     dtype: Literal["float32", "float64"] = "float32"
@@ -72,12 +69,12 @@ class Engine(Section):
 class Outer(Section):
     """The outer loop (Eqs. 2 and 6): steps on the mean query loss of `num_tasks` tasks.
 
-    An epoch is `validate_every` iterations. Each epoch is validated on the same `num_val_tasks`
-    tasks and compared with the others by the metric of the loss.
+    An epoch is `validate_every` iterations. Every epoch is validated on the same `num_val_tasks`
+    tasks; the metric of the loss ranks the epochs.
 
-    A gradient longer than `max_gradient_norm`, if that is set, is scaled down to it. A loss or
-    gradient that is not finite stops the run; up to `max_skipped` such iterations or validations
-    are skipped and counted instead.
+    Longer gradients are scaled down to `max_gradient_norm` if it is set. A loss or gradient that
+    is not finite stops the run; alfa skips and counts up to `max_skipped` such iterations or
+    validations instead.
     """
 
     num_iterations: Count = 50_000
@@ -89,9 +86,9 @@ class Outer(Section):
 
 
 class Test(Section):
-    """The final test, on tasks that training and validation never see.
+    """The final test on tasks from neither training nor validation.
 
-    The model of the best epoch is tested, and the mean of the outputs of the `ensemble` best ones.
+    alfa tests the model of the best epoch, and the mean output of the `ensemble` best models.
     """
 
     num_tasks: Count = 600
@@ -99,7 +96,7 @@ class Test(Section):
 
 
 class Experiment(Section):
-    """Everything that decides a run's figures."""
+    """All settings that determine the results of a run."""
 
     preset: Literal["default", "paper", "published-code"] = "default"
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -116,56 +113,55 @@ class Experiment(Section):
     engine: Engine = Engine()
 
     def fingerprint(self) -> str:
-        """The same for experiments whose training goes through the same states."""
-        text = json.dumps(self.deciding(), sort_keys=True)
+        """Hash the settings that determine the states of training."""
+        text = json.dumps(self.training_settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def deciding(self) -> dict[str, Any]:
-        """What decides which states its training goes through."""
+    def training_settings(self) -> dict[str, Any]:
+        """Return the settings that determine the states of training."""
         content = to_dict(self)
         for key in ("num_iterations", "max_skipped"):
             content["outer"].pop(key)
         content["test"] = {}
         content.pop("engine")
-        # A run stores the weights it started from, so their path does not matter.
+        # A run stores its initial weights, so their path does not matter.
         if "weights" in content["model"]:
             content["model"]["weights"] = True
         return content
 
 
 def differing(first: Experiment, second: Experiment) -> list[str]:
-    """What decides their training, and is not the same in both, such as ``"seed is 0 and 1"``.
+    """Return the differences that affect training, such as ``"seed is 0 and 1"``.
 
-    Of parts that are different ones, nobody need hear the options.
+    The result omits the options of parts with different names.
     """
-    ours, theirs = (_by_key(experiment.deciding()) for experiment in (first, second))
+    ours, theirs = (_flatten(experiment.training_settings()) for experiment in (first, second))
     keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    others = tuple(key.removesuffix("name") for key in keys if key.endswith(".name"))
+    other_parts = tuple(key.removesuffix("name") for key in keys if key.endswith(".name"))
+
+    def show(content: Mapping[str, Any], key: str) -> str:
+        return repr(content[key]) if key in content else "not given"
+
     return [
-        f"{key} is {_told(ours, key)} and {_told(theirs, key)}"
+        f"{key} is {show(ours, key)} and {show(theirs, key)}"
         for key in keys
-        if key.endswith(".name") or not key.startswith(others)
+        if key.endswith(".name") or not key.startswith(other_parts)
     ]
 
 
-def _told(content: Mapping[str, Any], key: str) -> str:
-    return repr(content[key]) if key in content else "not given"
-
-
-def _by_key(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
     for key, value in content.items():
-        found |= (
-            _by_key(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
-    """Plain values for TOML or JSON; what is None is left out, as TOML has no such value."""
-    # Every option is spelled out, so there is nothing left for a preset to say.
+    """Return plain values for TOML or JSON, without None, which TOML does not support."""
+    # A preset would change nothing, because all options have values.
     content: dict[str, Any] = without_none(experiment.model_dump(mode="json", exclude={"preset"}))
     return content
 

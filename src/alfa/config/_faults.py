@@ -1,4 +1,4 @@
-"""What is wrong with an experiment, in sentences."""
+"""Error messages for experiments, one sentence each."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from alfa.config._experiment import Experiment
+from alfa.config._experiment import Experiment, Section
 from alfa.errors import did_you_mean
 
 
-def truths(model: type[BaseModel], given: Mapping[str, Any], prefix: str) -> list[str]:
-    """What is wrong where a truth value stands for a number, which it would be taken for."""
-    return [
-        f"{prefix}{key} is {str(value).lower()}, but must be a number."
-        for key, value in given.items()
-        if isinstance(value, bool)
-        and key in model.model_fields
-        and _kinds(model.model_fields[key].annotation) & {int, float}
-        and bool not in _kinds(model.model_fields[key].annotation)
-    ]
+def boolean_faults(model: type[BaseModel], given: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Report booleans in place of numbers, because pydantic would convert them."""
+    faults = []
+    for key, value in given.items():
+        field = model.model_fields.get(key)
+        annotation: Any = field.annotation if field else None
+        kinds = _kinds(annotation)
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            faults.append(f"{prefix}{key} is {str(value).lower()}, but must be a number.")
+        is_section = isinstance(annotation, type) and issubclass(annotation, Section)
+        if isinstance(value, Mapping) and is_section:
+            faults += boolean_faults(annotation, value, f"{prefix}{key}.")
+    return faults
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types of a union and the like."""
+    """Return the types inside a union or another annotation."""
     inner = get_args(annotation)
     return set().union(*map(_kinds, inner)) if inner else {annotation}
 
@@ -32,13 +35,13 @@ def _kinds(annotation: Any) -> set[Any]:
 def sentence(
     fault: Any, model: type[BaseModel], prefix: str = "", *, also: Sequence[str] = ()
 ) -> str:
-    """What is wrong, the value got, and what is allowed.
+    """Describe a fault: the key, its value, and the valid values.
 
     Args:
-        fault: as pydantic tells it.
-        model: that was not met.
-        prefix: where the model stands in the experiment.
-        also: keys that are known there and are none of the model's.
+        fault: an error of pydantic.
+        model: the model that rejected the value.
+        prefix: the key of the model in the experiment.
+        also: valid keys in addition to the model's.
     """
     # The tag of a union is not a key of the configuration.
     tags, rates = ("constant", "learned", "generated"), ("alpha", "beta")
@@ -61,18 +64,18 @@ def sentence(
         case "unexpected_keyword_argument":
             return f"{where} is not a known key."
         case "model_type" | "model_attributes_type" if model is Experiment:
-            return f"{where} is {fault['input']!r}, but must be a table, such as {{name = '...'}}."
+            message = "a table, such as {name = '...'}"
         case "sequence_str" | "is_instance_of":
-            return f"{where} is {fault['input']!r}, but must be a list."
+            message = "a list"
         case "union_tag_not_found" | "union_tag_invalid" | "model_attributes_type":
-            return (
-                f"{where} is {fault['input']!r}, but must say where the rate comes from: "
-                "source = 'constant' (with a value), 'learned' or, for ALFA, 'generated'."
+            message = (
+                "a table with the source of the rate: source = 'constant' (with a value), "
+                "'learned', or, for ALFA, 'generated'"
             )
         case _:
             message = fault["msg"][0].lower() + fault["msg"][1:]
             message = message.removeprefix("input ").removeprefix("should ").removeprefix("be ")
-            return f"{where} is {fault['input']!r}, but must be {message}."
+    return f"{where} is {fault['input']!r}, but must be {message}."
 
 
 def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
@@ -89,4 +92,4 @@ def report(source: str, faults: list[str]) -> str:
     if len(faults) == 1:
         return f"{source}: {faults[0]}"
     lines = "".join(f"\n  - {fault}" for fault in faults)
-    return f"{source} has {len(faults)} faults:{lines}"
+    return f"{source} has {len(faults)} errors:{lines}"

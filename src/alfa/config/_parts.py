@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError
 
 from alfa.config._experiment import Part, without_none
-from alfa.config._faults import sentence, truths
+from alfa.config._faults import boolean_faults, sentence
 from alfa.data import TASKS
 from alfa.errors import did_you_mean
 from alfa.inits import INITS
@@ -18,7 +18,7 @@ from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.registry import Registry
 from alfa.rules import RULES
 
-# Where the parts of an experiment are registered.
+# The registries of the parts of an experiment.
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "tasks": TASKS,
     "model": MODELS,
@@ -27,10 +27,10 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
 }
-# Keys that mean the same for every part of a kind, and cannot be options of its own.
+# Keys with the same meaning for all parts of a kind, which cannot be options of a part.
 _RESERVED = {"model": ("name", "weights"), "init": ("name", "base")}
-# What the literature calls them.
-_KNOWN_AS = {
+# Names in the literature.
+_ALIASES = {
     "init": {
         "l2f": "attenuated",
         "maml": "learned",
@@ -39,12 +39,11 @@ _KNOWN_AS = {
     },
     "rule": {"maml": "sgd"},
 }
-# How many inits may be around another.
-_DEEPEST = 10
+_MAX_NESTED_INITS = 10
 
 
-def preset_of(preset: object, key: str, name: object) -> Mapping[str, Any]:
-    """The options that a preset sets for a part."""
+def preset_options(preset: object, key: str, name: object) -> Mapping[str, Any]:
+    """Return the options that a preset sets for a part."""
     registry = REGISTRIES.get(key)
     if registry is None or name not in registry:
         return {}
@@ -55,33 +54,31 @@ def preset_of(preset: object, key: str, name: object) -> Mapping[str, Any]:
 def check_part(
     key: str, given: Mapping[str, Any], registry: Registry[Any]
 ) -> tuple[Part | None, list[str]]:
-    """A part with all its options checked and filled in, and what is wrong with them."""
+    """Validate a part and fill in its default options; return it and its faults."""
     name, options = given["name"], {k: v for k, v in given.items() if k != "name"}
-    faults: list[str] = []
-    if key.count(".base") > _DEEPEST:
-        return None, [
-            f"init has an init around another more than {_DEEPEST} times; leave some out."
-        ]
+    if key.count(".base") > _MAX_NESTED_INITS:
+        return None, [f"init must nest at most {_MAX_NESTED_INITS} inits; remove some."]
     if name not in registry:
-        return None, [
-            f"{key}.name is {name!r}, but must be one of {', '.join(registry)}."
-            f"{_known_as(registry.kind, name) or did_you_mean(name, registry)}"
-        ]
-    extra: dict[str, Any] = {}
+        alias = _ALIASES.get(registry.kind, {}).get(str(name).lower())
+        hint = f" alfa calls {name} {alias!r}." if alias else did_you_mean(name, registry)
+        return None, [f"{key}.name is {name!r}, but must be one of {', '.join(registry)}.{hint}"]
     reserved = _RESERVED.get(registry.kind, ("name",))
     if taken := [option for option in registry.options(name) if option in reserved]:
         return None, [
-            f"{key} {name!r} has an option called {taken[0]}, which means something else in a "
-            "configuration; give it another name."
+            f"{key} {name!r} has the option {taken[0]}, but configurations reserve this name; "
+            "rename the option."
         ]
+    faults: list[str] = []
+    extra: dict[str, Any] = {}
+    wraps_init = registry.wraps(name, "init")
     if key == "model" and "weights" in options:
         extra["weights"] = options.pop("weights")
         if not isinstance(extra["weights"], str):
             faults.append(
-                f"model.weights is {extra['weights']!r}, but must be the path of a file of "
-                "safetensors."
+                f"model.weights is {extra['weights']!r}, but must be the path of a safetensors "
+                "file."
             )
-    if registry.wraps(name, "init"):
+    if wraps_init:
         base = options.pop("base", {})
         if isinstance(base, Mapping):
             base = {"name": "learned", **base}
@@ -96,24 +93,17 @@ def check_part(
                 "such as {name = 'learned'}."
             )
     model = _options_model(name, registry)
-    faults += truths(model, options, f"{key}.")
+    faults += boolean_faults(model, options, f"{key}.")
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        own = ["name", *(["weights"] if key == "model" else [])]
-        own += ["base"] if registry.wraps(name, "init") else []
+        own = [n for n in reserved if n != "base" or wraps_init]
         return None, faults + [sentence(f, model, prefix=key, also=own) for f in error.errors()]
     try:
         dumped = without_none(checked.model_dump(mode="json"))
     except PydanticSerializationError as error:
-        return None, [*faults, f"{key} {name!r} has an option that no file can hold: {error}."]
+        return None, [*faults, f"{key} {name!r} has an option that cannot be stored: {error}."]
     return Part(name=name, **dumped, **extra), faults
-
-
-def _known_as(kind: str, name: object) -> str:
-    """What a method of the literature is called here; nothing for what is none."""
-    found = _KNOWN_AS.get(kind, {}).get(str(name).lower())
-    return f" What others call {name} is {found!r}." if found else ""
 
 
 def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
@@ -130,9 +120,9 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
 
 
 def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
-    """The options of a checked part as the objects that its constructor takes."""
+    """Return the options of a validated part as the objects that its constructor takes."""
     model = _options_model(part.name, registry)
-    # What an init is around, and a model's weights, are not for the constructor.
+    # The constructor takes neither the base of an init nor the weights of a model as an option.
     given = {key: value for key, value in part.options.items() if key in model.model_fields}
     checked = model.model_validate(given)
     return {key: getattr(checked, key) for key in model.model_fields}

@@ -1,95 +1,76 @@
-"""From a file or plain values to an experiment, or to all that is wrong with it."""
+"""Read an experiment from a file or plain values, apply overrides, and validate it."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 from pydantic import ValidationError
 
-from alfa.config._experiment import Experiment, Part, Section
-from alfa.config._faults import report, sentence, truths
-from alfa.config._overrides import changed
-from alfa.config._parts import REGISTRIES, check_part, preset_of
+from alfa.config._experiment import Experiment, Part
+from alfa.config._faults import boolean_faults, report, sentence
+from alfa.config._parts import REGISTRIES, check_part, preset_options
 from alfa.errors import ConfigError
 from alfa.optim import SCHEDULES
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Read an experiment from a TOML file.
+    """Load an experiment from a TOML file; raise one ConfigError that lists all errors.
 
-    Args:
-        path: the file.
-        overrides: ``"outer.num_iterations=100"`` and the like; values are TOML, or else text.
-
-    Raises:
-        ConfigError: says everything that is wrong with it.
+    An override is ``"outer.num_iterations=100"``, for example; its value is TOML or else a string.
     """
     return parse_experiment(read_toml(Path(path)), source=str(path), overrides=overrides)
 
 
 def parse_experiment(
-    content: Mapping[str, Any],
-    *,
-    source: str = "the experiment",
-    overrides: Iterable[str] = (),
+    content: Mapping[str, Any], *, source: str = "the experiment", overrides: Iterable[str] = ()
 ) -> Experiment:
-    """Check an experiment given as plain values.
+    """Validate plain values as an experiment; raise one ConfigError that lists all errors.
 
-    Args:
-        content: the experiment.
-        source: where it comes from, for errors and plugins.
-        overrides: of its values, as `load_experiment` takes them.
-
-    Raises:
-        ConfigError: says everything that is wrong with it.
+    Messages start with `source`, the file or name of the experiment.
     """
-    content = with_default_names(changed(content, overrides))
+    content = _with_default_names(_with_overrides(content, overrides))
     faults = _import_plugins(content.get("plugins", ()), Path(source).parent)
     experiment: Experiment | None = None
     try:
         experiment = Experiment.model_validate(content)
     except ValidationError as error:
         faults += [sentence(fault, Experiment) for fault in error.errors()]
+    faults += boolean_faults(Experiment, content)
     preset = content.get("preset", "default")
     parts: dict[str, Part] = {}
-    faults += truths(Experiment, content, "")
-    for key, field in Experiment.model_fields.items():
-        inner, given = field.annotation, content.get(key)
-        if isinstance(given, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
-            faults += truths(inner, given, f"{key}.")
-    names: dict[str, str] = {}
+    has_preset = False
     for key, registry in REGISTRIES.items():
         given = content.get(key, Experiment.model_fields[key].get_default())
         if isinstance(given, Part):
             given = given.model_dump()
         if isinstance(given, Mapping) and isinstance(given.get("name"), str):
-            names[key] = given["name"]
-            defaults = preset_of(preset, key, given["name"])
+            defaults = preset_options(preset, key, given["name"])
+            has_preset = has_preset or bool(defaults)
             part, wrong = check_part(key, {**defaults, **given}, registry)
             faults += wrong
             if part is not None:
                 parts[key] = part
-    has_preset = any(preset_of(preset, key, name) for key, name in names.items())
     if experiment is not None and preset != "default" and not has_preset:
-        faults.append(f"preset is {preset!r}, but no part of this experiment has it; leave it out.")
+        faults.append(f"preset is {preset!r}, but no part of this experiment has it; omit it.")
     if faults or experiment is None:
         raise ConfigError(report(source, faults))
     if "period" in SCHEDULES.options(parts["schedule"].name):
-        # Spelled out, so that a run that is trained further keeps its schedule.
+        # A stored period keeps the schedule of a run that is trained for longer.
         period = parts["schedule"].options.get("period", experiment.outer.num_iterations)
         parts["schedule"] = Part(**{**parts["schedule"].model_dump(), "period": period})
-    # The options of the preset are spelled out now.
+    # The parts now contain the options of the preset.
     return experiment.model_copy(update={**parts, "preset": "default"})
 
 
-def with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the default part if only some of its options are given, as in ``optimizer.eps=0.1``."""
+def _with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the name of the default part to options alone, as in ``optimizer.eps=0.1``."""
     defaults = {key: Experiment.model_fields[key].get_default() for key in REGISTRIES}
     named = {
         key: {"name": part.name, **content[key]}
@@ -100,40 +81,36 @@ def with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _import_plugins(plugins: object, folder: Path) -> list[str]:
-    """Import the modules that register a user's own parts.
+    """Import modules with the user's parts, also from the experiment's folder; return faults.
 
-    They are looked for in the current folder and in that of the experiment, too.
-
-    Returns:
-        What is wrong with them; what is not a list of names, the configuration finds itself.
+    The validation of the experiment reports plugins that are not a list of names.
     """
     faults = []
     for plugin in plugins if isinstance(plugins, list | tuple) else ():
         if not isinstance(plugin, str):
             continue
-        known = list(sys.path)
+        search_path = list(sys.path)
         sys.path[:0] = [os.getcwd(), str(folder.resolve())]
         try:
             if not all(part.isidentifier() for part in plugin.split(".")):
-                raise ImportError("that is not the name of a module")
+                raise ImportError("this is not the name of a module")
             importlib.import_module(plugin)
-        # Whatever a user's module raises, the sentence must say which module it was.
+        # A user's module can raise any exception.
         except Exception as error:
             reason = str(error) if isinstance(error, ImportError) else repr(error)
-            where = ""
             if isinstance(error, ModuleNotFoundError):
-                where = (
-                    f"; it is looked for in the current folder, in {folder.resolve()}, and where "
-                    "PYTHONPATH says"
+                reason += (
+                    f"; alfa searches the current folder, {folder.resolve()}, and the folders in "
+                    "PYTHONPATH"
                 )
-            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}{where}.")
+            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}.")
         finally:
-            sys.path[:] = known
+            sys.path[:] = search_path
     return faults
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of an experiment file, before it is validated."""
+    """Read an experiment file without validation."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -141,3 +118,55 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the experiment {path}: {reason}.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _with_overrides(content: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of an experiment with overridden values."""
+    new = copy.deepcopy(dict(content))
+    for override in overrides:
+        _override(new, override)
+        if override.partition("=")[0].strip() == "preset":
+            # A later preset replaces options that the file contains.
+            for key in ("rule", "model"):
+                part = new.get(key)
+                if isinstance(part, dict):
+                    part.update(preset_options(new.get("preset"), key, part.get("name")))
+    return new
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f"--set takes key=value, such as outer.num_iterations=100, got {override!r}."
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        value = text.strip()
+    *sections, last = key.strip().split(".")
+    # `none` removes a value, because TOML has no null; but some keys accept the word.
+    remove = text.strip() == "none" and not _is_choice(content, sections, last)
+    place = content
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {override}: {section!r} is a value, not a section.")
+    if remove:
+        place.pop(last, None)
+    else:
+        place[last] = value
+
+
+def _is_choice(content: Mapping[str, Any], sections: Sequence[str], key: str) -> bool:
+    """Return True if a key accepts one of several words."""
+    if len(sections) != 1 or sections[0] not in Experiment.model_fields:
+        return False
+    field = Experiment.model_fields[sections[0]]
+    known: Mapping[str, Any] = getattr(field.annotation, "model_fields", {})
+    if registry := REGISTRIES.get(sections[0]):
+        given = content.get(sections[0])
+        name = given.get("name") if isinstance(given, Mapping) else None
+        name = str(name or getattr(field.get_default(), "name", None))
+        known = registry.options(name) if name in registry else {}
+    return key in known and get_origin(known[key].annotation) is Literal

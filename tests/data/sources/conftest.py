@@ -1,4 +1,4 @@
-"""Small datasets in the layouts that people have."""
+"""Small datasets in common layouts."""
 
 import io
 import os
@@ -26,7 +26,7 @@ def png() -> bytes:
 
 @pytest.fixture
 def make_classes(png) -> Callable[..., Path]:
-    """Class folders with some images in each."""
+    """Create class folders with images."""
 
     def make(folder: Path, names: Iterable[str], *, count: int = 2, suffix: str = ".png") -> Path:
         for name in names:
@@ -40,7 +40,7 @@ def make_classes(png) -> Callable[..., Path]:
 
 @pytest.fixture
 def make_splits(make_classes) -> Callable[..., Path]:
-    """Class folders under a folder for each split."""
+    """Create class folders under a folder for each split."""
 
     def make(
         folder: Path, splits: Mapping[str, Iterable[str]], *, names=FOLDERS, **options
@@ -54,7 +54,7 @@ def make_splits(make_classes) -> Callable[..., Path]:
 
 @pytest.fixture
 def published() -> Callable[..., dict[str, list[str]]]:
-    """The classes of a dataset by split; only the first few of each, if so wished."""
+    """Return the classes of a dataset by split, or the first few of each."""
 
     def take(name: str, limit: int | None = None) -> dict[str, list[str]]:
         splits = SOURCES.get(name)().class_list().splits
@@ -65,7 +65,7 @@ def published() -> Callable[..., dict[str, list[str]]]:
 
 @pytest.fixture
 def pack() -> Callable[..., Path]:
-    """An archive of what is in a folder; the folder is gone then."""
+    """Pack the content of a folder into an archive, and remove the folder."""
 
     def make(archive: Path, folder: Path) -> Path:
         paths = sorted(path for path in folder.rglob("*"))
@@ -93,7 +93,7 @@ def find(tmp_path) -> Callable[[Source, Path], Listing]:
 
 @pytest.fixture
 def counts() -> Callable[[Listing], dict[str, tuple[int, int]]]:
-    """Classes and images of every split, none of them empty, all in order."""
+    """Count the classes and images of every split; check their order."""
 
     def count(listing: Listing) -> dict[str, tuple[int, int]]:
         for classes in listing.classes.values():
@@ -109,13 +109,13 @@ def counts() -> Callable[[Listing], dict[str, tuple[int, int]]]:
 
 @pytest.fixture
 def fatal() -> Callable[[Listing], list[str]]:
-    """What keeps classes and images from being used, as it is printed."""
+    """Return the fatal problems as they are printed."""
     return lambda listing: [str(problem) for problem in listing.problems if problem.fatal]
 
 
 @pytest.fixture
 def notes() -> Callable[[Listing], list[str]]:
-    """What is only told, as it is printed."""
+    """Return the other problems as they are printed."""
     return lambda listing: [str(problem) for problem in listing.problems if not problem.fatal]
 
 
@@ -123,5 +123,5 @@ def notes() -> Callable[[Listing], list[str]]:
 def real_data() -> Path:
     folder = os.environ.get("ALFA_TEST_DATA")
     if not folder:
-        pytest.skip("ALFA_TEST_DATA does not say where real datasets lie")
+        pytest.skip("ALFA_TEST_DATA is not set")
     return Path(folder)

@@ -124,7 +124,7 @@ def test_half_of_it(folder, find, source, counts, notes, fatal):
     assert counts(listing) == expected(source, images=3)
     assert fatal(listing) == []
     told = notes(listing)
-    assert "cifar-100-python/test: the file is not there, nor are its images" in told
+    assert "cifar-100-python/test: the file and its images are missing" in told
     num_classes, num_images = source.published["train"]
     assert (
         f"train: {3 * num_classes} images in {num_classes} classes, but the published split has "

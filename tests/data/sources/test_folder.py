@@ -42,8 +42,8 @@ def test_a_class_in_two_split_folders(split_pets, find, make_classes, counts, fa
     make_classes(split_pets / "test", [PETS[0], PETS[20]])
     listing = find(Folder(), split_pets)
     assert fatal(listing) == [
-        f"{PETS[0]}: the class is in train and test, but can be in one split only",
-        f"{PETS[20]}: the class is in val and test, but can be in one split only",
+        f"{PETS[0]}: the class is in train and test, but must be in only one split",
+        f"{PETS[20]}: the class is in val and test, but must be in only one split",
     ]
     assert counts(listing) == {"train": (19, 38), "val": (1, 2), "test": (3, 6)}
 
@@ -67,7 +67,7 @@ def test_by_ratio(pets, find, counts):
 def test_chance_is_the_same_everywhere():
     drawn = split_by_ratio(["ant", "bee", "cat", "dog", "elk", "fox"], [0.5, 0.2, 0.3], 0)
     assert drawn == {"train": ["elk", "dog", "fox"], "val": ["bee"], "test": ["ant", "cat"]}
-    # All classes are as likely, and each draw is another.
+    # All classes are equally likely, and all draws differ.
     train = [tuple(split_by_ratio(PETS, [0.4, 0.2, 0.4], seed)["train"]) for seed in range(500)]
     assert len(set(train)) == 500
     often = [sum(name in chosen for chosen in train) for name in PETS]
@@ -86,7 +86,7 @@ def test_shares_are_rounded_and_nothing_is_lost(number, ratio):
 
 def test_a_split_that_gets_nothing(tmp_path, find, make_classes, notes):
     listing = find(Folder(), make_classes(tmp_path / "few", PETS[:3]))
-    assert notes(listing) == ["val: none of the 3 classes is for it"]
+    assert notes(listing) == ["val: this split gets none of the 3 classes"]
 
 
 def test_small_classes_are_left_out_before_the_others_are_shared_out(
@@ -97,7 +97,7 @@ def test_small_classes_are_left_out_before_the_others_are_shared_out(
     shutil.copy(next((path / PETS[0]).iterdir()), path / "tiny/0.png")
     listing = find(Folder(min_images=2), path)
     assert counts(listing) == {"train": (16, 32), "val": (4, 8), "test": (5, 10)}
-    assert notes(listing) == ["tiny: left out, as its images are 1, fewer than 2"]
+    assert notes(listing) == ["tiny: skipped, because it has 1 of 2 images"]
     assert sum(num for num, _ in counts(find(Folder(), path)).values()) == 26
 
 
@@ -108,7 +108,7 @@ def test_a_class_without_images_is_a_mistake_however_many_are_wanted(pets, find,
         assert [line.split(": ")[1] for line in fatal(listing)] == ["the class has no images"]
 
 
-def test_a_class_without_images_takes_nobodys_place(pets, find, counts, fatal):
+def test_a_class_without_images_replaces_no_other(pets, find, counts, fatal):
     for name in ("empty", "hollow", "void"):
         (pets / name).mkdir()
     listing = find(Folder(), pets)
@@ -116,13 +116,13 @@ def test_a_class_without_images_takes_nobodys_place(pets, find, counts, fatal):
     assert fatal(listing) == [f"{n}: the class has no images" for n in ("empty", "hollow", "void")]
 
 
-def test_folders_inside_a_class_folder_are_left_out_which_is_told(
+def test_folders_inside_a_class_folder_are_skipped_with_a_note(
     pets, find, counts, notes, make_classes
 ):
     make_classes(pets / PETS[0], ["old", "new"])
     listing = find(Folder(split="test"), pets)
     assert counts(listing) == {"test": (25, 50)}
-    assert notes(listing) == [f"{PETS[0]}: folders in it are left out: new, old"]
+    assert notes(listing) == [f"{PETS[0]}: skipped folders inside the class folder: new, old"]
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
@@ -156,7 +156,7 @@ def test_a_split_file(tmp_path, pets, find, fatal, suffix, split):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
-def test_what_is_wrong_with_a_split_file_is_all_named(tmp_path, pets, find, fatal, suffix):
+def test_all_problems_of_a_split_file_are_reported(tmp_path, pets, find, fatal, suffix):
     table = {
         "train": [*PETS[:10], "pett03", "wholly-else"],
         "val": PETS[9:15],
@@ -166,16 +166,14 @@ def test_what_is_wrong_with_a_split_file_is_all_named(tmp_path, pets, find, fata
     file = write_split(tmp_path / f"split{suffix}", table)
     listing = find(Folder(split_file=file), pets)
     wanted = {
-        f"train/pett03: {file.name} names this class, but it has no folder. Did you mean 'pet03'?",
-        f"train/wholly-else: {file.name} names this class, but it has no folder",
-        "pet09: the class is in train and val, but can be in one split only",
+        f"train/pett03: the class in {file.name} has no folder. Did you mean 'pet03'?",
+        f"train/wholly-else: the class in {file.name} has no folder",
+        "pet09: the class is in train and val, but must be in only one split",
         f"pet15: {file.name} has no split for this class",
         f"pet16: {file.name} has no split for this class",
     }
     lines = ["", ""] if suffix == ".json" else [", line 20", ", line 21"]
-    wanted |= {
-        f"{file.name}{line}: 'tset' is not a split; there are train, val, test" for line in lines
-    }
+    wanted |= {f"{file.name}{line}: 'tset' is not a split; use train, val, test" for line in lines}
     assert set(fatal(listing)) == wanted
     assert len(fatal(listing)) == len(wanted)
     assert names(listing) == {"train": PETS[:9], "val": PETS[10:15], "test": PETS[17:]}
@@ -200,7 +198,7 @@ def test_a_file_that_is_no_split_file(tmp_path, pets, find, name, content):
 
 
 def test_a_split_file_that_is_not_there(tmp_path, pets, find):
-    with pytest.raises(DataError, match=r"there is no split file .*no\.json"):
+    with pytest.raises(DataError, match=r"the split file .*no\.json does not exist"):
         find(Folder(split_file=tmp_path / "no.json"), pets)
 
 
@@ -208,9 +206,9 @@ def test_a_split_file_that_is_not_there(tmp_path, pets, find):
     ("options", "match"),
     [
         ({"split": "flie"}, r"`split` is 'flie'.*Did you mean 'file'\?"),
-        ({"split": "file"}, r"`split_file` does not say which one"),
-        ({"split": "ratio", "split_file": "a.json"}, r"there is a `split_file`, a\.json"),
-        ({"ratio": [0.5, 0.5]}, r"`ratio` is \[0\.5, 0\.5\], but must be three shares"),
+        ({"split": "file"}, r"`split_file` is missing; give the file"),
+        ({"split": "ratio", "split_file": "a.json"}, r"but `split_file` is a\.json; give only one"),
+        ({"ratio": [0.5, 0.5]}, r"`ratio` must be three shares.*got \[0\.5, 0\.5\]\."),
         ({"ratio": [0.5, 0.5, 0.5]}, r"that add up to 1"),
         ({"ratio": [1.5, -0.5, 0]}, r"three shares"),
     ],
@@ -240,7 +238,7 @@ def test_empty_classes_and_odd_files(pets, find, fatal, notes, counts, png):
         "test/barren: the class has no images",
         "test/hollow: the class has no images",
     ]
-    assert notes(listing) == ["barren: what is no image is left out: notes.txt"]
+    assert notes(listing) == ["barren: skipped files that are not images: notes.txt"]
 
 
 def test_accents_are_the_same_on_every_system(tmp_path, find, make_classes):
@@ -249,7 +247,7 @@ def test_accents_are_the_same_on_every_system(tmp_path, find, make_classes):
     assert list(listing.classes["test"]) == sorted([together, "zoo"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="they are one name elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems normalize names")
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_a_split_file_may_spell_accents_in_either_way(tmp_path, find, make_classes, fatal, form):
     for name in ("café", "chat", "chien"):
@@ -266,7 +264,7 @@ def test_a_link_to_itself_is_a_problem_of_its_own(tmp_path, find, make_classes, 
     make_classes(tmp_path / "pets", ["cat"])
     (tmp_path / "pets/cat/loop.png").symlink_to("loop.png")
     listing = find(Folder(split="train"), tmp_path / "pets")
-    assert fatal(listing) == ["cat/loop.png: is not a file, or a link to one that is not there"]
+    assert fatal(listing) == ["cat/loop.png: is neither a file nor a link to an existing file"]
 
 
 @pytest.mark.parametrize("suffix", ["pgm", "jfif", "JP2", "tga", "avif"])
@@ -284,7 +282,7 @@ def test_accents_of_both_kinds_are_two_classes(tmp_path, find, make_classes):
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems require valid text")
 @pytest.mark.parametrize("suffix", ["", ".zip"])
 def test_names_that_are_no_text(tmp_path, find, make_classes, pack, suffix):
     strange = os.fsdecode(b"caf\xe9")
@@ -308,7 +306,7 @@ def test_archives(tmp_path, pets, find, counts, pack, suffix):
 def test_several_folders_of_class_folders(tmp_path, find, make_classes):
     for name in ("cats", "dogs"):
         make_classes(tmp_path / name, PETS[:2])
-    with pytest.raises(DataError, match=r"several folders of class folders \(cats, dogs\)"):
+    with pytest.raises(DataError, match=r"several folders with class folders \(cats, dogs\)"):
         find(Folder(), tmp_path)
 
 
@@ -323,7 +321,7 @@ def test_no_class_folders(tmp_path, find, content, png):
         (root / "a" / "1.txt").touch()
     with pytest.raises(DataError, match=r"found no folder of class folders under .*; looked for"):
         find(Folder(), root)
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="nowhere does not exist"):
         find(Folder(), tmp_path / "nowhere")
 
 

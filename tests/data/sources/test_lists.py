@@ -1,4 +1,4 @@
-"""The class lists that ship with the package, and what every source says of itself."""
+"""The class lists in the package, and the attributes of every source."""
 
 import hashlib
 import itertools
@@ -42,14 +42,14 @@ IMAGES = {
     "md-aircraft": 10_000,
     "md-textures": 5_640,
     "md-traffic-sign": 39_209,
-    # Nobody counted them by split.
+    # The number of images in each split is unknown.
     **dict.fromkeys(["md-ilsvrc", "md-birds", "md-quickdraw", "md-fungi", "md-flower"]),
     "md-mscoco": None,
 }
 
 
-# The first digits of each list's SHA-256, as it was when it was held against what was published:
-# two classes that change places between splits would be seen by nothing else.
+# The first digits of each list's SHA-256 after its comparison with the publication. No other test
+# notices two classes that are swapped between splits.
 DIGESTS = {
     "cifar-fs": "a1dd69212f17984a",
     "cub": "fd002d973863f97d",
@@ -78,7 +78,7 @@ def class_list(name: str):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_list_is_what_was_published(name):
+def test_a_list_is_as_published(name):
     content = (resources.files("alfa.data") / "splits" / f"{name}.json").read_bytes()
     assert hashlib.sha256(content).hexdigest()[:16] == DIGESTS[name]
 
@@ -98,7 +98,7 @@ def test_splits_are_disjoint_and_of_the_published_sizes(name):
     assert all(splits[split] == sorted(splits[split]) for split in SPLITS)
 
 
-def test_the_lists_name_what_they_should():
+def test_the_lists_have_the_right_classes():
     cifar, coarse = class_list("cifar-fs"), class_list("fc100")
     assert set(cifar.split_of) == set(coarse.split_of)
     assert len(set(cifar.splits["train"]) & set(coarse.splits["test"])) == 11
@@ -113,14 +113,14 @@ def test_birds_are_dealt_out_in_turn():
         assert split == ("train", "val", "train", "test")[(int(name[:3]) - 1) % 4]
 
 
-def test_characters_count_once_and_not_by_how_they_are_turned():
+def test_characters_count_once_without_rotations():
     vinyals, lake = class_list("omniglot"), class_list("omniglot-lake")
     assert set(vinyals.split_of) == set(lake.split_of)
     assert all(name.count("/") == 1 and "/character" in name for name in lake.split_of)
     alphabets = {split: {n.split("/")[0] for n in lake.splits[split]} for split in SPLITS}
     assert (len(alphabets["train"]), len(alphabets["test"])) == (30, 20)
     assert not alphabets["train"] & alphabets["test"]
-    # All background characters, and some more, are for training or validation.
+    # All background characters and some others are for training or validation.
     assert {vinyals.split_of[name] for name in lake.splits["train"]} == {"train", "val"}
 
 
@@ -152,7 +152,7 @@ def test_omniglot_of_lake_has_no_validation_split():
 
 
 @pytest.mark.parametrize("name", [*IMAGES, "folder"])
-def test_what_a_source_says_of_itself(name):
+def test_the_attributes_of_a_source(name):
     source = SOURCES.get(name)()
     assert source.title
     assert source.layouts
@@ -173,7 +173,7 @@ def test_what_a_source_says_of_itself(name):
     assert dict(SOURCES.get(name).published) == dict(source.published)
 
 
-def test_the_sources_there_are():
+def test_all_sources_are_registered():
     wanted = {"miniimagenet", "tieredimagenet", "cifar-fs", "fc100", "cub", "omniglot", "folder"}
     assert wanted | {"vgg-flower", "traffic-sign"} <= set(SOURCES)
     assert {name for name in SOURCES if name.startswith("md-")} == {n for n in SIZES if "md-" in n}

@@ -30,7 +30,7 @@ def few(name: str) -> dict[str, list[str]]:
 
 
 def on_disk(name: str) -> str:
-    """What a class is called as a folder."""
+    """Return the folder name of a class."""
     return name if "/character" in name else name.replace("/", "_")
 
 
@@ -58,12 +58,10 @@ def test_names_and_not_folders_say_which_split_a_class_is_in(
     listing = find(SOURCES.get(name)(), tmp_path / "data")
     expected = {split: (len(n), 2 * len(n)) for split, n in few(name).items() if n}
     assert counts(listing) == expected
-    # All other classes of these splits are named as missing.
+    # All other classes of these splits are reported as missing.
     absent = sum(len(names) - FEW for names in class_list(name).splits.values() if names)
     assert len(fatal(listing)) == absent
-    assert all(
-        "a class of the published split that is not there" in line for line in fatal(listing)
-    )
+    assert all("this class of the published split is missing" in line for line in fatal(listing))
 
 
 def test_nothing_of_it_is_there(name, tmp_path, find, make_classes):
@@ -80,7 +78,7 @@ def test_nothing_of_it_is_there(name, tmp_path, find, make_classes):
         ("md-flower", "001", "001.pink primrose"),
         ("md-flower", "102", "102.blackberry lily"),
         ("md-aircraft", "F-16A_B", "F-16A/B"),
-        # Other datasets have folders that are called by numbers, too.
+        # In other datasets, numbers are not class names.
         ("md-birds", "2", None),
         ("md-birds", "002.laysan_albatross", "002.Laysan_Albatross"),
         ("md-fungi", "0008.Agaricus campestris", "0008.Agaricus campestris"),
@@ -88,7 +86,7 @@ def test_nothing_of_it_is_there(name, tmp_path, find, make_classes):
         ("md-textures", "Banded", "banded"),
     ],
 )
-def test_what_folders_are_called(name, folder, expected):
+def test_folder_names(name, folder, expected):
     assert class_list(name).name(folder) == expected
 
 
@@ -115,12 +113,12 @@ def test_aircraft_are_cut_out_by_their_boxes(aircraft, tmp_path, find):
         listing = find(SOURCES.get("md-aircraft")(), path)
         items = listing.classes["train"]["A318"]
         assert [item.name for item in items] == ["A318/0034309.jpg", "A318/0034958.jpg"]
-        # From the third column to the twelfth, and the second row to the ninth.
+        # Columns 3 to 12 and rows 2 to 9.
         assert items[0].read().shape == (8, 10, 3)
         assert items[1].read().shape == (10, 20, 3)
         whole = np.asarray(Image.open(aircraft / "images" / "0034309.jpg"))
         assert np.array_equal(items[0].read(), whole[1:9, 2:12])
-        # A box that leads out of the image ends with it.
+        # A box beyond the image ends at its border.
         (other,) = next(c["F-16A/B"] for c in listing.classes.values() if "F-16A/B" in c)
         assert other.read().shape == (6, 16, 3)
         assert decode(other.read(), size=8, num_channels=3)[0].shape == (3, 8, 8)
@@ -132,7 +130,7 @@ def test_what_is_wrong_with_aircraft_is_named(aircraft, find, fatal):
     listing = find(SOURCES.get("md-aircraft")(), aircraft)
     told = [line for line in fatal(listing) if "published split" not in line]
     assert told == [
-        "A318/0034958.jpg: the image is not there",
+        "A318/0034958.jpg: the image is missing",
         "F-16A/B/1025794.jpg: images_box.txt has no box for this image",
     ]
     (aircraft / "images_box.txt").write_text("0034309 3 2 12\n")
@@ -143,7 +141,7 @@ def test_what_is_wrong_with_aircraft_is_named(aircraft, find, fatal):
 def test_a_box_without_pixels_is_a_problem_of_its_image(aircraft, find):
     (aircraft / "images_box.txt").write_text("0034309 30 2 40 9\n0034958 1 1 20 10\n")
     listing = find(SOURCES.get("md-aircraft")(), aircraft)
-    with pytest.raises(DataError, match="has no pixels in the image"):
+    with pytest.raises(DataError, match="contains no pixels of the image"):
         listing.classes["train"]["A318"][0].read()
 
 
@@ -151,7 +149,7 @@ def test_a_box_without_pixels_is_a_problem_of_its_image(aircraft, find):
 def test_a_box_without_end_is_a_problem_of_its_image(aircraft, find, number):
     (aircraft / "images_box.txt").write_text(f"0034309 3 2 {number} 9\n0034958 1 1 20 10\n")
     first, second = find(SOURCES.get("md-aircraft")(), aircraft).classes["train"]["A318"]
-    with pytest.raises(DataError, match=r"its box \[2\.0, 1\.0, .*\] is not made of finite"):
+    with pytest.raises(DataError, match=r"the box \[2\.0, 1\.0, .*\] must consist of finite"):
         first.read()
     assert second.read().shape == (10, 20, 3)
 
@@ -192,7 +190,7 @@ def test_a_damaged_image_among_aircraft_is_a_problem_of_its_own(aircraft, find):
 @pytest.mark.parametrize("name", ["images_box.txt", "images_variant_test.txt"])
 def test_a_list_of_aircraft_that_is_no_text_is_refused(aircraft, find, name):
     (aircraft / name).write_bytes(b"0034309 \xff\xfe")
-    with pytest.raises(DataError, match=rf"{name} cannot be read \(.*utf-8.*get it again\.$"):
+    with pytest.raises(DataError, match=rf"{name} cannot be read \(.*utf-8.*download it again\.$"):
         find(SOURCES.get("md-aircraft")(), aircraft)
 
 
@@ -225,7 +223,7 @@ def test_an_array_of_something_else_is_named(tmp_path, find, fatal):
     (tmp_path / "belt.npy").write_bytes(b"PK\x03\x04" + whole)
     told = fatal(find(SOURCES.get("md-quickdraw")(), tmp_path))
     told = [line for line in told if "published split" not in line]
-    assert told[0] == "axe: axe.npy is uint8 [3, 785], but must be uint8 [drawing, 784]"
+    assert told[0] == "axe: axe.npy must be uint8 [drawing, 784], got uint8 [3, 785]"
     assert told[1].startswith("bat: bat.npy cannot be read")
     assert told[2].startswith("bear: bear.npy cannot be read")
     assert told[3].startswith("bee: bee.npy cannot be read")
@@ -278,7 +276,7 @@ def test_what_is_wrong_with_fungi_is_named(fungi, find, fatal):
     told = [line for line in fatal(find(SOURCES.get("md-fungi")(), fungi)) if "split" not in line]
     assert told == [
         "images/train/b.JPG: train.json has no class for this image",
-        "images/val/c.JPG: the image is not there",
+        "images/val/c.JPG: the image is missing",
     ]
     (fungi / "val.json").write_text("{}")
     with pytest.raises(DataError, match="must have the lists images, annotations, categories"):
@@ -287,7 +285,7 @@ def test_what_is_wrong_with_fungi_is_named(fungi, find, fatal):
     with pytest.raises(DataError, match=r"val\.json cannot be read"):
         find(SOURCES.get("md-fungi")(), fungi)
     (fungi / "val.json").write_text('{"images": [{}], "annotations": [], "categories": []}')
-    with pytest.raises(DataError, match="an entry that is not as published"):
+    with pytest.raises(DataError, match="an invalid entry"):
         find(SOURCES.get("md-fungi")(), fungi)
 
 
@@ -295,7 +293,7 @@ def test_numbers_of_fungi_that_are_partly_texts_are_refused(fungi, find):
     table = json.loads((fungi / "train.json").read_text())
     table["images"][1]["id"] = "one"
     (fungi / "train.json").write_text(json.dumps(table))
-    with pytest.raises(DataError, match=r"train\.json has an entry that is not as published"):
+    with pytest.raises(DataError, match=r"train\.json has an invalid entry"):
         find(SOURCES.get("md-fungi")(), fungi)
 
 
@@ -332,7 +330,7 @@ def test_a_file_of_labels_that_is_cut_off_is_refused(tmp_path, find, cut):
     (tmp_path / "jpg").mkdir()
     content = mat_file([5, 6, 7, 8, 9], compressed=True)
     (tmp_path / "imagelabels.mat").write_bytes(content[:cut])
-    with pytest.raises(DataError, match="is not a file of labels"):
+    with pytest.raises(DataError, match="is not a label file"):
         find(SOURCES.get("md-flower")(), tmp_path)
 
 
@@ -366,13 +364,13 @@ def test_objects_are_cut_out_by_their_boxes_and_a_fifth_more(coco, find, fatal):
     # the even) to 20 and the one after it. Likewise 5 high from 20: from 19.5 to 25.5.
     assert np.array_equal(found["airplane"][0].read(), whole[19:26, 8:21])
     assert found["bottle"][0].read().shape[:2] == (40 - 28, 60 - 48)
-    assert "train2017/000000000025.jpg: the image is not there" in fatal(listing)
+    assert "train2017/000000000025.jpg: the image is missing" in fatal(listing)
 
 
 def test_a_list_of_boxes_that_is_not_one_is_refused(coco, find):
     path = coco / "annotations" / "instances_train2017.json"
     path.write_text('{"annotations": [{"image_id": 9}], "categories": []}')
-    with pytest.raises(DataError, match="an entry that is not as published"):
+    with pytest.raises(DataError, match="an invalid entry"):
         find(SOURCES.get("md-mscoco")(), coco)
 
 
@@ -382,7 +380,7 @@ def test_a_box_without_end_in_a_photo_is_a_problem_of_its_own(coco, find, number
     path.write_text(path.read_text().replace("[10.0, 20.0, 10.0, 5.0]", f"[10, 20, {number}, 5]"))
     listing = find(SOURCES.get("md-mscoco")(), coco)
     found = {n: items for classes in listing.classes.values() for n, items in classes.items()}
-    with pytest.raises(DataError, match=r"its box \[.*\] is not made of finite numbers"):
+    with pytest.raises(DataError, match=r"the box \[.*\] must consist of finite numbers"):
         found["airplane"][0].read()
     assert found["bottle"][0].read().shape == (12, 12, 3)
 
@@ -390,7 +388,7 @@ def test_a_box_without_end_in_a_photo_is_a_problem_of_its_own(coco, find, number
 def test_a_number_of_a_box_that_is_too_long_is_refused(coco, find):
     path = coco / "annotations" / "instances_train2017.json"
     path.write_text(path.read_text().replace("[10.0, 20.0,", f"[{'9' * 400}, 20.0,"))
-    with pytest.raises(DataError, match="an entry that is not as published"):
+    with pytest.raises(DataError, match="an invalid entry"):
         find(SOURCES.get("md-mscoco")(), coco)
 
 
@@ -398,7 +396,7 @@ def test_a_number_of_a_box_that_is_too_long_is_refused(coco, find):
 
 
 def test_images_of_a_class_in_several_folders_are_all_taken(tmp_path, find, make_classes, counts):
-    """As the benchmarks of textures and aircraft are often kept."""
+    """Textures and aircraft are often stored in such folders."""
     names = few("md-textures")["train"]
     for part, count in (("train", 3), ("val", 2), ("test", 1)):
         make_classes(tmp_path / "dtd" / part, names, count=count)

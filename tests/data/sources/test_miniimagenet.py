@@ -65,7 +65,7 @@ def test_images_that_a_list_names_and_that_are_not_there(csv_files, find, counts
     (csv_files / "images" / f"{name}00000001.jpg").unlink()
     listing = find(SOURCE, csv_files)
     assert counts(listing)["val"] == (16, 31)
-    what = "1 of the 2 images that val.csv names are not there, n0185567200000001.jpg the first"
+    what = "1 of the 2 images in val.csv are missing; the first is n0185567200000001.jpg"
     assert f"val/{name}: {what}" in notes(listing)
 
 
@@ -80,7 +80,7 @@ def test_a_list_that_names_an_unknown_class(csv_files, find, fatal, classes):
 @pytest.mark.parametrize("content", ["file,class\na,b\n", "filename,label\nonly-one\n"])
 def test_a_list_that_is_none(csv_files, find, content):
     (csv_files / "train.csv").write_text(content)
-    with pytest.raises(DataError, match=r"train\.csv is not a list of images: every line must"):
+    with pytest.raises(DataError, match=r"train\.csv is not a list of images: the first line must"):
         find(SOURCE, csv_files)
 
 
@@ -159,9 +159,9 @@ def broken(kind, names):
         ("entry", r"has no entry 'class_dict'"),
         ("float", r"must have `image_data`, a uint8 array"),
         ("flat", r"must have `image_data`, a uint8 array"),
-        ("row", r"has 40 images, but says that n01930112 has the images 0 to 1000"),
-        ("number", r"has no list of images of n01930112; get it again"),
-        ("words", r"has no list of images of n01930112; get it again"),
+        ("row", r"has 40 images, but assigns the images 0 to 1000 to n01930112"),
+        ("number", r"has no list of images of n01930112; download it again"),
+        ("words", r"has no list of images of n01930112; download it again"),
         ("exploit", r"is refused: it holds \w+\.mkdir"),
     ],
 )

@@ -58,7 +58,7 @@ def test_half_of_it(parts, find, counts, fatal, notes):
     assert counts(listing) == {"train": (964, 964)}
     assert fatal(listing) == []
     listing = find(source(), parts / "images_background")
-    absent = [told for told in fatal(listing) if "is not there" in told]
+    absent = [told for told in fatal(listing) if "is missing" in told]
     assert list(counts(listing)) == ["train", "val"]
     assert len(absent) == 1028 - counts(listing)["train"][0]
     told = "test: 0 images in 0 classes, but the published split has 8,460 in 423"

@@ -118,9 +118,9 @@ def test_what_does_not_fit_is_all_named(
     told = fatal(listing)
     wanted = [
         f"train/{train[0]}: the class has no images",
-        f"train/{train[1]}: a class of the published split that is not there",
-        f"train/{train[2]}: a class of the published split that is not there",
-        f"train/{val[0]}: it lies under train, but is a class of the val split",
+        f"train/{train[1]}: this class of the published split is missing",
+        f"train/{train[2]}: this class of the published split is missing",
+        f"train/{val[0]}: the folder is under train, but the class belongs to the val split",
         *(f"train/{name}: no split has a class of this name" for name in strangers),
     ]
     assert set(wanted) <= set(told)
@@ -151,7 +151,7 @@ def test_nothing_of_it(tmp_path, find, source, make_classes):
     message = str(caught.value)
     assert f"found no {source.title} under {tmp_path / 'other'}; looked for" in message
     assert all(layout in message for layout in source.layouts)
-    with pytest.raises(DataError, match="nowhere is not there; give the folder or the archive"):
+    with pytest.raises(DataError, match="nowhere does not exist; give the folder or the archive"):
         find(source, tmp_path / "nowhere")
 
 
@@ -188,9 +188,9 @@ def test_links_and_other_files(tmp_path, find, make_splits, published, png, fata
         (root / "train" / third / name).touch()
     listing = find(source, root)
     assert counts(listing) == {"train": (100, 1 + 3 + 98 * 2)}
-    problem = "is not a file, or a link to one that is not there"
+    problem = "is neither a file nor a link to an existing file"
     assert fatal(listing) == [f"{second}/broken.png: {problem}"]
-    assert f"{third}: what is no image is left out: a.heic, notes.txt" in notes(listing)
+    assert f"{third}: skipped files that are not images: a.heic, notes.txt" in notes(listing)
 
 
 def test_the_likelier_of_two_folders_is_taken(tmp_path, find, make_splits, published, fatal):
@@ -223,4 +223,6 @@ def test_a_class_that_is_there_twice(tmp_path, find, make_splits, published, not
     make_splits(tmp_path, {"train": [classes["train"][0].lower()]})
     listing = find(SOURCES.get("cub")(), root)
     assert counts(listing)["train"] == (100, 200)
-    assert any("the class is there twice; only one is used" in note for note in notes(listing))
+    assert any(
+        "several folders contain this class; only one is used" in note for note in notes(listing)
+    )

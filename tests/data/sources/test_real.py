@@ -1,4 +1,4 @@
-"""The real datasets, where they are: unpacked into the folder that ALFA_TEST_DATA names."""
+"""The real datasets, unpacked into the folder ALFA_TEST_DATA."""
 
 import functools
 import io
@@ -38,7 +38,7 @@ COUNTS = {
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory):
-    """Where archives are unpacked, once for all tests: some have tens of thousands of files."""
+    """The folder for unpacked archives, shared because some have tens of thousands of files."""
     return tmp_path_factory.mktemp("unpacked")
 
 
@@ -53,7 +53,7 @@ def listing_of(real_data, unpacked):
 def part_of(real_data, name):
     path = real_data / WHERE[name]
     if not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip(f"{path} does not exist")
     return path
 
 
@@ -90,9 +90,9 @@ def test_birds_of_meta_dataset_are_found_under_folders_of_another_split(
     folder = part_of(real_data, "cub")
     listing = SOURCES.get("md-birds")().find(folder, work=Workspace(unpacked))
     assert counts(listing) == {"train": (65, 3_829), "val": (19, 1_129), "test": (16, 945)}
-    # Half of the classes are not at hand, and each is named.
+    # Half of the classes are missing, and each is reported.
     assert len(fatal(listing)) == 100
-    assert "train/001.Black_footed_Albatross: a class of the published split that is not there" in (
+    assert "train/001.Black_footed_Albatross: this class of the published split is missing" in (
         fatal(listing)
     )
 

@@ -12,13 +12,13 @@ SOURCE = SOURCES.get("tieredimagenet")()
 
 @pytest.fixture
 def write(tmp_path, png):
-    """The pickles of a split, three images of each class in turn."""
+    """Write the pickles of a split, with three images of each class in turn."""
 
     def make(split, names, *, folder=tmp_path / "data", labels=None, images=None, protocol=2):
         folder.mkdir(exist_ok=True)
         numbers = np.tile(np.arange(len(names), dtype=np.int32), 3)
         if images is None:
-            # As OpenCV encodes them, with something behind the image that tells them apart.
+            # Encoded like OpenCV, with a trailing byte that identifies the image.
             images = [
                 np.frombuffer(png + bytes([n % 256]), np.uint8)[:, None]
                 for n in range(len(numbers))
@@ -63,8 +63,9 @@ def test_pickles_that_call_classes_by_number(write, find, counts, fatal, publish
     listing = find(SOURCE, folder)
     assert counts(listing) == {"val": (96, 288), "test": (160, 480)}
     assert fatal(listing) == [
-        f"test/{classes['train'][0]}: it lies under test, but is a class of the train split",
-        f"val/{classes['val'][-1]}: a class of the published split that is not there",
+        f"test/{classes['train'][0]}: the folder is under test, but the class belongs to the train "
+        "split",
+        f"val/{classes['val'][-1]}: this class of the published split is missing",
     ]
 
 
@@ -133,9 +134,9 @@ def test_the_other_classes_of_imagenet_are_left_out(
     assert sum(number for number, _ in counts(listing).values()) == len(own)
     assert fatal(listing) == []
     left = len(every - own)
-    told = f"ImageNet: {left:,} classes that are there are none of its own, and left out"
+    told = f"ImageNet: skipped {left:,} classes that are not part of tieredImageNet"
     assert told in notes(listing)
-    # What ImageNet does not have is a mistake still.
+    # A class outside ImageNet is still an error.
     make_classes(tmp_path / "ILSVRC", ["n99999999"], count=1)
     told = "n99999999: no split has a class of this name"
     assert fatal(find(SOURCE, tmp_path / "ILSVRC")) == [told]

@@ -1,10 +1,10 @@
-"""The interface of a dataset: its properties, its downloads, and how to find it on disk."""
+"""The interface of a dataset: properties, downloads, and the search for images on disk."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +13,23 @@ from alfa.data._base import SPLITS, Split
 from alfa.data._sampler import Related
 from alfa.registry import Registry
 
-# Channel statistics on the scale from 0 to 1, which normalize a model's inputs.
+# Channel statistics on the scale from 0 to 1 that normalize a model's inputs.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-IMAGENET_TERMS = (
-    "its images are ImageNet's, whose terms you must accept at https://image-net.org first"
-)
+IMAGENET_TERMS = "the images belong to ImageNet; first accept its terms at https://image-net.org"
 
 Counts = Mapping[Split, tuple[int, int | None]]
-"""Classes and images of every split; None for images that were never counted."""
+"""Classes and images of every split; None if the number of images is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One image that has not been read yet.
+    """An image that has not been read yet.
 
     Attributes:
-        name: what a report calls it, such as ``n01532829/17.jpg``.
+        name: the name in reports, such as ``n01532829/17.jpg``.
         read: returns the bytes of an image file, or pixels, uint8 ``[height, width]`` or
             ``[height, width, channel]``.
-        path: of the file, if it contains this image and nothing else.
+        path: the file, if it contains only this image.
     """
 
     name: str
@@ -41,12 +39,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a dataset, in one sentence.
+    """A problem with an image, class, or file.
 
     Attributes:
-        where: the image, class or file, by name.
-        what: is wrong with it.
-        fatal: the image or class cannot be used; otherwise it is changed, and can.
+        where: the name of the image, class, or file.
+        what: the problem, without the name.
+        fatal: the image or class is unusable; otherwise alfa changes it and uses it.
     """
 
     where: str
@@ -59,15 +57,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a dataset, before any of them is read.
-
-    Attributes:
-        classes: for every split the classes by name, each with its images in a fixed order.
-        problems: found so far.
-    """
+    """The images of a dataset by split and class, in a fixed order, before any is read."""
 
     classes: Mapping[Split, Mapping[str, Sequence[Item]]]
-    problems: Sequence[Problem] = field(default_factory=tuple)
+    problems: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True)
@@ -75,9 +68,9 @@ class Workspace:
     """A folder for unpacked archives, and a callback for their progress.
 
     Attributes:
-        path: the folder; it stays until the images are prepared, and archives in it need not be
-            unpacked again.
-        on_unpack: is called with an archive, the number of its bytes read, and their total.
+        path: the folder, which must exist until the images are prepared; later searches reuse
+            the archives in it.
+        on_unpack: called with an archive, the number of bytes read, and their total.
     """
 
     path: Path
@@ -86,16 +79,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that can be downloaded.
-
-    Attributes:
-        url: its address.
-        name: of the file on disk.
-        num_bytes: its size.
-        checksum: such as ``sha256:...``.
-        page: the web page that links to it, in case the address has moved.
-        tried: whether this code has downloaded it from there.
-    """
+    """A file to download; `page` links to it, and `tried` means that alfa has downloaded it."""
 
     url: str
     name: str
@@ -109,11 +93,7 @@ class RemoteFile:
 class ManualDownload:
     """Instructions for a dataset that users must download themselves.
 
-    Attributes:
-        reason: for it.
-        files: to download.
-        page: the web page that links to them.
-        steps: further steps, each followed by a comma.
+    Each of the `steps` that follow the download of `files` from `page` ends with a comma.
     """
 
     reason: str
@@ -123,23 +103,23 @@ class ManualDownload:
 
 
 class Source(abc.ABC):
-    """A dataset of images, and how to find it on disk.
+    """A dataset of images, and the search for it on disk.
 
-    To add one, subclass, set the attributes, implement `find`, and decorate the class with
-    ``@register_source("my-dataset")``. Its constructor takes keyword-only options.
+    To add one, subclass `Source`, set the attributes, implement `find`, and decorate the class
+    with ``@register_source("my-dataset")``. The constructor takes keyword-only options.
 
     Attributes:
-        title: what people call it.
-        size: the default side of its images.
-        num_channels: 3, or 1 for grey images.
-        mean: of every channel, to normalise a model's inputs.
-        std: of every channel, likewise.
-        published: classes and images of every published split; empty if there is none.
-        layouts: what `find` accepts, one line each, for help and errors.
+        title: the name in messages.
+        size: the default side of the images.
+        num_channels: 3, or 1 for gray images.
+        mean: the mean of each channel, to normalize a model's inputs.
+        std: the standard deviation of each channel, to normalize a model's inputs.
+        published: classes and images of every published split; empty without such a split.
+        layouts: the layouts that `find` accepts, one line each, for help and errors.
         terms: the license, and the papers to cite.
-        downloads: files that `alfa data download` fetches.
-        manual_download: instructions, if users must download it themselves.
-        dark_ink: of drawings, whether they are dark on white or light on black; None for photos.
+        downloads: files that `alfa data download` downloads.
+        manual_download: instructions, if users must download the dataset themselves.
+        dark_ink: True for drawings in dark ink on white, False for light on black, None for photos.
     """
 
     title: str
@@ -156,18 +136,18 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def find(self, path: Path, *, work: Workspace) -> Listing:
-        """The images under a path.
+        """Find the images under a path.
 
         Args:
             path: a folder or an archive in one of the layouts.
-            work: for archives that must be unpacked first.
+            work: the folder for unpacked archives.
 
         Raises:
-            DataError: nothing of the dataset is there; lists the layouts.
+            DataError: the path contains nothing of the dataset; lists the layouts.
         """
 
     def related_classes(self, split: Split, names: Sequence[str]) -> Related | None:
-        """Which classes of a split go together in a task of varying size; None for any."""
+        """Return the classes that form tasks of varying size; None for any classes."""
         return None
 
 
@@ -176,27 +156,15 @@ register_source = SOURCES.register
 
 
 def published_counts(
-    train: int,
-    val: int,
-    test: int,
-    *,
+    *num_classes: int,
     images: Sequence[int | None] = (None, None, None),
     per_class: int | None = None,
 ) -> Counts:
-    """The number of classes and images of each split that has classes.
+    """Return the counts of the splits train, val, and test, without splits of 0 classes.
 
-    Args:
-        train: training classes.
-        val: validation classes.
-        test: test classes.
-        images: of each split.
-        per_class: images of every class, in place of `images`.
+    The images are given for each split, or as the number of images per class.
     """
-    classes = (train, val, test)
     if per_class is not None:
-        images = [count * per_class for count in classes]
-    return {
-        split: (num_classes, num_images)
-        for split, num_classes, num_images in zip(SPLITS, classes, images, strict=True)
-        if num_classes
-    }
+        images = [per_class * count for count in num_classes]
+    counts = zip(SPLITS, num_classes, images, strict=True)
+    return {split: (classes, of_split) for split, classes, of_split in counts if classes}

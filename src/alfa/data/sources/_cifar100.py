@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,25 +19,23 @@ from alfa.data.sources._base import (
     register_source,
 )
 from alfa.data.sources._class_folders import FoundClasses, Reader
-from alfa.data.sources._published import PublishedSource, class_folders
+from alfa.data.sources._published import PublishedSource
 from alfa.errors import DataError
 
 _SIDE = 32
 _LAYOUTS = (
-    "cifar-100-python/{train,test,meta}, CIFAR-100 as its publisher packs it",
-    "folders {train,val,test}/<class>/*.png, where a class is called aquarium_fish",
+    "cifar-100-python/{train,test,meta}, the publisher's layout of CIFAR-100",
+    "folders {train,val,test}/<class>/*.png, with classes such as aquarium_fish",
     "class folders <class>/*.png",
 )
 _TERMS = "Cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009, and "
 
 
 class _CIFAR100(PublishedSource):
-    """The images of CIFAR-100; its subclasses split them."""
-
     size = _SIDE
     mean, std = (0.5071, 0.4847, 0.4408), (0.2675, 0.2565, 0.2761)
     # Address and MD5 (eb9058c3a382ffc7106e4002c42a8d85): torchvision.datasets.cifar, CIFAR100.
-    # SHA-256 of the same address: keras.datasets.cifar100.
+    # SHA-256 for the same address: keras.datasets.cifar100.
     downloads = (
         RemoteFile(
             url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
@@ -50,9 +47,9 @@ class _CIFAR100(PublishedSource):
     )
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        classes = self.class_list()
-        # Its classes have their numbers in the order of their names.
-        return partial(read_pickles, sorted(classes.split_of)), class_folders(classes)
+        # The publisher numbers the classes in alphabetical order.
+        names = sorted(self.class_list().split_of)
+        return partial(_read_pickles, names), self.read_class_folders
 
 
 @register_source("cifar-fs")
@@ -77,73 +74,63 @@ class CIFARFS(_CIFAR100):
 class FC100(_CIFAR100):
     """FC100: the classes of CIFAR-100, split by superclass.
 
-    Its test classes are partly training classes of CIFAR-FS.
+    Some of its test classes are training classes of CIFAR-FS.
     """
 
     title = "FC100"
     published = published_counts(60, 20, 20, per_class=600)
     list_name = "fc100"
     archives = ("*cifar*100*", "*fc*100*")
-    layouts = (
-        *_LAYOUTS,
-        "any of these in a zip or tar archive, such as cifar-100-python.tar.gz",
-    )
+    layouts = (*_LAYOUTS, "any of these in a zip or tar archive, such as cifar-100-python.tar.gz")
     terms = (
         f"{_TERMS}for the split, Oreshkin et al., TADAM: Task Dependent Adaptive Metric for "
         "Improved Few-Shot Learning, 2018."
     )
 
 
-def read_pickles(names: Sequence[str], folder: Path) -> FoundClasses:
-    """The pickles of CIFAR-100.
-
-    Args:
-        names: of the classes, if the file with them is missing.
-        folder: that contains the pickles.
-    """
+def _read_pickles(names: Sequence[str], folder: Path) -> FoundClasses:
+    """Read the pickles of CIFAR-100; `names` replaces a missing file of class names."""
     meta = folder / "meta"
-    parts = {part: folder / part for part in ("train", "test") if (folder / part).is_file()}
+    parts = [part for part in ("train", "test") if (folder / part).is_file()]
     if not parts or not (meta.is_file() or folder.name == "cifar-100-python"):
         return FoundClasses()
     if meta.is_file():
         names = get_texts(load_plain(meta), "fine_label_names", where=meta)
-    items: dict[str, list[Item]] = defaultdict(list)
-    for path in parts.values():
-        for name, images in _read_part(path, names).items():
-            items[name] += images
-    # The publisher's order is random; by name it is that of any copy.
-    classes = {name: sorted(images, key=lambda item: item.name) for name, images in items.items()}
+    classes: dict[str, list[Item]] = defaultdict(list)
+    for part in parts:
+        _read_part(folder / part, names, classes)
+    # Order by name instead of the publisher's random order, so that all copies agree.
+    for items in classes.values():
+        items.sort(key=lambda item: item.name)
     problems = [
-        Problem(f"{folder.name}/{part}", "the file is not there, nor are its images", fatal=False)
+        Problem(f"{folder.name}/{part}", "the file and its images are missing", fatal=False)
         for part in ("train", "test")
         if part not in parts
     ]
     return FoundClasses.of(classes, problems)
 
 
-def _read_part(path: Path, names: Sequence[str]) -> Mapping[str, list[Item]]:
+def _read_part(path: Path, names: Sequence[str], classes: dict[str, list[Item]]) -> None:
     table = load_plain(path)
     pixels, labels, files = (
         get_entry(table, key, where=path) for key in ("data", "fine_labels", "filenames")
     )
-    if not _is_valid(pixels, labels, files, len(names)):
+    valid = (
+        isinstance(pixels, np.ndarray)
+        and pixels.dtype == np.uint8
+        and isinstance(labels, list)
+        and isinstance(files, list)
+        and pixels.shape == (len(labels), 3 * _SIDE * _SIDE)
+        and len(files) == len(labels)
+        and all(type(label) is int and 0 <= label < len(names) for label in labels)
+    )
+    if not valid:
         raise DataError(
-            f"{path} must have `data`, a uint8 array [image, {3 * _SIDE * _SIDE}], and a number of "
-            f"one of {len(names)} classes in `fine_labels` and a name in `filenames` for each "
-            "image, but has others; get it again."
+            f"{path} must have `data`, a uint8 array [image, {3 * _SIDE * _SIDE}], and for each "
+            f"image a number below {len(names)} in `fine_labels` and a name in `filenames`; "
+            "download it again."
         )
-    items = defaultdict(list)
     images = pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
     for label, file, image in zip(labels, files, images, strict=True):
-        name = names[label]
-        items[name].append(Item(f"{name}/{as_text(file)}", partial(np.asarray, image)))
-    return items
-
-
-def _is_valid(pixels: Any, labels: Any, files: Any, num_classes: int) -> bool:
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-        return False
-    if not isinstance(labels, list) or not isinstance(files, list):
-        return False
-    known = all(type(label) is int and 0 <= label < num_classes for label in labels)
-    return known and pixels.shape == (len(labels), 3 * _SIDE * _SIDE) and len(files) == len(labels)
+        item = Item(f"{names[label]}/{as_text(file)}", partial(np.asarray, image))
+        classes[names[label]].append(item)

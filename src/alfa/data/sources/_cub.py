@@ -1,14 +1,19 @@
-"""CUB-200-2011: 200 kinds of birds."""
+"""CUB-200-2011: 200 species of birds."""
 
 from __future__ import annotations
 
 from alfa.data.sources._base import RemoteFile, published_counts, register_source
 from alfa.data.sources._published import PublishedSource
 
+TERMS = (
+    "For non-commercial research and education only. Cite Wah et al., The Caltech-UCSD "
+    "Birds-200-2011 Dataset, 2011"
+)
+
 
 @register_source("cub")
 class CUB(PublishedSource):
-    """CUB-200-2011, in the split of Chen et al."""
+    """CUB-200-2011 with the split of Chen et al."""
 
     title = "CUB-200-2011"
     size = 84
@@ -16,17 +21,15 @@ class CUB(PublishedSource):
     list_name = "cub"
     archives = ("*cub*",)
     layouts = (
-        "CUB_200_2011/images/<class>/*.jpg, where a class is called 002.Laysan_Albatross",
+        "CUB_200_2011/images/<class>/*.jpg, with classes such as 002.Laysan_Albatross",
         "folders {train,val,test}/<class>/*.jpg or {base,val,novel}/<class>/*.jpg",
         "either in a zip or tar archive, such as CUB_200_2011.tgz",
     )
     terms = (
-        "For non-commercial research and education only. Cite Wah et al., The Caltech-UCSD "
-        "Birds-200-2011 Dataset, 2011, and, for the split, Chen et al., A Closer Look at Few-Shot "
-        "Classification, 2019."
+        f"{TERMS}, and, for the split, Chen et al., A Closer Look at Few-Shot Classification, 2019."
     )
-    # Address, size and MD5: the CaltechDATA record 65de6-vp158, as in public loaders; the size also
-    # equals that of tensorflow_datasets, url_checksums/caltech_birds2011.
+    # Address, size, and MD5: CaltechDATA record 65de6-vp158; tensorflow_datasets
+    # (url_checksums/caltech_birds2011) records the same size.
     downloads = (
         RemoteFile(
             url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",

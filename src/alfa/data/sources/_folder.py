@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
@@ -19,32 +19,31 @@ from alfa.errors import ConfigError, DataError, check_choice, did_you_mean
 from alfa.types import Count
 
 SplitBy = Literal["auto", "folders", "file", "ratio", "train", "val", "test"]
-_SPLIT_BY = ("auto", "folders", "file", "ratio", *SPLITS)
 _MAX_HINTS = 20
 
-_Splits = tuple[dict[Split, list[str]], Sequence[Problem]]
+_Splits = tuple[Mapping[Split, Sequence[str]], Sequence[Problem]]
 """The classes of every split, and problems with them."""
 
 
 @register_source("folder")
 class Folder(Source):
-    """Images of your own, a folder for each class.
+    """The user's images, in a folder for each class.
 
     Args:
-        split: which classes are for what. ``"folders"``: the folders that they lie under say it;
-            ``"file"``: `split_file` does; ``"ratio"``: chance does; ``"train"``, ``"val"`` or
-            ``"test"``: all are for that; ``"auto"``: whatever there is, in this order.
+        split: how to split the classes. ``"folders"``: by the folders around them; ``"file"``: by
+            `split_file`; ``"ratio"``: at random; ``"train"``, ``"val"``, or ``"test"``: use all
+            classes for this split; ``"auto"``: by `split_file`, else by folders, else at random.
         split_file: JSON ``{"train": ["cat", ...], "val": [...], "test": [...]}``, or CSV with the
             columns ``class`` and ``split``.
-        ratio: the shares of the classes that training, validation and test get by chance.
-        seed: of that chance; a class is drawn by its name, so that it hardly matters which others
-            there are.
+        ratio: the shares of the classes for random training, validation, and test splits.
+        seed: the seed of the random split. Each class is drawn by its name, so the draw hardly
+            depends on the other classes.
         size: the side of the images.
-        num_channels: 3, or 1 for grey images, which are normalised by 0.5 and 0.5.
-        min_images: a class with fewer is left out, before classes are shared out.
+        num_channels: 3, or 1 for gray images, which are normalized by 0.5 and 0.5.
+        min_images: skip classes with fewer images before splitting.
 
     Raises:
-        ConfigError: the options do not fit together.
+        ConfigError: the options contradict each other.
     """
 
     title = "folder of class folders"
@@ -54,7 +53,7 @@ class Folder(Source):
         "folders {train,val,test}/<class>/*",
         "either in a zip or tar archive",
     )
-    terms = "The images are your own, or whoever's they are."
+    terms = "The terms of the images apply."
 
     def __init__(
         self,
@@ -67,71 +66,68 @@ class Folder(Source):
         num_channels: Literal[1, 3] = 3,
         min_images: Count = 1,
     ) -> None:
-        check_choice("split", split, _SPLIT_BY)
+        check_choice("split", split, get_args(SplitBy))
         if split == "file" and split_file is None:
-            raise ConfigError("`split` is 'file', but `split_file` does not say which one.")
+            raise ConfigError("`split` is 'file', but `split_file` is missing; give the file.")
         if split_file is not None and split not in ("auto", "file"):
             raise ConfigError(
-                f"`split` is {split!r}, but there is a `split_file`, {split_file}; leave one out."
+                f"`split` is {split!r}, but `split_file` is {split_file}; give only one of them."
             )
         total = math.fsum(ratio)
         if len(ratio) != len(SPLITS) or min(ratio) < 0 or not math.isclose(total, 1, abs_tol=1e-6):
             raise ConfigError(
-                f"`ratio` is {list(ratio)}, but must be three shares, of train, val and test, that "
-                "add up to 1, such as [0.64, 0.16, 0.2]."
+                "`ratio` must be three shares for train, val, and test that add up to 1, such as "
+                f"[0.64, 0.16, 0.2], got {list(ratio)}."
             )
-        self._split = "file" if split_file is not None else split
-        self._file = None if split_file is None else Path(split_file)
-        self._ratio, self._seed = ratio, seed
-        self.size, self.num_channels, self._min_images = size, num_channels, min_images
+        self._split, self._file = split, None if split_file is None else Path(split_file)
+        self._ratio, self._seed, self._min_images = ratio, seed, min_images
+        self.size, self.num_channels = size, num_channels
         if num_channels == 1:
             self.mean, self.std = (0.5,), (0.5,)
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
         found = _drop_small(find_classes(self, path, work=work), self._min_images)
         classes = found.by_name()
-        split = self._split
-        if split == "auto":
-            is_split = any(entry.split is not None for entry in found.classes)
-            split = "folders" if is_split else "ratio"
-        if split == "folders":
-            named, problems = _split_by_folder(found, path)
-        elif split == "ratio":
-            named, problems = self._split_by_ratio(classes)
-        elif self._file is not None:
-            named, problems = _split_by_file(self._file, list(classes))
-        else:
-            named, problems = {some: list(classes) for some in SPLITS if some == split}, []
+        named, problems = self._assign_splits(found, classes, path)
         listed: dict[Split, dict[str, Sequence[Item]]] = {
-            some: {name: classes[name] for name in sorted(names)} for some, names in named.items()
+            split: {name: classes[name] for name in sorted(names)} for split, names in named.items()
         }
         problems = [*found.problems, *problems, *drop_empty(listed)]
-        return Listing({some: listed[some] for some in listed if listed[some]}, problems)
+        return Listing({split: listed[split] for split in listed if listed[split]}, problems)
+
+    def _assign_splits(
+        self, found: FoundClasses, classes: Mapping[str, Sequence[Item]], path: Path
+    ) -> _Splits:
+        if self._file is not None:
+            return _split_by_file(self._file, classes)
+        if split := next((known for known in SPLITS if known == self._split), None):
+            return {split: list(classes)}, ()
+        in_folders = any(entry.split is not None for entry in found.classes)
+        if self._split == "folders" or (self._split == "auto" and in_folders):
+            return _split_by_folder(found, path)
+        return self._split_by_ratio(classes)
 
     def _split_by_ratio(self, classes: Mapping[str, Sequence[Item]]) -> _Splits:
-        # A class without images must not take the place of one with images.
+        # Empty classes are not drawn, because they would replace usable ones.
         full = [name for name, items in classes.items() if items]
-        empty = [name for name, items in classes.items() if not items]
         named = split_by_ratio(full, self._ratio, self._seed)
-        unused = [
-            split
-            for split, share in zip(SPLITS, self._ratio, strict=True)
-            if share and not named[split]
+        problems = [
+            Problem(n, "the class has no images") for n, items in classes.items() if not items
         ]
-        what = f"none of the {len(full)} classes is for it"
-        return named, [
-            *(Problem(name, "the class has no images") for name in empty),
-            *(Problem(split, what, fatal=False) for split in unused),
-        ]
+        for split, share in zip(SPLITS, self._ratio, strict=True):
+            if share and not named[split]:
+                what = f"this split gets none of the {len(full)} classes"
+                problems.append(Problem(split, what, fatal=False))
+        return named, problems
 
 
 def _drop_small(found: FoundClasses, min_images: int) -> FoundClasses:
-    """Without the classes that have too few images in all splits together."""
+    """Remove the classes with too few images, counted over all splits."""
     counts = {name: len(items) for name, items in found.by_name().items()}
-    # A class without any images is a mistake, and reported later.
+    # A class without images is a mistake; `find` reports it later.
     small = {name: count for name, count in counts.items() if 0 < count < min_images}
     notes = [
-        Problem(name, f"left out, as its images are {count}, fewer than {min_images}", fatal=False)
+        Problem(name, f"skipped, because it has {count} of {min_images} images", fatal=False)
         for name, count in small.items()
     ]
     large = [entry for entry in found.classes if entry.name not in small]
@@ -144,14 +140,14 @@ def _split_by_folder(found: FoundClasses, path: Path) -> _Splits:
         if entry.split is None:
             raise DataError(
                 f"`split` is 'folders', but {path} has class folders without the folders train, "
-                "val and test around them; make these, or choose another `split`."
+                "val, and test around them; create these folders, or choose another `split`."
             )
         splits_of.setdefault(entry.name, []).append(entry.split)
-    return _assign(splits_of)
+    return _unique_splits(splits_of)
 
 
-def _assign(splits_of: Mapping[str, Sequence[Split]], *, missing: str = "") -> _Splits:
-    """Put every class into its split; a class in none or in several is a problem."""
+def _unique_splits(splits_of: Mapping[str, Sequence[Split]], *, missing: str = "") -> _Splits:
+    """Put every class into its split, and report classes in none or in several."""
     named: dict[Split, list[str]] = {split: [] for split in SPLITS}
     problems = []
     for name, splits in splits_of.items():
@@ -159,7 +155,7 @@ def _assign(splits_of: Mapping[str, Sequence[Split]], *, missing: str = "") -> _
             named[splits[0]].append(name)
         else:
             several = " and ".join(split for split in SPLITS if split in splits)
-            what = f"the class is in {several}, but can be in one split only"
+            what = f"the class is in {several}, but must be in only one split"
             problems.append(Problem(name, what if splits else missing))
     return named, problems
 
@@ -169,15 +165,15 @@ def split_by_ratio(
 ) -> dict[Split, list[str]]:
     """Assign classes to splits at random, the same on every machine and with every version."""
 
-    def chance(name: str) -> bytes:
-        # Names of files need not be valid text.
+    def draw(name: str) -> bytes:
+        # File names need not be valid text.
         return hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
 
-    drawn = sorted(names, key=chance)
+    drawn = sorted(names, key=draw)
     exact = [share * len(names) for share in ratio]
     counts = [math.floor(number + 1e-9) for number in exact]
-    by_rest = sorted(range(len(exact)), key=lambda which: counts[which] - exact[which])
-    for which in by_rest[: len(names) - sum(counts)]:
+    by_remainder = sorted(range(len(exact)), key=lambda which: counts[which] - exact[which])
+    for which in by_remainder[: len(names) - sum(counts)]:
         counts[which] += 1
     named: dict[Split, list[str]] = {}
     for split, count in zip(SPLITS, counts, strict=True):
@@ -185,29 +181,29 @@ def split_by_ratio(
     return named
 
 
-def _split_by_file(path: Path, classes: Sequence[str]) -> _Splits:
+def _split_by_file(path: Path, classes: Mapping[str, Sequence[Item]]) -> _Splits:
     problems: list[Problem] = []
     splits_of: dict[str, list[Split]] = {name: [] for name in classes}
-    for where, name, written in _pairs(path):
-        # Folders have this spelling everywhere, unless both are there.
+    for where, name, written in _read_split_file(path):
+        # Class names are normalized, unless two of them differ only in their normalization.
         name = name if name in classes else unicodedata.normalize("NFC", name)
         split = split_of_folder(written)
         if split is None:
-            what = f"{written!r} is not a split; there are {', '.join(SPLITS)}"
+            what = f"{written!r} is not a split; use {', '.join(SPLITS)}"
             problems.append(Problem(where, what))
         elif name not in classes:
-            # Looking for similar names takes long, and a few hints are enough.
+            # Searching for similar names is slow, and a few hints are enough.
             hint = did_you_mean(name, classes) if len(problems) < _MAX_HINTS else ""
-            what = f"{path.name} names this class, but it has no folder{hint and f'.{hint}'}"
+            what = f"the class in {path.name} has no folder{hint and f'.{hint}'}"
             problems.append(Problem(f"{split}/{name}", what))
         elif split not in splits_of[name]:
             splits_of[name].append(split)
-    named, faults = _assign(splits_of, missing=f"{path.name} has no split for this class")
+    named, faults = _unique_splits(splits_of, missing=f"{path.name} has no split for this class")
     return named, list(dict.fromkeys([*problems, *faults]))
 
 
-def _pairs(path: Path) -> list[tuple[str, str, str]]:
-    """The lines of a split file: where, the class, and its split."""
+def _read_split_file(path: Path) -> list[tuple[str, str, str]]:
+    """Return the line, class, and split of every entry of a split file."""
     try:
         content = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".csv":
@@ -221,10 +217,10 @@ def _pairs(path: Path) -> list[tuple[str, str, str]]:
             raise TypeError
         return [(path.name, str(name), split) for split, names in table.items() for name in names]
     except FileNotFoundError:
-        raise DataError(f"there is no split file {path}.") from None
+        raise DataError(f"the split file {path} does not exist.") from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError, csv.Error):
         raise DataError(
             f"{path} is not a split file: it must be JSON, such as "
-            '{"train": ["cat"], "val": ["dog"], "test": ["fox"]}, or CSV whose first line names '
-            "the columns class and split."
+            '{"train": ["cat"], "val": ["dog"], "test": ["fox"]}, or CSV with the columns class '
+            "and split in the first line."
         ) from None

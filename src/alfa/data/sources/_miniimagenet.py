@@ -32,17 +32,17 @@ from alfa.data.sources._class_folders import (
     split_of_folder,
     subfolders,
 )
-from alfa.data.sources._published import ClassList, PublishedSource, class_folders
+from alfa.data.sources._published import ClassList, PublishedSource
 from alfa.errors import DataError
 
 _CACHE = re.compile(r"mini.?imagenet.*cache.*?(train|val|test)\.(pkl|pickle)", re.IGNORECASE)
-# Images are named after their class: n0153282900000005.jpg is one of n01532829.
+# File names start with the class: n0153282900000005.jpg belongs to n01532829.
 _LEN_WNID = 9
 
 
 @register_source("miniimagenet")
 class MiniImageNet(PublishedSource):
-    """miniImageNet, in the split of Ravi & Larochelle."""
+    """miniImageNet with the split of Ravi & Larochelle."""
 
     title = "miniImageNet"
     size = 84
@@ -50,9 +50,10 @@ class MiniImageNet(PublishedSource):
     list_name = "miniimagenet"
     archives = ("*mini*imagenet*", "images.*", "train.*", "val.*", "test.*")
     layouts = (
-        "folders {train,val,test}/<class>/*.jpg, where a class is called n01532829",
+        "folders {train,val,test}/<class>/*.jpg, with classes such as n01532829",
         "class folders <class>/*.jpg",
-        "images/*.jpg with {train,val,test}.csv beside it, or images called after their class",
+        "images/*.jpg with {train,val,test}.csv beside it, or with file names that start with the "
+        "class",
         "mini-imagenet-cache-{train,val,test}.pkl",
         "any of these in a zip or tar archive, such as mini-imagenet.tar.gz",
     )
@@ -61,7 +62,7 @@ class MiniImageNet(PublishedSource):
         "Vinyals et al., Matching Networks for One Shot Learning, 2016, and, for the split, Ravi "
         "& Larochelle, Optimization as a Model for Few-Shot Learning, 2017."
     )
-    # The README of this page offers the archive behind a link of Google Drive.
+    # The README of this page links to the archive on Google Drive.
     manual_download = ManualDownload(
         IMAGENET_TERMS,
         "mini-imagenet.tar.gz (1.1 GB)",
@@ -69,12 +70,12 @@ class MiniImageNet(PublishedSource):
     )
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        classes = self.class_list()
-        return class_folders(classes), _read_csv, partial(_read_flat, classes), _read_caches
+        flat = partial(_read_flat, self.class_list())
+        return self.read_class_folders, _read_csv, flat, _read_caches
 
 
 def _read_csv(folder: Path) -> FoundClasses:
-    """``images/*`` and the lists of files beside it."""
+    """Read ``images/*`` and the lists of files beside it."""
     if not folder.is_dir():
         return FoundClasses()
     lists = {
@@ -89,20 +90,18 @@ def _read_csv(folder: Path) -> FoundClasses:
     for split, path in lists.items():
         for name, wanted in _labels(path).items():
             items = [images[file] for file in sorted(wanted) if file in images]
-            absent = [file for file in sorted(wanted) if file not in images]
-            problems = []
-            if absent:
+            found += FoundClasses([FoundClass(name, items, split)])
+            if missing := sorted(wanted.difference(images)):
                 what = (
-                    f"{len(absent):,} of the {len(wanted):,} images that {path.name} names are not "
-                    f"there, {absent[0]} the first"
+                    f"{len(missing):,} of the {len(wanted):,} images in {path.name} are missing; "
+                    f"the first is {missing[0]}"
                 )
-                problems = [Problem(f"{split}/{name}", what, fatal=False)]
-            found += FoundClasses([FoundClass(name, items, split)], problems)
+                found += FoundClasses((), [Problem(f"{split}/{name}", what, fatal=False)])
     return found
 
 
 def _labels(path: Path) -> Mapping[str, set[str]]:
-    """The files of every class that a CSV names."""
+    """Read the files of every class from a CSV file."""
     wanted: dict[str, set[str]] = defaultdict(set)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -110,25 +109,23 @@ def _labels(path: Path) -> Mapping[str, set[str]]:
                 wanted[row["label"].strip()].add(row["filename"].strip())
     except (KeyError, AttributeError, csv.Error, UnicodeError):
         raise DataError(
-            f"{path} is not a list of images: every line must have a `filename` and a `label`, "
-            "which the first line names."
+            f"{path} is not a list of images: the first line must name the columns `filename` and "
+            "`label`, and every other line must have both values."
         ) from None
     return wanted
 
 
 def _read_flat(classes: ClassList, folder: Path) -> FoundClasses:
-    """Images named after their class, in one folder."""
-    if not folder.is_dir():
-        return FoundClasses()
+    """Read one folder of images whose names start with the class."""
     by_class: dict[str, list[Item]] = defaultdict(list)
-    for name, item in _images(folder).items():
-        by_class[name[:_LEN_WNID]].append(item)
-    known = {name: items for name, items in by_class.items() if classes.name(name)}
-    return FoundClasses.of(known)
+    for name, item in _images(folder).items() if folder.is_dir() else ():
+        if classes.name(name[:_LEN_WNID]):
+            by_class[name[:_LEN_WNID]].append(item)
+    return FoundClasses.of(by_class)
 
 
 def _images(folder: Path) -> dict[str, Item]:
-    """The images in a folder by file name."""
+    """Return the images in a folder by file name."""
     if not any(map(is_image, list_files(folder))):
         return {}
     (images,) = read_class(folder, folder.name).classes
@@ -136,12 +133,11 @@ def _images(folder: Path) -> dict[str, Item]:
 
 
 def _read_caches(path: Path) -> FoundClasses:
-    """The pickles of the first implementations."""
+    """Read the pickles of the first implementations."""
     found = FoundClasses()
     for name, file in (list_files(path) if path.is_dir() else {path.name: path}).items():
         match = _CACHE.fullmatch(name)
-        split = split_of_folder(match[1]) if match else None
-        if split is not None:
+        if match and (split := split_of_folder(match[1])):
             found += _read_cache(file, split)
     return found
 
@@ -149,11 +145,11 @@ def _read_caches(path: Path) -> FoundClasses:
 def _read_cache(file: Path, split: Split) -> FoundClasses:
     table = load_plain(file)
     images, classes = (get_entry(table, name, where=file) for name in ("image_data", "class_dict"))
-    right = isinstance(images, np.ndarray) and isinstance(classes, dict)
-    if not right or images.dtype != np.uint8 or images.ndim != 4:
+    valid = isinstance(images, np.ndarray) and isinstance(classes, dict)
+    if not valid or images.dtype != np.uint8 or images.ndim != 4:
         raise DataError(
             f"{file} must have `image_data`, a uint8 array [image, height, width, channel], and "
-            "`class_dict`, the images of every class, but has others; get it again."
+            "`class_dict`, the images of every class; download it again."
         )
     found = []
     for key, numbers in classes.items():
@@ -161,11 +157,11 @@ def _read_cache(file: Path, split: Split) -> FoundClasses:
         try:
             rows = sorted(map(int, numbers))
         except (TypeError, ValueError):
-            raise DataError(f"{file} has no list of images of {name}; get it again.") from None
+            raise DataError(f"{file} has no list of images of {name}; download it again.") from None
         if rows and not 0 <= rows[0] <= rows[-1] < len(images):
             raise DataError(
-                f"{file} has {len(images)} images, but says that {name} has the images {rows[0]} "
-                f"to {rows[-1]}; get it again."
+                f"{file} has {len(images)} images, but assigns the images {rows[0]} to {rows[-1]} "
+                f"to {name}; download it again."
             )
         items = [Item(f"{name}/{row}", partial(np.asarray, images[row])) for row in rows]
         found.append(FoundClass(name, items, split))

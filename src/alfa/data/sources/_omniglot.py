@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from alfa.data.sources._base import RemoteFile, Workspace, published_counts, register_source
-from alfa.data.sources._class_folders import Reader
-from alfa.data.sources._published import PublishedSource, class_folders
+from alfa.data.sources._base import RemoteFile, published_counts, register_source
+from alfa.data.sources._published import PublishedSource
 from alfa.errors import check_choice
 
 PARTS = ("images_background", "images_evaluation")
-_NUM_DRAWINGS = 20
+TERMS = (
+    "MIT license. Cite Lake et al., Human-Level Concept Learning through Probabilistic Program "
+    "Induction, 2015"
+)
 _LISTS = {"vinyals": "omniglot", "lake": "omniglot-lake"}
 
 
 def _archive(name: str, num_bytes: int, sha256: str) -> RemoteFile:
-    # Addresses and MD5: torchvision.datasets.omniglot. Sizes and SHA-256: tensorflow_datasets,
-    # url_checksums/omniglot, where the same files have their former address below github.com.
+    # Addresses and MD5: torchvision.datasets.omniglot. Sizes and SHA-256: tensorflow_datasets
+    # (url_checksums/omniglot), which lists the same files under their former address.
     return RemoteFile(
         url=f"https://raw.githubusercontent.com/brendenlake/omniglot/master/python/{name}",
         name=name,
@@ -29,19 +30,18 @@ def _archive(name: str, num_bytes: int, sha256: str) -> RemoteFile:
 
 @register_source("omniglot")
 class Omniglot(PublishedSource):
-    """Omniglot; a class is a character as it was drawn.
+    """Omniglot; a class is a character without rotations.
 
-    The published list of the split `vinyals` has every character four times, turned by 0, 90, 180
-    and 270 degrees, always in the same split. Here it counts once: turned drawings are made from
-    the others, and are not data.
+    The published list of the split `vinyals` contains every character rotated by 0, 90, 180, and
+    270 degrees, always in the same split. Here each character counts once.
 
-    The mean and the standard deviation that inputs are normalised by are both 0.5, which brings
-    white to 1 and ink to -1; they are not those of the drawings.
+    Inputs are normalized by a mean and standard deviation of 0.5, which maps white to 1 and ink
+    to -1; they are not statistics of the drawings.
 
     Args:
-        scheme: ``"vinyals"``, 1028, 172 and 423 characters, or ``"lake"``, 964 of the 30
-            background alphabets for training and 659 of the 20 evaluation alphabets for test,
-            which has no validation split.
+        scheme: ``"vinyals"``, 1028, 172, and 423 characters, or ``"lake"``, the 964 characters of
+            the 30 background alphabets for training, the 659 characters of the 20 evaluation
+            alphabets for test, and no validation split.
     """
 
     title = "Omniglot"
@@ -49,17 +49,18 @@ class Omniglot(PublishedSource):
     num_channels = 1
     mean, std = (0.5,), (0.5,)
     dark_ink = True
-    published = published_counts(1028, 172, 423, per_class=_NUM_DRAWINGS)
+    published = published_counts(1028, 172, 423, per_class=20)
     archives = (*(f"*{part}*" for part in PARTS), "*omniglot*")
+    depth = 2
+    mixed_folders = PARTS
     layouts = (
         "images_background.zip and images_evaluation.zip",
         "their folders images_background/<alphabet>/<character>/*.png and images_evaluation/...",
         "folders <alphabet>/<character>/*.png, also under {train,val,test}",
     )
     terms = (
-        "MIT licence. Cite Lake et al., Human-Level Concept Learning through Probabilistic Program "
-        "Induction, 2015, and, for the split vinyals, Vinyals et al., Matching Networks for One "
-        "Shot Learning, 2016."
+        f"{TERMS}, and, for the split vinyals, Vinyals et al., Matching Networks for One Shot "
+        "Learning, 2016."
     )
     downloads = (
         _archive(
@@ -77,8 +78,5 @@ class Omniglot(PublishedSource):
     def __init__(self, *, scheme: Literal["vinyals", "lake"] = "vinyals") -> None:
         check_choice("scheme", scheme, _LISTS)
         self.list_name = _LISTS[scheme]
-        train, val, test = map(len, self.class_list().splits.values())
-        self.published = published_counts(train, val, test, per_class=_NUM_DRAWINGS)
-
-    def readers(self, work: Workspace) -> Sequence[Reader]:
-        return (class_folders(self.class_list(), depth=2, parts=PARTS),)
+        sizes = map(len, self.class_list().splits.values())
+        self.published = published_counts(*sizes, per_class=20)

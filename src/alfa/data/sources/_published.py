@@ -16,23 +16,26 @@ from alfa.data.sources._class_folders import (
     FoundClass,
     FoundClasses,
     Reader,
+    archives_in,
     find_classes,
-    locate,
+    levels,
     not_found,
     read_class,
+    root_folder,
     split_of_folder,
     subfolders,
 )
 
+# An archive may contain archives; the limit stops one that contains itself.
+_MAX_NESTED = 2
+
 
 @dataclass(frozen=True)
 class ClassList:
-    """The classes of every split.
+    """The names of the classes of every split.
 
-    Attributes:
-        splits: the names of the classes of each.
-        by_number: folders are named after the number that the name of a class begins with, so
-            that the folder of ``014.Stop`` may be ``14`` or ``00014``.
+    If `by_number`, a folder name may be the number at the start of a class name: ``14`` or
+    ``00014`` for the class ``014.Stop``.
     """
 
     splits: Mapping[Split, Sequence[str]]
@@ -43,34 +46,31 @@ class ClassList:
         """The split of every class."""
         return {name: split for split, names in self.splits.items() for name in names}
 
-    def name(self, written: str) -> str | None:
-        """The class that a folder is named after, whatever its case; None if there is none.
-
-        A slash in the name of a class is an underscore in the name of a folder.
-        """
-        if written in self.split_of:
-            return written
-        if self.by_number and written.isdecimal():
-            return self._by_number.get(int(written))
-        return self._by_folder.get(_folder_name(written))
-
     @functools.cached_property
-    def _by_folder(self) -> dict[str, str]:
-        return {_folder_name(name): name for name in self.split_of}
+    def _by_folder(self) -> dict[str | int, str]:
+        names: dict[str | int, str] = {_folder_name(name): name for name in self.split_of}
+        if self.by_number:
+            names |= {int(name.partition(".")[0]): name for name in self.split_of}
+        return names
 
-    @functools.cached_property
-    def _by_number(self) -> dict[int, str]:
-        return {int(name.partition(".")[0]): name for name in self.split_of}
+    def name(self, folder: str) -> str | None:
+        """Return the class of a folder name in any case, with underscores for slashes."""
+        is_number = self.by_number and folder.isdecimal()
+        key = int(folder) if is_number else _folder_name(folder)
+        return folder if folder in self.split_of else self._by_folder.get(key)
 
-    def is_right(self, found: FoundClass) -> bool:
-        """Whether a class is on the list, has images, and is not under another split."""
-        if found.is_certain or not found.items:
-            return bool(found.items)
-        name = self.name(found.name)
-        return name is not None and found.split in (None, self.split_of[name])
+    def num_matches(self, found: FoundClasses) -> int:
+        """Count the listed classes that have images and are not under another split."""
+
+        def is_match(entry: FoundClass) -> bool:
+            name = self.name(entry.name)
+            in_split = name is not None and entry.split in (None, self.split_of[name])
+            return bool(entry.items) and (entry.is_certain or in_split)
+
+        return sum(map(is_match, found.classes))
 
     def missing(self, found: FoundClasses) -> dict[Split, list[str]]:
-        """The classes of each split that are not there."""
+        """Return the classes of each split that are not on disk."""
         names = {self.name(entry.name) for entry in found.classes}
         certain = {entry.split for entry in found.classes if entry.is_certain}
         return {
@@ -85,67 +85,115 @@ def _folder_name(name: str) -> str:
 
 @functools.cache
 def load_class_list(name: str, *, by_number: bool = False) -> ClassList:
-    """A list that ships with the package: names, or a hierarchy whose leaves are the classes."""
+    """Load the classes of every split: a list of names, or the leaves of a hierarchy."""
     content = read_split(name)
-    splits = {split: content[split] for split in SPLITS}
-    return ClassList(
-        {s: _leaves(names) if isinstance(names, dict) else names for s, names in splits.items()},
-        by_number,
-    )
+    return ClassList({split: _leaves(content[split]) for split in SPLITS}, by_number)
 
 
 @functools.cache
 def read_split(name: str) -> dict[str, Any]:
-    """A file of lists that ships with the package."""
+    """Read a split file from the package."""
     folder = resources.files("alfa.data") / "splits"
     content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text("utf-8"))
     return content
 
 
-def _leaves(children: Mapping[str, Sequence[str]]) -> list[str]:
-    """The nodes of a hierarchy that have no children."""
-    return sorted({child for below in children.values() for child in below} - set(children))
+def _leaves(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Sequence[str]:
+    if not isinstance(names, Mapping):
+        return names
+    return sorted({child for children in names.values() for child in children} - set(names))
 
 
 class PublishedSource(Source):
-    """A dataset whose classes and splits are published.
+    """A dataset with published classes and splits.
 
     Attributes:
-        list_name: the list of its classes, a file that ships with the package.
-        archives: patterns of the paths of its archives, in lower case.
+        list_name: the split file in the package.
+        archives: lowercase patterns of the paths of archives to unpack.
+        depth: the number of nested folders that form the name of a class.
+        mixed_folders: names of folders that contain classes of any split.
+        split_folders: folders named after a split contain the classes of this split.
+        by_number: see `ClassList`.
     """
 
     list_name: str
     archives: Sequence[str] = ()
+    depth: int = 1
+    mixed_folders: Sequence[str] = ()
+    split_folders: bool = True
+    by_number: bool = False
 
     def class_list(self) -> ClassList:
-        return load_class_list(self.list_name)
+        return load_class_list(self.list_name, by_number=self.by_number)
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        """Readers of its layouts, the likeliest first."""
-        return (class_folders(self.class_list()),)
+        """Return readers of the layouts, the most likely first."""
+        return (self.read_class_folders,)
 
     def select(self, found: FoundClasses) -> FoundClasses:
-        """The classes on disk that may belong to the dataset."""
+        """Return the classes on disk that may belong to the dataset."""
         return found
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
-        classes = self.class_list()
-        found = locate(
-            path,
-            work=work,
-            readers=self.readers(work),
-            archives=self.archives,
-            score=lambda some: sum(map(classes.is_right, some.classes)),
-            is_complete=lambda some: not any(classes.missing(some).values()),
-        )
+        found = self._locate(path, work)
         if not found:
             raise not_found(self, path)
-        return _assign_splits(self.select(found), classes, self.published)
+        return _assign_splits(self.select(found), self.class_list(), self.published)
+
+    def _locate(self, path: Path, work: Workspace, nested: int = 0) -> FoundClasses:
+        """Read the folders below a path, and unpack archives until no class is missing."""
+        root = root_folder(path, work)
+        found = self._best_match(root, work)
+        if not root.is_dir() or nested > _MAX_NESTED:
+            return found
+        for archive in archives_in(root, self.archives):
+            if not any(self.class_list().missing(found).values()):
+                break
+            more = self._locate(archive, work, nested + 1)
+            known = {entry.name for entry in found.classes}
+            new = [entry for entry in more.classes if entry.name not in known]
+            found += FoundClasses(new, more.problems if new else ())
+        return found
+
+    def _best_match(self, root: Path, work: Workspace) -> FoundClasses:
+        """Return the classes of the folder with the most listed classes on the highest level."""
+        readers = self.readers(work)
+        for level in levels(root) if root.is_dir() else [[root]]:
+            results = (next(filter(None, (read(path) for read in readers)), None) for path in level)
+            if matches := [found for found in results if found]:
+                return max(matches, key=self.class_list().num_matches)
+        return FoundClasses()
+
+    def read_class_folders(self, folder: Path) -> FoundClasses:
+        """Read ``<class>/*`` or ``{train,val,test}/<class>/*`` if any class is on the list."""
+        if not folder.is_dir():
+            return FoundClasses()
+        classes = self.class_list()
+
+        def has_known(named: Mapping[str, Path]) -> bool:
+            return any(classes.name(name) for name in named)
+
+        groups: list[tuple[Split | None, Mapping[str, Path]]] = []
+        for name, sub in subfolders(folder).items():
+            split = split_of_folder(name) if self.split_folders else None
+            if split or name in self.mixed_folders:
+                groups.append((split, _nested(sub, self.depth)))
+        # The class `train` of CIFAR-100 is not a split: its folder contains images.
+        if not any(has_known(named) for _, named in groups):
+            groups = [(None, _nested(folder, self.depth))]
+            if not has_known(groups[0][1]):
+                return FoundClasses()
+        found = FoundClasses()
+        for split, named in groups:
+            for name, sub in named.items():
+                found += read_class(sub, name, split)
+        if not self.split_folders:
+            found = FoundClasses.of(found.by_name(), found.problems)
+        return found if any(entry.items for entry in found.classes) else FoundClasses()
 
 
 class OnlyTestSource(Source):
-    """A dataset in class folders, all of them for test."""
+    """A dataset of class folders, all of them for test."""
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
         found = find_classes(self, path, work=work)
@@ -155,54 +203,17 @@ class OnlyTestSource(Source):
 
 
 def class_names(dataset: str, split: Split) -> Sequence[str]:
-    """The classes of a published split."""
+    """Return the classes of a published split."""
     source = SOURCES.get(dataset)()
     assert isinstance(source, PublishedSource)
     return source.class_list().splits[split]
 
 
-def class_folders(
-    classes: ClassList, *, depth: int = 1, parts: Sequence[str] = (), splits: bool = True
-) -> Reader:
-    """A reader of ``<class>/*``, or ``{train,val,test}/<class>/*``.
-
-    Args:
-        classes: the list; a folder without any of its classes has another layout.
-        depth: the number of folders that make up the name of a class.
-        parts: names of folders that contain classes of any split.
-        splits: folders that are named after a split contain its classes.
-    """
-
-    def read(folder: Path) -> FoundClasses:
-        if not folder.is_dir():
-            return FoundClasses()
-        under = [
-            (split_of_folder(name) if splits else None, _nested(sub, depth))
-            for name, sub in subfolders(folder).items()
-            if (splits and split_of_folder(name)) or name in parts
-        ]
-        # The class `train` of CIFAR-100 is no split: its folder contains images, not classes.
-        if not has_known(under):
-            under = [(None, _nested(folder, depth))]
-        found = FoundClasses()
-        for split, named in under if has_known(under) else ():
-            for name, sub in named.items():
-                found += read_class(sub, name, split)
-        if not splits:
-            found = FoundClasses.of(found.by_name(), found.problems)
-        return found if any(entry.items for entry in found.classes) else FoundClasses()
-
-    def has_known(under: Sequence[tuple[Split | None, Mapping[str, Path]]]) -> bool:
-        return any(classes.name(name) for _, named in under for name in named)
-
-    return read
-
-
 def _nested(folder: Path, depth: int) -> dict[str, Path]:
-    named = {"": folder}
-    for _ in range(depth):
+    named = subfolders(folder)
+    for _ in range(depth - 1):
         named = {
-            f"{name}/{child}" if name else child: path
+            f"{name}/{child}": path
             for name, parent in named.items()
             for child, path in subfolders(parent).items()
         }
@@ -210,25 +221,26 @@ def _nested(folder: Path, depth: int) -> dict[str, Path]:
 
 
 def _assign_splits(found: FoundClasses, classes: ClassList, published: Counts) -> Listing:
-    """Assign the classes on disk to the splits of the list; what does not fit is a problem."""
+    """Assign the classes on disk to the splits of the list, and report mismatches."""
     problems = list(found.problems)
     listed: dict[Split, dict[str, Sequence[Item]]] = {split: {} for split in SPLITS}
     for entry in sorted(found.classes, key=lambda entry: (entry.name, entry.split or "")):
+        where = entry.name if entry.split is None else f"{entry.split}/{entry.name}"
         name = entry.name if entry.is_certain else classes.name(entry.name)
         split = entry.split if entry.is_certain or name is None else classes.split_of[name]
         if name is None or split is None:
-            problems.append(Problem(entry.where, "no split has a class of this name"))
+            problems.append(Problem(where, "no split has a class of this name"))
         elif entry.split not in (None, split):
-            what = f"it lies under {entry.split}, but is a class of the {split} split"
-            problems.append(Problem(entry.where, what))
+            what = f"the folder is under {entry.split}, but the class belongs to the {split} split"
+            problems.append(Problem(where, what))
         elif name in listed[split]:
-            what = "the class is there twice; only one is used"
-            problems.append(Problem(entry.where, what, fatal=False))
+            what = "several folders contain this class; only one is used"
+            problems.append(Problem(where, what, fatal=False))
         else:
             listed[split][name] = entry.items
     for split, names in classes.missing(found).items():
         if listed[split]:
-            what = "a class of the published split that is not there"
+            what = "this class of the published split is missing"
             problems += [Problem(f"{split}/{name}", what) for name in names]
     problems += drop_empty(listed)
     problems += _compare(listed, published)
@@ -255,12 +267,10 @@ def _compare(
         members = listed.get(split, {})
         count = sum(map(len, members.values()))
         if len(members) != num_classes or num_images not in (None, count):
-            wanted = (
-                f"{num_classes:,}" if num_images is None else f"{num_images:,} in {num_classes:,}"
-            )
+            images = "" if num_images is None else f"{num_images:,} in "
             what = (
                 f"{count:,} images in {len(members):,} classes, but the published split has "
-                f"{wanted}"
+                f"{images}{num_classes:,}"
             )
             problems.append(Problem(split, what, fatal=False))
     return problems

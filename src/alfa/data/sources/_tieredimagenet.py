@@ -1,4 +1,4 @@
-"""tieredImageNet: 608 classes of ImageNet, split by what they have in common."""
+"""tieredImageNet: 608 classes of ImageNet, split by category."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ from alfa.data.sources._base import (
     register_source,
 )
 from alfa.data.sources._class_folders import FoundClass, FoundClasses, Reader
-from alfa.data.sources._published import (
-    ClassList,
-    PublishedSource,
-    class_folders,
-    load_class_list,
-)
+from alfa.data.sources._published import ClassList, PublishedSource, load_class_list
 from alfa.errors import DataError
 
 
@@ -42,15 +37,15 @@ class TieredImageNet(PublishedSource):
     archives = ("*tiered*imagenet*",)
     layouts = (
         "{train,val,test}_images_png.pkl with {train,val,test}_labels.pkl beside them",
-        "folders {train,val,test}/<class>/*.jpg, where a class is called n01530575",
-        "class folders <class>/*.jpg, such as those of ImageNet's training images",
+        "folders {train,val,test}/<class>/*.jpg, with classes such as n01530575",
+        "class folders <class>/*.jpg, such as ImageNet's training images",
         "any of these in a zip or tar archive, such as tiered-imagenet.tar",
     )
     terms = (
         "For research only, under the terms of ImageNet (https://image-net.org/download). Cite "
         "Ren et al., Meta-Learning for Semi-Supervised Few-Shot Classification, 2018."
     )
-    # The README of this page offers the archive behind a link of Google Drive.
+    # The README of this page links to the archive on Google Drive.
     manual_download = ManualDownload(
         IMAGENET_TERMS,
         "tiered-imagenet.tar (12.9 GB)",
@@ -58,11 +53,10 @@ class TieredImageNet(PublishedSource):
     )
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        classes = self.class_list()
-        return class_folders(classes), partial(_read_pickles, classes, work)
+        return self.read_class_folders, partial(_read_pickles, self.class_list(), work)
 
     def select(self, found: FoundClasses) -> FoundClasses:
-        """Without the other classes of ImageNet, from which it was made."""
+        """Remove the other classes of ImageNet."""
         classes, imagenet = self.class_list(), load_class_list("md-ilsvrc")
         selected = [
             entry
@@ -72,7 +66,7 @@ class TieredImageNet(PublishedSource):
         count = len(found.classes) - len(selected)
         if not count:
             return found
-        what = f"{count:,} classes that are there are none of its own, and left out"
+        what = f"skipped {count:,} classes that are not part of tieredImageNet"
         return FoundClasses(selected, [*found.problems, Problem("ImageNet", what, fatal=False)])
 
 
@@ -82,11 +76,11 @@ def _read_pickles(classes: ClassList, work: Workspace, folder: Path) -> FoundCla
         for split in SPLITS
         if (images := folder / f"{split}_images_png.pkl").is_file()
     }
-    absent = [labels.name for _, labels in pairs.values() if not labels.is_file()]
-    if absent:
+    missing = [labels.name for _, labels in pairs.values() if not labels.is_file()]
+    if missing:
         raise DataError(
-            f"{folder} has images of tieredImageNet, but not what they show: put "
-            f"{', '.join(absent)} beside them."
+            f"{folder} has images of tieredImageNet without labels: put {', '.join(missing)} "
+            "beside them."
         )
     found = FoundClasses()
     for split, (images, labels) in pairs.items():
@@ -101,15 +95,15 @@ def _read_pair(
     try:
         numbers = np.asarray(get_entry(table, "label_specific", where=labels))
     except ValueError:
-        raise DataError(f"{labels} has no list of numbers; get it again.") from None
+        raise DataError(f"{labels} has no list of numbers; download it again.") from None
     names = get_texts(table, "label_specific_str", where=labels)
-    file, bounds = _flattened(images, work)
+    file, bounds = _flatten(images, work)
     if numbers.shape != (len(bounds) - 1,) or not np.isin(numbers, range(len(names))).all():
         raise DataError(
             f"{labels} does not belong to {images.name}: it has {numbers.size:,} labels of "
-            f"{len(names):,} classes for {len(bounds) - 1:,} images; get both again."
+            f"{len(names):,} classes for {len(bounds) - 1:,} images; download both again."
         )
-    # The published files call classes by words, such as "house finch", and the lists by numbers.
+    # The published files name classes by words, such as "house finch", the lists by WordNet id.
     is_certain = not all(map(classes.name, names))
     found = []
     for number, name in enumerate(names):
@@ -117,14 +111,14 @@ def _read_pair(
             Item(f"{name}/{row}", partial(_read_part, file, int(bounds[row]), int(bounds[row + 1])))
             for row in np.flatnonzero(numbers == number)
         ]
-        # Two classes that share their words are two classes.
+        # Two classes may have the same words.
         label = name if names.count(name) == 1 else f"{name} ({number})"
         found.append(FoundClass(label, items, split, is_certain))
     return FoundClasses(found)
 
 
-def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
-    """All images of a pickle in one file, and their offsets, with the end of the last.
+def _flatten(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
+    """Write all images of a pickle to one file, and return its path and their boundaries.
 
     A pickle can only be loaded as a whole, and the largest one does not fit into memory.
     """
@@ -134,27 +128,27 @@ def _flattened(pickle: Path, work: Workspace) -> tuple[str, np.ndarray]:
     if not index.is_file():
         images = load_plain(pickle)
         if not isinstance(images, list):
-            raise DataError(f"{pickle} is not a list of images; get it again.")
+            raise DataError(f"{pickle} is not a list of images; download it again.")
         work.path.mkdir(parents=True, exist_ok=True)
         lengths = [0]
         with content.open("wb") as file:
             for image in images:
-                lengths.append(file.write(_encoded(image, pickle)))
+                lengths.append(file.write(_png_bytes(image, pickle)))
         offsets = io.BytesIO()
         np.save(offsets, np.cumsum(lengths))
-        # Written last, so that images without it are incomplete.
+        # Written last: without this file, the images are incomplete.
         write_atomic(index, offsets.getvalue())
     return str(content), np.load(index, allow_pickle=False)
 
 
-def _encoded(image: object, pickle: Path) -> bytes:
+def _png_bytes(image: object, pickle: Path) -> bytes:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         return image.tobytes()
     if isinstance(image, bytes):
         return image
     raise DataError(
         f"{pickle} must be a list of PNG files, each an array of uint8, but one of them is "
-        f"{getattr(image, 'dtype', type(image).__name__)}; get it again."
+        f"{getattr(image, 'dtype', type(image).__name__)}; download it again."
     )
 
 

@@ -1,9 +1,14 @@
-"""GTSRB: 43 kinds of traffic signs, to test on."""
+"""GTSRB: 43 classes of traffic signs, for test only."""
 
 from __future__ import annotations
 
 from alfa.data.sources._base import RemoteFile, published_counts, register_source
 from alfa.data.sources._published import OnlyTestSource
+
+TERMS = (
+    "For research only. Cite Stallkamp et al., Man vs. Computer: Benchmarking Machine Learning "
+    "Algorithms for Traffic Sign Recognition, 2012"
+)
 
 
 @register_source("traffic-sign")
@@ -14,16 +19,13 @@ class TrafficSign(OnlyTestSource):
     size = 32
     published = published_counts(0, 0, 43, images=(0, 0, 39_209))
     layouts = (
-        "GTSRB/Final_Training/Images/<class>/*.ppm, where a class is called 00014",
+        "GTSRB/Final_Training/Images/<class>/*.ppm, with classes such as 00014",
         "class folders <class>/*",
         "either in a zip or tar archive, such as GTSRB_Final_Training_Images.zip",
     )
-    terms = (
-        "For research only. Cite Stallkamp et al., Man vs. Computer: Benchmarking Machine Learning "
-        "Algorithms for Traffic Sign Recognition, 2012."
-    )
-    # Address, size and MD5: the archive of the benchmark at sid.erda.dk, as in public loaders;
-    # torchvision.datasets.gtsrb uses the same place, but other files.
+    terms = f"{TERMS}."
+    # Address, size, and MD5: the benchmark's archive at sid.erda.dk; torchvision.datasets.gtsrb
+    # downloads other files from the same place.
     downloads = (
         RemoteFile(
             url="https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/"

@@ -146,7 +146,7 @@ def test_a_server_without_ranges_sends_everything_again(
 def test_a_server_that_never_comes_further_is_given_up(server, file, tmp_path: Path) -> None:
     server.ranges = False
     server.close_after = [1000] * 10
-    told = r"cut after 1,000 of 300,000 bytes; 1,000 bytes are kept in .*file\.zip\.part, and"
+    told = r"lost after 1,000 of 300,000 bytes; 1,000 bytes are saved in .*file\.zip\.part, run"
     with pytest.raises(DataError, match=told):
         fetch(file, tmp_path, waits=NOW)
     assert len(server.asked) == 1 + len(NOW)
@@ -181,8 +181,8 @@ def test_a_wrong_checksum_is_told_and_the_file_kept_aside(server, file, tmp_path
         fetch(file, tmp_path)
     found, expected = (hashlib.sha256(c).hexdigest() for c in (server.content, CONTENT))
     assert str(caught.value) == (
-        f"file.zip is not what it should be: its sha256 is {found}, expected was {expected}; it "
-        f"is kept as {tmp_path / 'file.zip.bad'}; run this again for a new one."
+        f"the sha256 of file.zip must be {expected}, got {found}; the file was renamed to "
+        f"{tmp_path / 'file.zip.bad'}; download it again."
     )
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.zip.bad"]
     server.content = CONTENT
@@ -193,7 +193,7 @@ def test_a_file_that_is_there_is_compared_and_left(server: Server, file, tmp_pat
     (tmp_path / "file.zip").write_bytes(CONTENT)
     assert fetch(file, tmp_path).read_bytes() == CONTENT
     (tmp_path / "file.zip").write_bytes(b"mine")
-    with pytest.raises(DataError, match="move it away, and run this again"):
+    with pytest.raises(DataError, match="move the file away and try again"):
         fetch(file, tmp_path)
     assert (tmp_path / "file.zip").read_bytes() == b"mine"
     assert server.asked == []
@@ -207,9 +207,9 @@ def test_a_file_that_is_gone_is_told_at_once(
     with pytest.raises(DataError) as caught:
         fetch(file, tmp_path)
     assert str(caught.value) == (
-        f"{server.url} cannot be downloaded: the server answered {status} ({reason}) (the address "
-        "was never tried when this was written); see https://example.org/page for where file.zip "
-        "is now."
+        f"{server.url} cannot be downloaded: the server answered {status} ({reason}) (the authors "
+        "of alfa have not tested this address); see https://example.org/page for the current "
+        "address of file.zip."
     )
     assert len(server.asked) == 1
     assert list(tmp_path.iterdir()) == []
@@ -242,7 +242,7 @@ def test_a_host_that_is_not_known_is_told_at_once(nowhere, tmp_path: Path, monke
 
 def test_a_host_that_is_gone_in_between_is_waited_for(nowhere, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").write_bytes(b"12345")
-    with pytest.raises(DataError, match=r"5 bytes are kept in .* goes on from there"):
+    with pytest.raises(DataError, match=r"5 bytes are saved in .* run the command again to resume"):
         fetch(nowhere, tmp_path, waits=NOW)
     assert (tmp_path / "file.zip.part").read_bytes() == b"12345"
 
@@ -270,14 +270,14 @@ def test_what_must_be_fetched_by_hand_is_told(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             download(name, tmp_path)
         assert str(caught.value) == (
-            f"{name} must be fetched by hand: {manual.reason}. Fetch {manual.files} from "
+            f"{name} must be downloaded manually: {manual.reason}. Download {manual.files} from "
             f"{manual.page}, {manual.steps}put it into {tmp_path}, and run `alfa data prepare "
             f"{name}`."
         )
 
 
 def test_what_has_no_address_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is nothing to download for folder; what can be"):
+    with pytest.raises(DataError, match="folder has no files to download; alfa can download"):
         download("folder", tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_a_stopped_run_goes_on_to_the_same_files(run, tmp_path: Path) -> None:
         assert names(tmp_path / "broken") == [".many-4.partial"]
     told: list[Progress] = []
     assert files(run("broken", on_progress=told.append).path) == whole
-    assert told[1] == Progress(280, 320, "going on after 7 of 8 classes")
+    assert told[1] == Progress(280, 320, "resuming after 7 of 8 classes")
     assert names(tmp_path / "broken") == ["many-4"]
 
 
@@ -140,7 +140,7 @@ def test_a_class_with_other_images_is_done_again(run, source: Arrays) -> None:
     source.classes[1] = {"other.png": np.full((4, 4), 7, np.uint8)}
     told: list[Progress] = []
     store = run(on_progress=told.append)
-    assert told[1].message == "going on after 1 of 8 classes"
+    assert told[1].message == "resuming after 1 of 8 classes"
     assert store.items()[39] == "other.png"
     assert (store.images[39] == 7).all()
     assert store.verify() == []
@@ -159,11 +159,11 @@ def test_a_forced_run_goes_on_with_a_forced_one_only(run) -> None:
             run(force=force, on_progress=stop_at(at))
     told: list[Progress] = []
     run(force=True, on_progress=told.append)
-    assert told[1].message == "going on after 7 of 8 classes"
+    assert told[1].message == "resuming after 7 of 8 classes"
 
 
 def test_two_processes_cannot_prepare_the_same(run, tmp_path: Path) -> None:
-    told = "another process is preparing many-4; wait until it has finished"
+    told = "another process is preparing many-4; wait until it finishes"
     place = tmp_path / "data/stores/many-4"
     with Draft(place, shape=(1, 4, 4), key=""), pytest.raises(DataError, match=told):
         run()

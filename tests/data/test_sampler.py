@@ -282,24 +282,27 @@ def test_500_supports_can_be_reached() -> None:
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"classes \[1, 3\] have fewer than 2"):
+    with pytest.raises(ConfigError, match=r"classes \[1, 3\] must have at least 2"):
         Sampler(np.array([4, 1, 4, 0, 9]))
-    with pytest.raises(ConfigError, match="4 classes, but not 5, `min_way`, together"):
+    with pytest.raises(ConfigError, match="`min_way` is 5, but there are 4 classes"):
         Sampler(np.full(4, 9))
     related = Related([np.arange(3), np.arange(3, 7)], whole=False)
-    with pytest.raises(ConfigError, match="in any of 2 related sets"):
+    with pytest.raises(ConfigError, match="none of 2 related sets"):
         Sampler(np.full(7, 9), related=related)
 
 
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({"min_way": 0}, "`min_way` is 0, but must be at least 1"),
-        ({"max_query": 0}, "`max_query` is 0"),
-        ({"max_support_per_class": 0}, "`max_support_per_class` is 0"),
-        ({"min_way": 9, "max_way": 8}, "`max_way` is 8, but must be at least `min_way`, 9"),
-        ({"max_support": 49}, "`max_support` is 49, but must be at least `max_way`, 50"),
-        ({"min_log_weight": 1.0, "max_log_weight": 0.0}, "`max_log_weight` is 0.0"),
+        ({"min_way": 0}, "`min_way` must be at least 1, got 0"),
+        ({"max_query": 0}, "`max_query` must be at least 1, got 0"),
+        ({"max_support_per_class": 0}, "`max_support_per_class` must be at least 1, got 0"),
+        ({"min_way": 9, "max_way": 8}, "`max_way` must be at least `min_way`, 9, got 8"),
+        ({"max_support": 49}, "`max_support` must be at least `max_way`, 50, got 49"),
+        (
+            {"min_log_weight": 1.0, "max_log_weight": 0.0},
+            "`max_log_weight` must be at least `min_log_weight`, 1.0, got 0.0",
+        ),
     ],
 )
 def test_limits_that_leave_no_tasks_are_refused(limits, told: str) -> None:

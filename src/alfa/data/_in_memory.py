@@ -1,4 +1,4 @@
-"""Tasks that only the program that made them can draw."""
+"""Tasks that only the program that created them can draw."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from alfa.types import Count, Episode
 
 @register_tasks("in-memory")
 class InMemory(Tasks):
-    """Stands for the tasks of a run that was trained on objects, such as arrays in memory.
+    """A placeholder for the tasks of a run that was trained on objects, such as arrays.
 
     Args:
         description: the class of the tasks.
-        way: classes of a task.
-        shot: support examples of each class.
-        num_query: query examples of each class.
+        way: classes per task.
+        shot: support examples per class.
+        num_query: query examples per class.
 
     Raises:
-        DataError: always; these tasks cannot be drawn again.
+        DataError: always, because these tasks cannot be drawn again.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class InMemory(Tasks):
     ) -> None:
         raise DataError(
             f"the tasks of this run ({description}) exist only in the program that trained it; "
-            "name a prepared dataset with --dataset."
+            "choose a prepared dataset with --dataset."
         )
 
     def episode(

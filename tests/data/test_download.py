@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alfa.data import _download
 from alfa.data._download import download, fetch
 from alfa.data.sources import CUB, SOURCES, RemoteFile
 from alfa.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
-NOW = (0.0, 0.0, 0.0)
+WAITS = (0.0, 0.0, 0.0)
 
 
 class Server:
@@ -36,8 +37,9 @@ class Server:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch) -> None:
+def _no_proxy_and_no_waits(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(_download, "_WAITS", WAITS)
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_other_kinds_of_checksums_are_known(server: Server, tmp_path: Path) -> N
 def test_a_cut_connection_is_gone_on_with(server: Server, file, tmp_path: Path) -> None:
     server.close_after = [100_000, 50_000]
     told: list[int] = []
-    path = fetch(file, tmp_path, waits=NOW, on_progress=lambda _, done, total: told.append(done))
+    path = fetch(file, tmp_path, on_progress=lambda _, done, total: told.append(done))
     assert path.read_bytes() == CONTENT
     assert server.asked == [None, "bytes=100000-", "bytes=150000-"]
     assert told == sorted(told)
@@ -130,7 +132,7 @@ def test_a_part_that_is_complete_is_only_compared(server: Server, file, tmp_path
 
 def test_a_part_that_is_too_long_is_thrown_away(server: Server, file, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").write_bytes(CONTENT + b"more")
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert server.asked == ["bytes=300004-", None]
 
 
@@ -139,7 +141,7 @@ def test_a_server_without_ranges_sends_everything_again(
 ) -> None:
     server.ranges = False
     server.close_after = [100_000]
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert server.asked == [None, "bytes=100000-"]
 
 
@@ -148,23 +150,24 @@ def test_a_server_that_never_comes_further_is_given_up(server, file, tmp_path: P
     server.close_after = [1000] * 10
     told = r"lost after 1,000 of 300,000 bytes; 1,000 bytes are saved in .*file\.zip\.part, run"
     with pytest.raises(DataError, match=told):
-        fetch(file, tmp_path, waits=NOW)
-    assert len(server.asked) == 1 + len(NOW)
+        fetch(file, tmp_path)
+    assert len(server.asked) == 1 + len(WAITS)
 
 
-def test_as_long_as_bytes_arrive_nobody_gives_up(server: Server, file, tmp_path: Path) -> None:
+def test_new_bytes_reset_the_count_of_attempts(server, file, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_download, "_WAITS", (0.0,))
     server.close_after = [20_000] * 15
-    assert fetch(file, tmp_path, waits=(0.0,)).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert len(server.asked) == 15
 
 
 def test_a_server_that_is_busy_is_asked_again(server: Server, file, tmp_path: Path) -> None:
     server.statuses = [503, 429]
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     server.statuses = [500] * 10
     (tmp_path / "file.zip").unlink()
     with pytest.raises(DataError, match=r"the server answered 500 \(Internal Server Error\)"):
-        fetch(file, tmp_path, waits=NOW)
+        fetch(file, tmp_path)
 
 
 def test_the_length_may_be_unknown(server: Server, file, tmp_path: Path) -> None:
@@ -243,7 +246,7 @@ def test_a_host_that_is_not_known_is_told_at_once(nowhere, tmp_path: Path, monke
 def test_a_host_that_is_gone_in_between_is_waited_for(nowhere, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").write_bytes(b"12345")
     with pytest.raises(DataError, match=r"5 bytes are saved in .* run the command again to resume"):
-        fetch(nowhere, tmp_path, waits=NOW)
+        fetch(nowhere, tmp_path)
     assert (tmp_path / "file.zip.part").read_bytes() == b"12345"
 
 

@@ -238,5 +238,5 @@ def test_a_class_of_folders_alone_is_worth_a_note(tmp_path: Path) -> None:
     for name in ("cats/siam", "cats/manx", "dogs/old", "birds"):
         save(tmp_path / "pets" / name / "1.png")
     found = [(p.where, p.what) for p in list_support_photos(tmp_path / "pets").problems]
-    told = "all images of this class are in its subfolders manx, siam"
+    told = "all images of this class are in subfolders: manx, siam"
     assert found == [(str(tmp_path / "pets" / "cats"), told)]

@@ -219,14 +219,14 @@ def test_a_store_that_is_there_is_left_alone(run) -> None:
     told: list[PrepareProgress] = []
     store = run(on_progress=told.append)
     assert files(store) == before
-    assert "already exists with images of the same names, so nothing was done" in told[-1].message
+    assert "already has images of the same names; --force replaces it" in told[-1].message
     assert len(told) == 2
 
 
 def test_a_store_of_other_images_is_not_overwritten(run, pets: Path, root: Path) -> None:
     before = files(run())
     (pets / "train/dog/00.png").unlink()
-    with pytest.raises(DataError, match=r"already prepared from other images .* --force"):
+    with pytest.raises(DataError, match=r"already prepared from other images, .* --force"):
         run()
     assert files(root / "stores/pets-6") == before
     assert run(force=True).index.counts()["train"] == (2, 44)
@@ -254,7 +254,7 @@ def test_a_store_that_was_moved_away_by_a_killed_run_is_put_back(run, root: Path
     store.path.rename(root / "stores/.pets-6.old")
     told: list[PrepareProgress] = []
     assert run(on_progress=told.append).verify() == []
-    assert "nothing was done" in told[-1].message
+    assert "already has images of the same names" in told[-1].message
     assert (visible(root), hidden(root)) == (["pets-6"], [])
 
 
@@ -481,7 +481,7 @@ def test_too_little_room_is_told_before_anything_is_decoded(run, root: Path, mon
         free = 1000
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage)
-    with pytest.raises(DataError, match=r"needs 0\.0 GB more under .* are free; free disk space"):
+    with pytest.raises(DataError, match=r"needs 0\.0 GB more in .* are free; free disk space"):
         run()
     assert visible(root) == []
 

@@ -272,7 +272,7 @@ def test_every_fault_is_named_at_once() -> None:
     told = str(caught.value)
     assert "few has too few train classes: `min_way` is 5, but there are 4 classes" in told
     assert "few has no test classes" in told
-    assert "single has train classes with a single image" in told
+    assert "single has train classes with fewer than 2 images" in told
     assert "train1, train3" in told
     assert "few has no val" not in told
 
@@ -280,7 +280,7 @@ def test_every_fault_is_named_at_once() -> None:
 def test_sources_must_fit_together(images) -> None:
     with pytest.raises(ConfigError, match="at least one set of images"):
         Varied([])
-    with pytest.raises(ConfigError, match=r"`weights` must be .* each of 2 sources, got \[1\]"):
+    with pytest.raises(ConfigError, match=r"`weights` must be .* each of 2 sources, got \[1\.0\]"):
         Varied([images, images], weights=[1])
     for wrong in ([1, 0], [1, -1], [math.nan, 1], [1, math.nan], [math.inf, 1], [1e308, 1e308]):
         with pytest.raises(ConfigError, match="must be a finite number above 0 for each of 2"):
@@ -290,7 +290,7 @@ def test_sources_must_fit_together(images) -> None:
     with pytest.raises(ConfigError, match=r"convert them with `ImageSet\.like`"):
         Varied([images, make_images("large", COUNTS, side=5)])
     darker = dataclasses.replace(images, std=(0.1,))
-    with pytest.raises(ConfigError, match=r"normalized by \[0\.5\] and \[0\.1\]"):
+    with pytest.raises(ConfigError, match=r"mean \[0\.5\] and std \[0\.1\]"):
         Varied([images, darker])
 
 

@@ -65,10 +65,6 @@ def unpack(
     An archive that was unpacked there before, by name, size, and time, is skipped; another archive
     replaces it. Links become hard links or copies. `on_progress` receives the number of bytes read
     and the size of the archive.
-
-    Raises:
-        DataError: the archive is missing, damaged, encrypted, or too large, or would write outside
-            `target`; or `target` contains other files.
     """
     if not archive.is_file():
         raise DataError(f"there is no archive {archive}.")
@@ -105,14 +101,8 @@ def read_zip(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the path and content of each file in a zip without writing to disk.
 
-    Args:
-        content: the zip file.
-        name: its name in error messages.
-        max_files: the largest number of files.
-        max_bytes: the largest total size of the unpacked files.
-
-    Raises:
-        DataError: the zip is damaged, exceeds a limit, or has a path that leads outside it.
+    Raises a DataError with the archive's `name` if the zip is damaged, contains more than
+    `max_files` files or `max_bytes` unpacked bytes, or has a path that leads outside it.
     """
     archive, num_files, unpacked = Path(name), 0, 0
     try:
@@ -132,7 +122,8 @@ def read_zip(
                 )
             with read() as source:
                 found = source.read(member.size)
-            _check_length(member, len(found))
+            if len(found) != member.size:
+                raise EOFError(f"{member.name} is truncated")
             yield place, found
     # Decompressors also raise OSError, and no disk is involved here.
     except (*_DAMAGE, OSError) as error:
@@ -163,7 +154,8 @@ def _unpack_into(folder: Path, archive: Path, on_progress: Callable[[int, int], 
                     (folder / place).parent.mkdir(parents=True, exist_ok=True)
                     with read() as source, (folder / place).open("wb") as file:
                         shutil.copyfileobj(source, file, 1 << 20)
-                        _check_length(member, file.tell())
+                        if file.tell() != member.size:
+                            raise EOFError(f"{member.name} is truncated")
                 else:
                     raise _refused(archive, member.name, "a device, not a file")
                 on_progress(raw.tell(), total)
@@ -183,11 +175,6 @@ def _damaged(archive: Path, error: Exception) -> DataError:
 
 def _refused(archive: Path, name: str, what: str) -> DataError:
     return DataError(f"{archive} is refused: its member {name!r} is {what}.")
-
-
-def _check_length(member: tarfile.TarInfo, length: int) -> None:
-    if length != member.size:
-        raise EOFError(f"{member.name} has {length} bytes instead of {member.size}")
 
 
 def _place(path: str, member: str, archive: Path) -> str:

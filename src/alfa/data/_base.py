@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,9 +11,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from alfa.errors import ConfigError, check_choice
+from alfa.errors import ConfigError, DataError, check_choice
 from alfa.registry import Registry
-from alfa.types import Episode
+from alfa.types import Count, Episode
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -27,7 +28,7 @@ class Signature:
         num_outputs: the number of outputs for one input.
         loss: the name of the loss.
         mean: channel means that normalize images; empty for other inputs.
-        std: channel standard deviations that normalize images; empty for other inputs.
+        std: channel standard deviations, likewise.
         varies: tasks have varying numbers of classes, at most `num_outputs`.
         data: a digest of the prepared images; empty for other inputs.
     """
@@ -133,10 +134,7 @@ class Tasks(abc.ABC):
     def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
         """Return the configuration overrides that draw such tasks from another prepared dataset.
 
-        `size` is the prepared image size; None is the only prepared size.
-
-        Raises:
-            ConfigError: these tasks do not use a dataset.
+        `size` is the prepared image size, or None if there is only one.
         """
         raise ConfigError(f"{cls.__name__} tasks do not use a dataset; remove --dataset.")
 
@@ -163,3 +161,39 @@ def task_rng(seed: int, split: Split, index: int) -> np.random.Generator:
     """Return the random generator of one task."""
     check_choice("split", split, SPLITS)
     return np.random.default_rng([seed, SPLITS.index(split), index])
+
+
+@register_tasks("in-memory")
+class InMemory(Tasks):
+    """A placeholder for the tasks of a run that was trained on objects; it cannot be created.
+
+    Args:
+        description: the class of the tasks.
+        way: classes per task.
+        shot: support examples per class.
+        num_query: query examples per class.
+    """
+
+    def __init__(
+        self,
+        *,
+        description: str = "",
+        way: Count | None = None,
+        shot: Count | None = None,
+        num_query: Count | None = None,
+    ) -> None:
+        raise DataError(
+            f"the tasks of this run ({description}) exist only in the program that trained it; "
+            "choose a prepared dataset with --dataset."
+        )
+
+    def episode(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> Episode:
+        raise NotImplementedError
+
+    @classmethod
+    def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
+        name = json.dumps(dataset, ensure_ascii=False)
+        chosen = [] if size is None else [f"tasks.size={size}"]
+        return ["tasks.name=images", "tasks.description=none", f"tasks.dataset={name}", *chosen]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import os
 from collections.abc import Iterator
@@ -26,16 +25,10 @@ _MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}
 def decode(
     content: bytes | np.ndarray, *, size: int | tuple[int, int] | None, num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Decode one image and convert it to the size and channels of a dataset.
+    """Decode an image file, or uint8 pixels ``[height, width]`` or ``[height, width, channel]``.
 
-    The aspect ratio is not kept, as in the published datasets. An image of the right size keeps
-    its pixels.
-
-    Args:
-        content: an image file, or uint8 pixels ``[height, width]`` or
-            ``[height, width, channel]``.
-        size: the side of the result, or its height and width; None keeps the size.
-        num_channels: 3, or 1 for gray.
+    The image is resized to `size`, a side or height and width, unless `size` is None. Its aspect
+    ratio is not kept, as in the published datasets. `num_channels` is 3, or 1 for gray.
 
     Returns:
         Pixels, uint8 ``[channel, height, width]``, and a list of conversions other than resizing.
@@ -83,11 +76,7 @@ def _fitted(
 
 
 def thumbnail(content: bytes, *, side: int) -> bytes:
-    """Make an upright RGB thumbnail of an image file, without metadata.
-
-    An image that fits into a square of this side keeps its pixels and becomes a PNG file; a larger
-    one is scaled down to a JPEG file.
-    """
+    """Make an upright thumbnail without metadata: a JPEG, or a PNG if the image fits already."""
     with decoding_errors():
         image = open_image(content)
         fits = max(image.size) <= side
@@ -124,13 +113,6 @@ def _too_large(declared: str) -> DataError:
     )
 
 
-@functools.cache
-def _formats() -> tuple[str, ...]:
-    """Return the allowed formats that this build of Pillow supports."""
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
-
-
 def read_image_file(path: Path | str) -> bytes:
     """Read an image file; raise a DataError if it is too large to be an image."""
     size = os.stat(path).st_size
@@ -145,8 +127,11 @@ def open_image(content: bytes) -> Image.Image:
     """Open an image file without loading its pixels; raise a DataError if that is impossible."""
     if not content:
         raise DataError("is an empty file")
+    # Not every build of Pillow supports all formats.
+    Image.init()
+    formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
-        image = Image.open(io.BytesIO(content), formats=_formats())
+        image = Image.open(io.BytesIO(content), formats=formats)
     except UnidentifiedImageError:
         raise DataError("is not an image, or its format is not supported") from None
     _check_size(image.size)
@@ -176,7 +161,9 @@ def _check_size(size: tuple[int, int]) -> None:
 def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
     """Convert an image to the mode ``"L"`` or ``"RGB"``; also return a list of the conversions."""
     changes = []
-    bits = _declared_bits(image)
+    # Only TIFF files declare the bits of gray levels; a color file has one number per channel.
+    declared = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
+    bits = next((bits for bits in range(9, 16) if declared == (bits,)), 16)
     if getattr(image, "is_animated", False):
         # The caller of `decode_opened` may have selected another frame.
         changes.append(f"only the {'current' if image.tell() else 'first'} frame is used")
@@ -187,8 +174,13 @@ def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
         image = _eight_bits(image, bits)
         changes.append(f"{bits} bits scaled to 8")
     if image.has_transparency_data:
-        image, change = _on_white(image)
-        changes.append(change)
+        before, rgba = image.mode, image.convert("RGBA")
+        is_opaque = rgba.getchannel("A").getextrema()[0] == 255
+        # Pillow composites every kind of transparency correctly only in RGBA.
+        image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+        image = image.convert("L" if before in ("1", "L", "LA", "La") else "RGB")
+        blended = "transparency blended with white"
+        changes.append(_mode_change(before, image.mode) if is_opaque else blended)
     if image.mode != mode:
         # 1-bit pixels are the same in 8 bits.
         if (image.mode, mode) != ("1", "L"):
@@ -201,16 +193,6 @@ def _mode_change(before: str, after: str) -> str:
     return f"{_MODE_NAMES.get(before, before)} converted to {_MODE_NAMES.get(after, after)}"
 
 
-def _on_white(image: Image.Image) -> tuple[Image.Image, str]:
-    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
-    # Pillow composites every kind of transparency correctly only in RGBA.
-    rgba = image.convert("RGBA")
-    is_opaque = rgba.getchannel("A").getextrema()[0] == 255
-    white = Image.new("RGBA", rgba.size, "white")
-    change = _mode_change(image.mode, mode) if is_opaque else "transparency blended with white"
-    return Image.alpha_composite(white, rgba).convert(mode), change
-
-
 def _orientation(image: Image.Image) -> int:
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
@@ -218,13 +200,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:
         return 1
     return orientation if isinstance(orientation, int) else 1
-
-
-def _declared_bits(image: Image.Image) -> int:
-    """Return the number of bits of a gray level that the file declares, 16 by default."""
-    # Only TIFF files have such tags; a color file has one number for each channel.
-    declared = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
-    return next((bits for bits in range(9, 16) if declared == (bits,)), 16)
 
 
 def _eight_bits(image: Image.Image, bits: int) -> Image.Image:

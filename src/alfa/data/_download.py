@@ -9,7 +9,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pooch
@@ -30,11 +30,7 @@ OnProgress = Callable[[str, int, int | None], None]
 def download(
     dataset: str, folder: Path, *, on_progress: OnProgress = lambda name, done, total: None
 ) -> list[Path]:
-    """Download the files of a dataset into a folder, and return their paths.
-
-    Raises:
-        DataError: the dataset or a file of it cannot be downloaded; the message explains why.
-    """
+    """Download the files of a dataset into a folder, and return their paths."""
     source = SOURCES.get(dataset)
     manual = source.manual_download
     if manual is not None:
@@ -50,11 +46,7 @@ def download(
 
 
 def fetch(
-    file: RemoteFile,
-    folder: Path,
-    *,
-    on_progress: OnProgress = lambda name, done, total: None,
-    waits: Sequence[float] = _WAITS,
+    file: RemoteFile, folder: Path, *, on_progress: OnProgress = lambda name, done, total: None
 ) -> Path:
     """Download one file, or the rest of its ``.part`` file, and verify its checksum."""
     target, part = folder / file.name, folder / f"{file.name}.part"
@@ -71,7 +63,7 @@ def fetch(
                 return fetch(file, folder, on_progress=on_progress)
             part.touch()
             try:
-                _complete(file, part, on_progress, waits)
+                _complete(file, part, on_progress)
             finally:
                 if not part.stat().st_size:
                     part.unlink()
@@ -100,9 +92,7 @@ class _ConnectionLostError(Exception):
     """A failure after which another attempt may succeed."""
 
 
-def _complete(
-    file: RemoteFile, part: Path, on_progress: OnProgress, waits: Sequence[float]
-) -> None:
+def _complete(file: RemoteFile, part: Path, on_progress: OnProgress) -> None:
     """Request the rest of the file until it is complete."""
     most, failures = part.stat().st_size, 0
     while part.stat().st_size != file.num_bytes:
@@ -113,12 +103,12 @@ def _complete(
             size = part.stat().st_size
             failures = 1 if size > most else failures + 1
             most = max(most, size)
-            if failures > len(waits):
+            if failures > len(_WAITS):
                 raise DataError(
                     f"{file.url} cannot be downloaded: {error}; {size:,} bytes are saved in "
                     f"{part}, run the command again to resume."
                 ) from None
-            time.sleep(waits[failures - 1])
+            time.sleep(_WAITS[failures - 1])
 
 
 def _request_rest(file: RemoteFile, part: Path, on_progress: OnProgress) -> None:
@@ -129,7 +119,7 @@ def _request_rest(file: RemoteFile, part: Path, on_progress: OnProgress) -> None
     request = urllib.request.Request(file.url, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            _receive(response, part, have, lambda *size: on_progress(file.name, *size))
+            _receive(response, file, part, on_progress)
         return
     except urllib.error.HTTPError as error:
         error.close()
@@ -160,12 +150,10 @@ def _lost(error: Exception) -> _ConnectionLostError:
 
 
 def _receive(
-    response: http.client.HTTPResponse,
-    part: Path,
-    have: int,
-    on_progress: Callable[[int, int | None], None],
+    response: http.client.HTTPResponse, file: RemoteFile, part: Path, on_progress: OnProgress
 ) -> None:
     """Append the response, or overwrite the part if the server sends the whole file."""
+    have = part.stat().st_size
     begin = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     resumes = response.status == 206 and begin is not None and int(begin[1]) == have
     length = response.headers.get("Content-Length")
@@ -174,11 +162,11 @@ def _receive(
     with part.open("r+b") as out:
         out.truncate(done)
         out.seek(done)
-        on_progress(done, total)
+        on_progress(file.name, done, total)
         while block := _next_block(response):
             out.write(block)
             done += len(block)
-            on_progress(done, total)
+            on_progress(file.name, done, total)
     if total is not None and done < total:
         raise _ConnectionLostError(f"the connection was lost after {done:,} of {total:,} bytes")
 

@@ -29,10 +29,7 @@ from alfa.errors import DataError
 
 @dataclass(frozen=True)
 class Entry:
-    """A written class, with notes on its images by number.
-
-    `listing` is the fingerprint of the names of all images that were found.
-    """
+    """A written class, the fingerprint of its image names, and notes on images by number."""
 
     split: Split
     name: str
@@ -42,18 +39,13 @@ class Entry:
     left_out: Sequence[tuple[int, str]] = ()
     changed: Sequence[tuple[int, str]] = ()
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.split, self.name, self.listing
+
 
 class Draft(contextlib.ExitStack):
-    """A store that one process at a time is writing.
-
-    Args:
-        place: the folder of the finished store.
-        shape: channels, height, and width of an image.
-        key: identifies the content; a draft with another key is removed.
-
-    Raises:
-        DataError: another process is writing the store.
-    """
+    """A store with images of `shape` that a process is writing; another `key` starts a new one."""
 
     def __init__(self, place: Path, *, shape: Sequence[int], key: str) -> None:
         super().__init__()
@@ -107,10 +99,10 @@ class Draft(contextlib.ExitStack):
     def intact(self, number: int) -> bool:
         """Return True if the pixels of a written class match the checksum in the journal."""
         entry = self.entries[number]
-        first = sum(before.count for before in self.entries[:number])
         if entry.count == 0:
             return True
-        offset, shape = self._offset(first), (entry.count, *self.shape)
+        offset = self._offset(sum(before.count for before in self.entries[:number]))
+        shape = (entry.count, *self.shape)
         try:
             pixels = np.memmap(self._store / IMAGES, np.uint8, "r", offset, shape)
         except (OSError, ValueError):

@@ -19,23 +19,16 @@ from alfa.types import Count, Episode
 class FewShot(ImageTasks):
     """Tasks with `way` classes, `shot` support images, and `num_query` query images per class.
 
-    The classes of a task are distinct and in random order, which determines their labels. The
-    support and query images of a class are distinct.
-
-    A split must be large enough only when its tasks are drawn, so a dataset without training
-    classes can still test a model; `check` validates splits in advance.
+    The classes of a task are distinct and in random order, which determines their labels. A split
+    may be too small until its tasks are drawn; `check` validates splits in advance.
 
     Args:
         images: the images; `ImageSet.like` converts them for a model trained on other images.
         way: classes per task.
         shot: support images per class.
         num_query: query images per class.
-        augment: flip training images horizontally and shift them at random; not for characters,
-            which must not be flipped.
+        augment: flip training images horizontally and shift them at random; not for characters.
         val_way: classes per validation task, if fewer than `way`.
-
-    Raises:
-        DataError: no split has enough classes and images.
 
     Example:
         >>> from alfa.data import FewShot, Strokes
@@ -127,12 +120,7 @@ class FewShot(ImageTasks):
     def draw(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the classes and images of tasks `first`, `first` + 1, ... of a split.
-
-        Returns:
-            The indices of the classes in the split, ``[task, way]``, in the order of their labels;
-            and the indices of their images, ``[task, way, support and query]``.
-        """
+        """Draw the class indices ``[task, way]`` and image indices ``[task, way, example]``."""
         self.check(split)
         classes = self.images.splits[split]
         way, num_examples = self.way_of(split), self.shot + self.num_query
@@ -159,8 +147,7 @@ class Images(FewShot):
     """N-way k-shot tasks from a generated or prepared dataset, by name.
 
     Args:
-        dataset: ``"strokes"``, which is generated, or a dataset that ``alfa data prepare``
-            prepared.
+        dataset: ``"strokes"``, which is generated, or the name of a prepared dataset.
         size: the side of the prepared images; optional if only one size is prepared.
         way: classes per task.
         shot: support images per class.
@@ -168,9 +155,6 @@ class Images(FewShot):
         augment: flip training images horizontally and shift them at random.
         seen_size: resize images to this side when they are drawn, for quick experiments.
         val_way: classes per validation task, if fewer than `way`.
-
-    Raises:
-        DataError: the dataset is not prepared, or too small for these tasks.
     """
 
     @classmethod

@@ -29,13 +29,7 @@ def scale_and_shift(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The classes of one split.
-
-    Attributes:
-        names: the names of the classes.
-        first: the index of each class's first image, ``[class]``.
-        count: the number of images in each class, ``[class]``.
-    """
+    """The classes of a split: names, and first index and number of the images ``[class]``."""
 
     names: Sequence[str]
     first: np.ndarray
@@ -60,9 +54,6 @@ class ImageSet:
         digest: identifies prepared images; empty for images in memory.
         store: the store that the images are mapped from; None for images in memory.
         source: the dataset that the images were prepared from, if that has another name.
-
-    Raises:
-        DataError: `images` is not an array of images, or `mean` or `std` does not fit it.
 
     Example:
         >>> import numpy as np
@@ -114,11 +105,7 @@ class ImageSet:
         return num_channels, height, width
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Read and convert the images with these indices ``[...]``.
-
-        Returns:
-            A new array of images of `shape`, uint8 ``[..., channel, height, width]``.
-        """
+        """Read images by their indices ``[...]``, and convert them to a new array of `shape`."""
         if self.store is not None:
             # Reading beyond the end of a mapped file would crash the process.
             self.store.check_unchanged()
@@ -142,9 +129,6 @@ class ImageSet:
 
         `take` resizes them, and repeats gray images for each channel or converts color images to
         gray. `shape`, `mean`, and `std` describe the images that the model was trained on.
-
-        Raises:
-            DataError: the numbers of channels differ, and are not 1 and 3.
         """
         num_channels, height, width = shape
         own, seen_as = self.images.shape[1:], (num_channels, height, width)

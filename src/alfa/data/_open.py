@@ -60,16 +60,7 @@ def has_dark_ink(dataset: str) -> bool | None:
 
 
 def open_store(dataset: str, *, size: int | None = None, root: Path | None = None) -> Store:
-    """Open a prepared dataset by name.
-
-    Args:
-        dataset: the name of the dataset.
-        size: the side of its images; optional if only one size is prepared.
-        root: the folder of all datasets; `data_folder()` by default.
-
-    Raises:
-        DataError: the dataset is not prepared in this size; names the command to run.
-    """
+    """Open a prepared dataset by name; `size` is optional if only one size is prepared."""
     known = prepared(root=root)
     sizes = known.get(dataset, [])
     if size is None and len(sizes) == 1:
@@ -117,7 +108,7 @@ def _strokes(dataset: str, size: int) -> ImageSet:
 
 
 def open_images(dataset: str, *, size: int | None = None, root: Path | None = None) -> ImageSet:
-    """Open a generated or prepared dataset by name, with the arguments of `open_store`."""
+    """Open a generated or prepared dataset by name, like `open_store`."""
     sizes = prepared(root=root).get(dataset, [])
     if dataset in GENERATED_DATASETS and (not sizes or size not in (None, *sizes)):
         return _strokes(dataset, size or 28)

@@ -8,13 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
 from alfa._runtime import usable_cpus
-from alfa.data._base import SPLITS, Split
+from alfa.data._base import SPLITS
 from alfa.data._draft import Draft, Entry
 from alfa.data._open import store_path
 from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
@@ -44,18 +44,8 @@ class PrepareProgress:
     archive: str | None = None
 
 
-@dataclass(frozen=True)
-class _Class:
-    """A class whose images were found but not read yet."""
-
-    split: Split
-    name: str
-    items: Sequence[Item]
-    listing: str
-
-    @property
-    def key(self) -> tuple[Split, str, str]:
-        return self.split, self.name, self.listing
+_Class = tuple[Entry, Sequence[Item]]
+"""A class before it is written, and its images, which have not been read yet."""
 
 
 def prepare(
@@ -86,9 +76,6 @@ def prepare(
         workers: the number of decoding threads or processes; one for each CPU by default.
         force: replace an existing store.
         on_progress: called with the progress.
-
-    Raises:
-        DataError: there are no images, some images cannot be used, or the disk is full.
     """
     check_choice("on_problem", on_problem, ("stop", "skip"))
     name, size = name or SOURCES.name_of(source), source.size if size is None else size
@@ -99,7 +86,8 @@ def prepare(
         )
     if size < 1:
         raise ConfigError(f"`size` must be at least 1, got {size}.")
-    job = _Job(source, path, root, size, name, on_problem, workers or usable_cpus(), on_progress)
+    place, workers = store_path(name, size, root=root), workers or usable_cpus()
+    job = _Job(source, path, place, size, name, on_problem, workers, on_progress)
     try:
         return job.run(force=force)
     except OSError as error:
@@ -107,7 +95,7 @@ def prepare(
         advice = "; free disk space and run the command again to resume" if is_full else ""
         raise DataError(
             f"{name} could not be prepared: {error.strerror or error} "
-            f"({error.filename or job.place.parent}){advice}."
+            f"({error.filename or place.parent}){advice}."
         ) from error
 
 
@@ -117,7 +105,7 @@ class _Job:
 
     source: Source
     path: Path
-    root: Path
+    place: Path
     size: int
     name: str
     on_problem: str
@@ -125,12 +113,8 @@ class _Job:
     on_progress: Callable[[PrepareProgress], None]
 
     @property
-    def place(self) -> Path:
-        return store_path(self.name, self.size, root=self.root)
-
-    @property
     def report(self) -> Path:
-        return self.root / "reports" / f"{self.place.name}.txt"
+        return self.place.parents[1] / "reports" / f"{self.place.name}.txt"
 
     def run(self, *, force: bool) -> Store:
         shape = (self.source.num_channels, self.size, self.size)
@@ -143,8 +127,7 @@ class _Job:
                     draft.discard()
                 raise
             classes, problems = _planned(listing)
-            names = (f"{c.split}/{c.name}/{c.listing}" for c in classes)
-            listed = fingerprint([str(shape), *names])
+            listed = fingerprint([str(shape), *("/".join(planned.key) for planned, _ in classes)])
             if self.place.exists() and not force:
                 try:
                     return self._existing(listed)
@@ -173,67 +156,62 @@ class _Job:
         store = Store.open(self.place)
         if store.index.listing != listed:
             raise DataError(
-                f"{self.name} in size {self.size} was already prepared from other images than "
-                f"{self.path}, or with other options; replace it with --force, or keep both with "
-                "--name."
+                f"{self.name} in size {self.size} was already prepared from other images, or with "
+                "other options; replace it with --force, or keep both with --name."
             )
-        message = (
-            f"{self.place} already exists with images of the same names, so nothing was done; "
-            "--force replaces it"
-        )
+        message = f"{self.place} already has images of the same names; --force replaces it"
         num_images = store.index.shape[0]
         self.on_progress(PrepareProgress(num_images, num_images, message))
         return store
 
     def _check_disk(self, draft: Draft, classes: Sequence[_Class]) -> None:
-        num_images = sum(len(c.items) for c in classes) - draft.num_images
+        num_images = sum(len(items) for _, items in classes) - draft.num_images
         needed = num_images * self.source.num_channels * self.size**2
         free = shutil.disk_usage(draft.path).free
         if needed > free:
             raise DataError(
-                f"{self.name} in size {self.size} needs {needed / 1e9:.1f} GB more under "
-                f"{self.root}, but only {free / 1e9:.1f} GB are free; free disk space, or use "
-                "another disk."
+                f"{self.name} in size {self.size} needs {needed / 1e9:.1f} GB more in "
+                f"{self.place.parent}, but only {free / 1e9:.1f} GB are free; free disk space."
             )
 
     def _write(self, draft: Draft, classes: Sequence[_Class]) -> None:
         """Decode the images that are missing in the draft."""
         finished = self._num_finished(draft, classes)
         draft.resume_after(finished)
-        total = sum(len(c.items) for c in classes)
-        done = sum(len(c.items) for c in classes[:finished])
+        total = sum(len(items) for _, items in classes)
+        done = sum(len(items) for _, items in classes[:finished])
         message = f"resuming after {finished} of {len(classes)} classes" if finished else None
         self.on_progress(PrepareProgress(done, total, message))
         rest = classes[finished:]
         results = decode_chunks(
-            (c.items[i : i + AT_ONCE] for c in rest for i in range(0, len(c.items), AT_ONCE)),
+            (items[i : i + AT_ONCE] for _, items in rest for i in range(0, len(items), AT_ONCE)),
             size=self.size,
             num_channels=self.source.num_channels,
             workers=self.workers,
             total=total - done,
         )
         with contextlib.closing(results):
-            for planned in rest:
+            for planned, items in rest:
                 left_out: list[tuple[int, str]] = []
                 changed: list[tuple[int, str]] = []
-                for first in range(0, len(planned.items), AT_ONCE):
+                for first in range(0, len(items), AT_ONCE):
                     result = next(results)
                     draft.write(result.pixels)
                     left_out += [(first + number, why) for number, why in result.left_out]
                     changed += [(first + number, how) for number, how in result.changed]
-                    end = min(first + AT_ONCE, len(planned.items))
-                    self.on_progress(PrepareProgress(done + end, total))
-                done += len(planned.items)
-                draft.end_class(Entry(*planned.key, left_out=left_out, changed=changed))
+                    read = done + min(first + AT_ONCE, len(items))
+                    self.on_progress(PrepareProgress(read, total))
+                done += len(items)
+                draft.end_class(replace(planned, left_out=left_out, changed=changed))
 
     def _num_finished(self, draft: Draft, classes: Sequence[_Class]) -> int:
         """Return the number of written classes that are still up to date."""
-        for number, (entry, planned) in enumerate(zip(draft.entries, classes, strict=False)):
-            same = (entry.split, entry.name, entry.listing) == planned.key
-            if not same or not draft.intact(number):
+        pairs = zip(draft.entries, classes, strict=False)
+        for number, (entry, (planned, items)) in enumerate(pairs):
+            if entry.key != planned.key or not draft.intact(number):
                 return number
             # The user may have fixed an unusable image.
-            bad = [planned.items[which] for which, _ in entry.left_out]
+            bad = [items[which] for which, _ in entry.left_out]
             with suppress_pillow_warnings():
                 again = decode_all(bad, size=self.size, num_channels=self.source.num_channels)
             if [why for _, why in again.left_out] != [why for _, why in entry.left_out]:
@@ -288,12 +266,12 @@ def _planned(listing: Listing) -> tuple[list[_Class], list[Problem]]:
     """Return all classes with images, in a fixed order, and the problems of the listing."""
     problems = list(listing.problems)
     known = {problem.where for problem in problems}
-    classes = []
+    classes: list[_Class] = []
     for split in SPLITS:
         for name, items in listing.classes.get(split, {}).items():
             if items:
                 names = fingerprint(item.name for item in items)
-                classes.append(_Class(split, name, items, names))
+                classes.append((Entry(split, name, names), items))
             elif not known & {name, f"{split}/{name}"}:
                 problems.append(Problem(f"{split}/{name}", "the class has no images"))
     return classes, problems
@@ -302,17 +280,17 @@ def _planned(listing: Listing) -> tuple[list[_Class], list[Problem]]:
 def _decoding_problems(classes: Sequence[_Class], entries: Sequence[Entry]) -> list[Problem]:
     """Return the problems and conversions of the decoder, in the order of the images."""
     found = []
-    for planned, entry in zip(classes, entries, strict=True):
-        found += [Problem(planned.items[n].name, why) for n, why in entry.left_out]
-        found += [Problem(planned.items[n].name, how, fatal=False) for n, how in entry.changed]
+    for (_, items), entry in zip(classes, entries, strict=True):
+        found += [Problem(items[n].name, why) for n, why in entry.left_out]
+        found += [Problem(items[n].name, how, fatal=False) for n, how in entry.changed]
         if not entry.count:
-            what = f"none of the {len(planned.items)} images of the class can be used"
-            found.append(Problem(f"{planned.split}/{planned.name}", what))
+            what = f"none of the {len(items)} images of the class can be used"
+            found.append(Problem(f"{entry.split}/{entry.name}", what))
     return found
 
 
 def _image_names(classes: Sequence[_Class], entries: Sequence[Entry]) -> Iterator[str]:
     """Yield the names of the written images, in their order."""
-    for planned, entry in zip(classes, entries, strict=True):
+    for (_, items), entry in zip(classes, entries, strict=True):
         bad = {number for number, _ in entry.left_out}
-        yield from (printable(item.name) for n, item in enumerate(planned.items) if n not in bad)
+        yield from (printable(item.name) for n, item in enumerate(items) if n not in bad)

@@ -31,13 +31,9 @@ class Limits:
         max_way: the largest number of classes in a task.
         max_query: the largest number of query examples per class.
         max_support: the largest number of support examples in a task.
-        max_support_per_class: the largest contribution of a class to the size of the support set;
-            the class may then receive more examples.
+        max_support_per_class: the largest contribution of a class to the size of the support set.
         min_log_weight: the lower bound of w.
         max_log_weight: the upper bound of w.
-
-    Raises:
-        ConfigError: no task satisfies the limits.
     """
 
     min_way: int = 5
@@ -59,10 +55,9 @@ class Limits:
             "max_log_weight": ("`min_log_weight`, ", self.min_log_weight),
         }
         for key, (name, bound) in bounds.items():
-            if getattr(self, key) < bound:
-                raise ConfigError(
-                    f"`{key}` must be at least {name}{bound}, got {getattr(self, key)}."
-                )
+            value = getattr(self, key)
+            if value < bound:
+                raise ConfigError(f"`{key}` must be at least {name}{bound}, got {value}.")
 
 
 @dataclass(frozen=True)
@@ -96,9 +91,7 @@ def by_prefix(names: Sequence[str]) -> Related:
 def by_hierarchy(names: Sequence[str], children: Mapping[str, Sequence[str]]) -> Related:
     """Relate the classes that each node of a hierarchy spans.
 
-    Args:
-        names: the classes, which are leaves of the hierarchy; other leaves are ignored.
-        children: the children of every node; a node may have several parents.
+    `names` are leaves of the hierarchy; `children` lists the children of every other node.
 
     Example:
         >>> from alfa.data import by_hierarchy
@@ -124,13 +117,7 @@ def by_hierarchy(names: Sequence[str], children: Mapping[str, Sequence[str]]) ->
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The classes of a task, and their numbers of examples.
-
-    Attributes:
-        classes: class indices, in the order of their labels.
-        num_support: the number of support examples of each class.
-        num_query: the number of query examples of every class.
-    """
+    """The class indices of a task in the order of their labels, and the examples per class."""
 
     classes: np.ndarray
     num_support: np.ndarray
@@ -144,9 +131,6 @@ class Sampler:
         counts: the number of examples of every class, at least 2.
         related: sets of classes that may form a task together; None for any classes.
         limits: limits on the size of tasks.
-
-    Raises:
-        ConfigError: no task can be drawn.
 
     Example:
         >>> import numpy as np

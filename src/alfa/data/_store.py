@@ -180,11 +180,11 @@ class Store:
         try:
             now = (self.path / IMAGES).stat()
         except OSError:
-            return  # the mapped images of a removed file stay readable
-        opened = self._opened
-        if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
-            return  # as do those of a replaced file
-        if (now.st_size, now.st_mtime_ns) != (opened.st_size, opened.st_mtime_ns):
+            return
+        then = self._opened
+        # The mapped images of a removed or replaced file stay readable.
+        is_same = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+        if is_same and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
             raise DataError(
                 f"{self.path / IMAGES} was changed while it was being read; {_ADVICE}, then resume."
             )
@@ -205,25 +205,17 @@ class Store:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise DataError(f"{self.path / ITEMS} cannot be read ({reason}); {_ADVICE}.") from None
-        return _digest(
-            [
-                [entry.name, entry.count, *names[entry.first : entry.first + entry.count]]
-                for entry in self.index.of_split(split)
-            ]
-        )
+        classes = self.index.of_split(split)
+        return _digest([[c.name, c.count, *names[c.first : c.first + c.count]] for c in classes])
 
     def verify(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
-        """Verify all checksums, and return a sentence for each damaged file or class.
-
-        `on_progress` is called with the number of verified images.
-        """
+        """Verify all checksums, and return a sentence for each damaged file or class."""
+        faults = []
         try:
-            content = (self.path / ITEMS).read_bytes()
+            if hashlib.sha256((self.path / ITEMS).read_bytes()).hexdigest() != self.index.items:
+                faults.append(f"{ITEMS}: the checksum of the names is wrong.")
         except OSError as error:
-            faults = [f"{ITEMS}: cannot be read ({error.strerror})."]
-        else:
-            same = hashlib.sha256(content).hexdigest() == self.index.items
-            faults = [] if same else [f"{ITEMS}: the checksum of the names is wrong."]
+            faults.append(f"{ITEMS}: cannot be read ({error.strerror}).")
         return faults + self.verify_pixels(on_progress)
 
     def verify_pixels(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:

@@ -32,8 +32,7 @@ class DrawingStyle:
         shift: the largest shift in every direction.
         pen: the smallest and largest line width.
         zoom: the smallest and largest magnification; its logarithm is uniform.
-        roam: the influence of a random place in the image on the position, from 0 for none to 1
-            for any position.
+        roam: the weight of a random position in the image, from 0 to 1.
     """
 
     jitter: float = 0.04
@@ -117,9 +116,7 @@ class Strokes:
 def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
     """Connect near points of a jittered grid; many strokes begin at a point of an earlier one.
 
-    Returns:
-        The points ``[point, 2]`` of each stroke: right and down from the center of the image, as
-        fractions of its side.
+    Returns the points ``[point, 2]`` of each stroke, right and down from the center of the image.
     """
     strokes: list[list[int]] = []
     free = np.ones(len(_GRID), dtype=bool)
@@ -142,23 +139,18 @@ def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def _pen_path(strokes: list[np.ndarray], size: int, zoom: float) -> np.ndarray:
-    """Return the matrix ``[dot, point]`` that interpolates the points of all strokes.
+    """Return the matrix ``[dot, point]`` of Catmull-Rom splines through the points of strokes."""
+    from scipy.linalg import block_diag
 
-    Every stroke is a Catmull-Rom spline through its points.
-    """
-    num_points = sum(len(stroke) for stroke in strokes)
-    rows, column = [], 0
+    blocks = []
     for stroke in strokes:
         # Dense enough for a straight edge of the thinnest line.
         lengths = np.sqrt((np.diff(stroke, axis=0) ** 2).sum(axis=1)) * size * zoom
         counts = np.ceil(1.5 * lengths / np.sqrt(size / 28)).astype(int)
         times = [part + np.arange(count) / count for part, count in enumerate(counts)]
-        weights = _spline(np.append(np.concatenate(times), len(counts)), len(stroke))
-        row = np.zeros((len(weights), num_points))
-        row[:, column : column + len(stroke)] = weights
-        rows.append(row)
-        column += len(stroke)
-    return np.concatenate(rows)
+        blocks.append(_spline(np.append(np.concatenate(times), len(counts)), len(stroke)))
+    path: np.ndarray = block_diag(*blocks)
+    return path
 
 
 def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
@@ -199,10 +191,7 @@ def _drawing(
 
 
 def _offset_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
-    """Return the shift of dots ``[dot, 2]`` with a line width to a place in the image.
-
-    The place is from 0 at the left or upper border to 1 at the opposite one.
-    """
+    """Return the shift of dots to a place from 0, the left or upper border, to 1, the opposite."""
     low, high = dots.min(axis=0) - width / 2, dots.max(axis=0) + width / 2
     room = np.maximum(0, 1 - (high - low))
     # A drawing that is larger than the image is centered.

@@ -23,12 +23,9 @@ _SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 def load_plain(source: Path | bytes) -> Any:
-    """Load a pickle of plain data from a file or from bytes, without executing any code of it.
+    """Load a pickle of plain data; raise a DataError if it contains anything else.
 
     Strings that Python 2 wrote are returned as bytes; see `get_entry` and `as_text`.
-
-    Raises:
-        DataError: the pickle is damaged, or contains anything except plain data.
     """
     name = "the pickle" if isinstance(source, bytes) else str(source)
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:

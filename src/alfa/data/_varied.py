@@ -19,9 +19,8 @@ from alfa.data.sources import SOURCES
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode, PositiveFloat
 
+# A single name needs no list.
 Names = Annotated[Sequence[str], BeforeValidator(lambda n: [n] if isinstance(n, str) else n)]
-"""Names of datasets; a single name needs no list."""
-
 _HALF = (0.5, 0.5, 0.5)
 
 
@@ -35,9 +34,6 @@ class Varied(ImageTasks):
         weights: the relative frequency of each source; equal by default.
         related: for a source's name and a split, the classes that may form a task together.
         limits: limits on the size of tasks.
-
-    Raises:
-        ConfigError: the sources differ in shape or normalization, or a weight is invalid.
 
     Example:
         >>> from alfa.data import Strokes, Varied
@@ -59,15 +55,13 @@ class Varied(ImageTasks):
     ) -> None:
         if not sources:
             raise ConfigError("`sources` must contain at least one set of images, got none.")
+        shares = np.ones(len(sources)) if weights is None else np.array(weights, dtype=float)
         # NaN is not above 0, and the sum of finite numbers may be infinite.
-        if weights is not None and not (
-            len(weights) == len(sources)
-            and all(weight > 0 for weight in weights)
-            and math.isfinite(sum(weights))
-        ):
+        is_positive = (shares > 0).all() and math.isfinite(sum(shares.tolist()))
+        if len(shares) != len(sources) or not is_positive:
             raise ConfigError(
                 f"`weights` must be a finite number above 0 for each of {len(sources)} sources, "
-                f"got {list(weights)}."
+                f"got {shares.tolist()}."
             )
         self.sources, self.limits, self.weights = tuple(sources), limits, weights
         self.related = dict(related or {})
@@ -75,25 +69,22 @@ class Varied(ImageTasks):
         for other in self.sources:
             if _kind(other) != _kind(first):
                 raise ConfigError(
-                    f"the images of {other.name!r} are {_kind(other)}, but the images of "
-                    f"{first.name!r} {_kind(first)}; convert them with `ImageSet.like`."
+                    f"{other.name!r} has {_kind(other)}, but {first.name!r} has {_kind(first)}; "
+                    "convert them with `ImageSet.like`."
                 )
-        shares = np.ones(len(sources)) if weights is None else np.array(weights, dtype=float)
         self._shares = shares / shares.sum()
         self.input_shape, self.num_outputs = first.shape, limits.max_way
         self._samplers: dict[Split, list[Sampler]] = {}
 
     def source_digest(self, source: ImageSet) -> str:
         # The original dataset determines which classes are related.
-        made_from = source.source if self._is_related(source) else ""
-        return f"{source.digest}+{made_from}" if made_from else source.digest
+        is_related = source.name in {name for name, _ in self.related}
+        return f"{source.digest}+{source.source}" if is_related and source.source else source.digest
 
     def names_digest(self, split: Split) -> str:
-        made_from = [_source_of(source) for source in self.sources if self._is_related(source)]
+        related = {name for name, _ in self.related}
+        made_from = [_source_of(source) for source in self.sources if source.name in related]
         return " ".join([super().names_digest(split), *made_from])
-
-    def _is_related(self, source: ImageSet) -> bool:
-        return any(name == source.name for name, _ in self.related)
 
     def like(self, signature: Signature) -> Varied:
         shape, mean, std = signature.input_shape, signature.mean, signature.std
@@ -102,35 +93,29 @@ class Varied(ImageTasks):
 
     def check(self, *splits: Split) -> None:
         """Raise a DataError that lists all faults if a source has no tasks of these splits."""
-        faults = [
-            (source, split, fault)
-            for source in self.sources
-            for split in splits
-            if (fault := self._fault(source, split))
+        found = [
+            (source, *self._fault(source, split)) for source in self.sources for split in splits
         ]
+        faults = [(source, fault, is_fixable) for source, fault, is_fixable in found if fault]
         if faults:
-            why = "; ".join(f"{source.name} {fault}" for source, _, fault in faults)
-            # More images would not help a source that is for testing only.
-            small = [s.name for s, split, _ in faults if not _is_for_testing_only(s, split)]
-            names = ", ".join(dict.fromkeys(small))
-            advice = f", or prepare {names} again with more images" if small else ""
+            why = "; ".join(f"{source.name} {fault}" for source, fault, _ in faults)
+            small = dict.fromkeys(source.name for source, _, is_fixable in faults if is_fixable)
+            advice = f", or prepare {', '.join(small)} again with more images" if small else ""
             raise DataError(f"these tasks cannot be drawn: {why}; remove these sources{advice}.")
 
-    def _fault(self, source: ImageSet, split: Split) -> str:
+    def _fault(self, source: ImageSet, split: Split) -> tuple[str, bool]:
+        """Return a reason why no tasks can be drawn, if any, and True if more images would help."""
         if split not in source.splits:
             return _why_absent(source, split)
         classes = source.splits[split]
         few = [name for name, count in zip(classes.names, classes.count, strict=True) if count < 2]
         if few:
-            return (
-                f"has {split} classes with a single image, which cannot be both support and query: "
-                f"{', '.join(few)}"
-            )
+            return f"has {split} classes with fewer than 2 images: {', '.join(few)}", True
         try:
             self._sampler(source, split)
         except ConfigError as error:
-            return f"has too few {split} classes: {str(error).rstrip('.')}"
-        return ""
+            return f"has too few {split} classes: {str(error).rstrip('.')}", True
+        return "", True
 
     def _sampler(self, source: ImageSet, split: Split) -> Sampler:
         related = self.related.get((source.name, split))
@@ -162,11 +147,7 @@ class Varied(ImageTasks):
     def episode(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> Episode:
-        """Draw tasks `first`, `first` + 1, ... of a split as one stack.
-
-        Raises:
-            ConfigError: the tasks differ in size; `groups` supports this.
-        """
+        """Draw tasks `first`, `first` + 1, ... as one stack; raise if they differ in size."""
         groups = self.groups(first, num_tasks=num_tasks, split=split, seed=seed)
         if len(groups) > 1:
             raise ConfigError(
@@ -230,9 +211,6 @@ class MetaDataset(Varied):
         max_way: the largest number of classes in a task.
         max_query: the largest number of query images per class.
         max_support: the largest number of support images in a task.
-
-    Raises:
-        DataError: a dataset is not prepared.
     """
 
     @classmethod
@@ -267,7 +245,7 @@ class MetaDataset(Varied):
 
 def _kind(images: ImageSet) -> str:
     """Describe the properties that all sources must share."""
-    return f"{list(images.shape)}, normalized by {list(images.mean)} and {list(images.std)}"
+    return f"images {list(images.shape)} with mean {list(images.mean)} and std {list(images.std)}"
 
 
 def _source_of(images: ImageSet) -> str:
@@ -275,24 +253,15 @@ def _source_of(images: ImageSet) -> str:
     return images.source or images.name
 
 
-def _published(images: ImageSet) -> Mapping[Split, tuple[int, int | None]]:
-    name = _source_of(images)
-    return SOURCES.get(name).published if name in SOURCES else {}
-
-
-def _is_for_testing_only(images: ImageSet, split: Split) -> bool:
-    published = _published(images)
-    return bool(published) and not {"train", split} & set(published)
-
-
-def _why_absent(images: ImageSet, split: Split) -> str:
-    """Return the reason why a source has no classes of a split."""
-    if _is_for_testing_only(images, split):
-        return f"is for testing only: it has no {split} classes"
-    published = _published(images)
-    if split not in published:
-        return f"has no {split} classes"
-    return f"has no {split} classes: none of the {published[split][0]} published ones was prepared"
+def _why_absent(images: ImageSet, split: Split) -> tuple[str, bool]:
+    """Return why a source has no classes of a split, and True if more images would help."""
+    name, fault = _source_of(images), f"has no {split} classes"
+    published = SOURCES.get(name).published if name in SOURCES else {}
+    if published and not {"train", split} & set(published):
+        return f"is for testing only: it {fault}", False
+    if split in published:
+        fault += f": none of the {published[split][0]} published ones was prepared"
+    return fault, True
 
 
 def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:

@@ -63,10 +63,7 @@ def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decode
 def decode_chunks(
     chunks: _Chunks, *, size: int, num_channels: int, workers: int, total: int
 ) -> Generator[Decoded, None, None]:
-    """Decode chunks in parallel and in order, with few of them in memory.
-
-    `workers` is the number of threads or processes, `total` the approximate number of images.
-    """
+    """Decode about `total` images in parallel; chunks are in order, and few of them in memory."""
     work = partial(decode_all, size=size, num_channels=num_channels)
     chunks = iter(chunks)
     first = next(chunks, None)
@@ -81,14 +78,13 @@ def _is_transferable(items: Sequence[Item]) -> bool:
     """Return True if the items are files that another process can read, and not arrays."""
     try:
         pickle.dumps(items)
-    # Pickling a callable may raise anything.
-    except Exception:
-        return False
-    try:
         return isinstance(_read(items[0]), bytes)
     except DataError:
         # Only a file can be unreadable.
         return True
+    except Exception:
+        # Pickling a callable may raise anything.
+        return False
 
 
 def _in_threads(work: _Work, chunks: _Chunks, workers: int) -> Generator[Decoded, None, None]:

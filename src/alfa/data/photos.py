@@ -102,9 +102,7 @@ def list_support_photos(folder: Path) -> PhotoListing:
         parts = {file.path.relative_to(sub).parts[0] for file in files}
         inner = [printable(name) for name, path in subfolders(sub).items() if path.name in parts]
         if len(inner) > 1 and not any(file.path.parent == sub for file in files):
-            listing.note(
-                sub, f"all images of this class are in its subfolders {shorten_list(inner)}"
-            )
+            listing.note(sub, f"all images of this class are in subfolders: {shorten_list(inner)}")
     if not listing.files:
         photos = (f" ({problem})" for problem in listing.problems if problem.what == _UNSUPPORTED)
         raise DataError(
@@ -153,15 +151,10 @@ def load_photos(
     most: int | None = None,
     on_read: Callable[[], None] = lambda: None,
 ) -> Photos:
-    """Load images, and report unusable ones as problems.
+    """Load images of a model's input `shape`, and report unusable ones as problems.
 
-    Args:
-        listed: the image files.
-        shape: channels, height, and width of a model's input.
-        side: the side of thumbnails; None for no thumbnails.
-        most: the number of thumbnails for each class, or in total without classes; the others are
-            empty. None for all images.
-        on_read: called after each image.
+    `side` is the side of thumbnails, None for no thumbnails. `most` limits the thumbnails for each
+    class, or in total without classes; the others are empty. `on_read` is called after each image.
     """
     num_channels, height, width = shape
     good: list[PhotoFile] = []
@@ -212,10 +205,7 @@ def read_photo(path: Path) -> bytes:
 
 
 def check_photos(*groups: Photos, on_problem: str) -> None:
-    """Raise a DataError if images are unusable, unless `on_problem` is ``"skip"``.
-
-    Each group needs at least one usable image.
-    """
+    """Raise a DataError if a group has no image, or if there are problems that are not skipped."""
     check_choice("--on-problem", on_problem, ("stop", "skip"))
     fatal = [str(problem) for group in groups for problem in group.problems if problem.fatal]
     enough = all(len(group.files) for group in groups)

@@ -72,12 +72,12 @@ def zip_link(name, target):
 
 
 def no_link(*names):
-    """As on many a memory stick."""
+    """Fail like a file system without hard links."""
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def refuses(archive, folder, match):
-    """Nothing is left of an archive that is refused, in the folder or outside of it."""
+    """Check that unpacking raises and leaves no files in the folder or outside it."""
     before = sorted(folder.rglob("*"))
     with pytest.raises(DataError, match=match) as caught:
         unpack(archive, folder / "work" / "out")
@@ -158,7 +158,7 @@ def test_an_unpacking_that_broke_off_leaves_nothing_and_can_be_repeated(tmp_path
     with pytest.raises(KeyboardInterrupt):
         unpack(archive, tmp_path / "work" / "out", on_progress=interrupt)
     assert list((tmp_path / "work").iterdir()) == []
-    # What a killed process left behind is not mistaken for the folder.
+    # Leftovers of a killed process are ignored.
     stale = tmp_path / "work" / f".out.{os.getpid()}.unpacking"
     stale.mkdir()
     (stale / "half.png").touch()

@@ -1,4 +1,4 @@
-"""Every kind of image becomes pixels of one kind, or is refused with the reason."""
+"""Decoding converts every kind of image to uint8 pixels, or raises an error with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alfa.errors import DataError
 
 @pytest.fixture
 def photo() -> np.ndarray:
-    """Smooth colours, ``[height, width, channel]``."""
+    """A color gradient, ``[height, width, channel]``."""
     y, x = np.mgrid[0:12, 0:12]
     return np.stack([x * 20, y * 20, 255 - x * 10 - y * 10], axis=2).astype(np.uint8)
 
@@ -49,7 +49,7 @@ def bomb(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-# --- what stays as it is
+# --- images without conversion
 
 
 def test_an_image_of_the_right_size_keeps_every_pixel(photo) -> None:
@@ -222,7 +222,7 @@ def test_of_an_animation_the_first_frame_is_taken(photo) -> None:
     assert "only the first frame is used" in rgb(gif)[1]
 
 
-# --- what is refused
+# --- unusable images
 
 
 def test_a_cut_off_file_is_refused(photo) -> None:
@@ -234,7 +234,7 @@ def test_a_cut_off_file_is_refused(photo) -> None:
 
 
 def test_damage_anywhere_is_refused_or_harmless(photo) -> None:
-    """Pillow raises all kinds of errors, and nothing but ours may come out."""
+    """Pillow raises all kinds of errors, which `decode` must convert to a DataError."""
     rng = np.random.default_rng(0)
     refused = 0
     for kind in ("PNG", "GIF", "TIFF", "WEBP", "JPEG"):
@@ -298,7 +298,7 @@ def test_arrays_that_are_no_images_are_refused(pixels) -> None:
         rgb(pixels)
 
 
-# --- images that somebody else has opened
+# --- images that the caller opened
 
 
 def pil(image: Image.Image) -> tuple[np.ndarray, list[str]]:
@@ -331,7 +331,7 @@ def test_an_opened_image_is_treated_as_its_file_is(photo) -> None:
 
 
 def _tiff(bits: int, content: bytes, width: int) -> bytes:
-    """Grey levels of any number of bits, in a single row."""
+    """Gray levels with any number of bits, in a single row."""
     tags = {256: width, 257: 1, 258: bits, 259: 1, 262: 1, 277: 1, 278: 1, 279: len(content)}
     tags[273] = 8 + 2 + 12 * (len(tags) + 1) + 4
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
@@ -373,12 +373,12 @@ def test_an_opened_image_that_cannot_be_used_is_refused() -> None:
         pil(Image.fromarray(np.linspace(0, 3, 144, dtype=np.float32).reshape(12, 12)))
     with pytest.raises(DataError, match=r"^has no pixels \(0 x 3\)$"):
         pil(Image.new("L", (0, 3)))
-    # More than are allowed, and fewer than Pillow warns of, are refused before they are read.
+    # The limit is below the one of Pillow's own warning.
     with pytest.raises(DataError, match="declares 8000 x 8001 pixels"):
         pil(Image.open(io.BytesIO(bomb(8000, 8001))))
 
 
-# --- of its own size, and small
+# --- images without resizing, and thumbnails
 
 
 def test_an_image_can_keep_its_own_size(photo) -> None:

@@ -1,4 +1,4 @@
-"""Downloads from a local server that behaves as badly as real ones."""
+"""Downloads from an unreliable local server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITS = (0.0, 0.0, 0.0)
 
 
 class Server:
-    """What the server does, and what it was asked for."""
+    """The behavior of the server, and the ranges that clients requested."""
 
     def __init__(self) -> None:
         self.content = CONTENT
@@ -220,7 +220,7 @@ def test_a_file_that_is_gone_is_told_at_once(
 
 @pytest.fixture
 def nowhere() -> RemoteFile:
-    """A file behind a port that nobody listens at."""
+    """A file behind a closed port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/file.zip"
@@ -299,7 +299,7 @@ def test_every_address_is_complete() -> None:
             assert file.num_bytes > 1_000_000
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there are no such locks elsewhere")
+@pytest.mark.skipif(os.name != "posix", reason="requires POSIX locks")
 def test_two_do_not_download_the_same_file(server: Server, file, tmp_path: Path) -> None:
     def begin_another(name: str, done: int, total: int | None) -> None:
         with pytest.raises(DataError, match=r"another process is downloading file\.zip"):

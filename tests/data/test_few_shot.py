@@ -1,4 +1,4 @@
-"""Episodes of images: what they consist of, that chance decides evenly, and what is refused."""
+"""Episodes of images: content, determinism, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = ("support_x", "support_y", "query_x", "query_y")
 
 
 def numbered(counts: Mapping[str, list[int]], shape: tuple[int, ...] = (1, 2, 2)) -> ImageSet:
-    """Images whose first two pixels are the number of their class and their own within it.
+    """Create images whose first two pixels are the class number and the number within the class.
 
     Normalisation leaves the pixels as they are.
     """
@@ -53,7 +53,7 @@ def tasks(images) -> FewShot:
 
 @pytest.fixture(scope="module")
 def colourful() -> ImageSet:
-    """Random coloured images."""
+    """Random color images."""
     rng = np.random.default_rng(2)
     arrays = {
         split: {
@@ -75,7 +75,7 @@ def decoded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def check_task(support_x, support_y, query_x, query_y, *, way: int, classes: set[int]) -> None:
-    """Everything that a task promises."""
+    """Check the properties of a task."""
     label_of: dict[int, int] = {}
     seen: dict[str, set[tuple[int, int]]] = {}
     for name, x, y in (("support", support_x, support_y), ("query", query_x, query_y)):

@@ -1,4 +1,4 @@
-"""Images by split and class, and how a model that was trained on others sees them."""
+"""Images by split and class, and their conversion for another model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets are found by name and size, or the way to them is told."""
+"""Datasets are opened by name and size; errors name the command that prepares them."""
 
 from __future__ import annotations
 

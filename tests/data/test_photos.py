@@ -1,4 +1,4 @@
-"""Image files of one's own: which are found, what is wrong with them, and how they are read."""
+"""The user's photos: search, problems, and loading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save(path: Path, *, level: int = 100, size: tuple[int, int] = (5, 6)) -> Pat
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two classes, one with a folder of its own, and what is left lying about."""
+    """Two classes, one with a subfolder, and files to ignore."""
     save(tmp_path / "pets" / "dog" / "old" / "2.png")
     save(tmp_path / "pets" / "dog" / "1.png")
     save(tmp_path / "pets" / "cat" / "1.PNG")

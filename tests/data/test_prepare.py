@@ -1,4 +1,4 @@
-"""Preparing: what is written, what is refused and how, and what survives a crash."""
+"""Preparing a dataset: stores, problems, and full disks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def files(store: Store | Path) -> dict[str, bytes]:
 
 
 def visible(root: Path) -> list[str]:
-    """What a user sees among the stores."""
+    """Return the visible stores."""
     return sorted(p.name for p in (root / "stores").glob("*") if not p.name.startswith("."))
 
 
@@ -125,7 +125,7 @@ def hidden(root: Path) -> list[str]:
     return sorted(p.name for p in (root / "stores").glob(".*"))
 
 
-# --- what is written
+# --- stores
 
 
 def test_a_store_holds_the_images_by_split_and_class(run, pets: Path, root: Path) -> None:
@@ -211,7 +211,7 @@ def test_memory_does_not_grow_with_the_dataset(root: Path, tmp_path: Path) -> No
     assert most < 15e6
 
 
-# --- what is there already
+# --- existing stores
 
 
 def test_a_store_that_is_there_is_left_alone(run) -> None:
@@ -266,7 +266,7 @@ def test_a_damaged_store_is_not_overwritten_without_force(run, root: Path) -> No
     assert run(force=True).verify() == []
 
 
-# --- what cannot be used
+# --- problems
 
 
 def test_all_problems_are_told_at_once_by_name(run, pets: Path, root: Path) -> None:
@@ -511,7 +511,7 @@ def digest(pixels: np.ndarray) -> bytes:
 def test_the_store_of_cifar_is_pixel_identical_to_its_source(tmp_path: Path) -> None:
     place = os.environ.get("ALFA_TEST_DATA")
     if place is None:
-        pytest.skip("ALFA_TEST_DATA does not say where the real datasets are unpacked")
+        pytest.skip("ALFA_TEST_DATA must be the folder of the unpacked real datasets")
     raw = Path(place) / "cifar-100-python"
     if not raw.is_dir():
         pytest.skip(f"{place} has no cifar-100-python")

@@ -1,4 +1,4 @@
-"""A store is opened in no time, and tells what is wrong with it."""
+"""Stores open quickly and report damage."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ EMPTY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntU\x01btR
 
 
 def array(dtype=U1, shape=b"(I2\nt", data=b"U\x02\x01\xfe", kind=EMPTY):
-    """What Python 2 writes for an array, as opcodes without the end."""
+    """The opcodes that Python 2 writes for an array, without the end."""
     return kind + b"(I1\n" + shape + dtype + b"I00\n" + data + b"tb"
 
 
@@ -160,7 +160,7 @@ FORGED = {
 def test_what_is_forged_is_refused(what):
     with pytest.raises(DataError, match="the pickle is refused: it contains "):
         load_plain(FORGED[what] + b".")
-    # What was tried leaves no trace.
+    # The attempt has no lasting effect.
     same(PLAIN["arrays"], load_plain(pickle.dumps(PLAIN["arrays"], protocol=2)))
 
 

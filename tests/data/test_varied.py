@@ -33,7 +33,7 @@ from alfa.types import Episode
 
 
 def make_images(name: str, counts: dict[str, list[int]], *, side: int = 4, channels: int = 1):
-    """Every image has its own colour, so that it can be told from all others."""
+    """Create images whose pixels encode their numbers."""
     arrays, number = {}, 0
     for split, of_classes in counts.items():
         classes = {}
@@ -49,7 +49,7 @@ def make_images(name: str, counts: dict[str, list[int]], *, side: int = 4, chann
 
 
 def numbers_of(x: torch.Tensor) -> list[int]:
-    """The images that inputs came from."""
+    """Return the numbers of the images from the inputs."""
     pixels = ((x + 1) * 127.5).round().long()
     return (pixels[..., 0, 0, 0] * 256 + pixels[..., 0, 0, 1]).flatten().tolist()
 
@@ -203,7 +203,7 @@ def test_classes_that_are_related_or_not_are_other_tasks(images) -> None:
     plain = dataclasses.replace(images, name="letters")
     tasks = Varied([plain], related={("letters", "test"): by_prefix(names)})
     assert tasks.names_digest("test") != Varied([plain]).names_digest("test")
-    # A store from before that was kept is known by its name.
+    # A store without `source` is identified by its name.
     known = Varied([made_from("letters", plain)], related=tasks.related)
     assert known.names_digest("test") == tasks.names_digest("test")
 
@@ -235,7 +235,7 @@ def test_datasets_without_published_training_classes_are_for_testing_only(name) 
 
 
 def test_training_classes_that_were_not_there_are_said_to_be_missing() -> None:
-    """A source of which only the test classes were prepared is not one that has no others."""
+    """A source with only its test classes prepared still has published training classes."""
     flowers = make_images("md-flower", {"test": [9] * 6})
     with pytest.raises(DataError) as caught:
         Varied([flowers]).check("train")
@@ -245,10 +245,10 @@ def test_training_classes_that_were_not_there_are_said_to_be_missing() -> None:
     )
     with pytest.raises(DataError, match="md-mscoco has no val classes: none of the 40"):
         Varied([make_images("md-mscoco", {"test": [9] * 6})]).check("val")
-    # Nobody knows what was to be found.
+    # A dataset without a published split.
     with pytest.raises(DataError, match="drawn: pets has no train classes; remove"):
         Varied([make_images("pets", {"test": [9] * 6})]).check("train")
-    # Its name is that of a source, but it was made from a folder.
+    # It has the name of a source but was prepared from a folder.
     own = made_from("folder", make_images("md-flower", {"test": [9] * 6}))
     with pytest.raises(DataError, match="drawn: md-flower has no train classes; remove"):
         Varied([own]).check("train")
@@ -375,7 +375,7 @@ def alphabets(tmp_path):
 
 
 def drawn_alphabets(tasks: Varied) -> set[str]:
-    """Those of every task together."""
+    """Return the alphabets of each task."""
     found = set()
     for index in range(20):
         source, drawn = tasks.draw(index)
@@ -391,12 +391,12 @@ def test_a_source_under_another_name_keeps_its_alphabets(alphabets, tmp_path, mo
         prepare(SOURCES.get("md-omniglot")(), alphabets, name=name, **options)
     own, renamed = (MetaDataset(dataset=[n], size=8) for n in ("md-omniglot", "letters"))
     assert drawn_alphabets(own) == drawn_alphabets(renamed) == {"Greek", "Latin"}
-    # Only the other name is kept: everything else is as it always was.
+    # Only a different name is stored.
     indices = [open_store(name).index for name in ("md-omniglot", "letters")]
     assert [index.source for index in indices] == ["", "md-omniglot"]
     assert indices[0].digest() == indices[1].digest() == own.signature().data
     assert renamed.signature().data == f"{own.signature().data}+md-omniglot"
-    # Of images of one size for all there is nothing to relate.
+    # Tasks of one size do not use related classes.
     assert FewShot(open_images("letters"), way=2, shot=1, num_query=1).signature().data == (
         indices[1].digest()
     )

@@ -1,4 +1,4 @@
-"""Images decoded side by side: the same in threads and in processes."""
+"""Parallel decoding gives the same result in threads and processes."""
 
 from __future__ import annotations
 

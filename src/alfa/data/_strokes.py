@@ -202,8 +202,8 @@ def _offset_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
 
 def render_strokes(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:
     """Render a line through dots by the distance of each pixel to the nearest dot."""
-    centres = (np.arange(size) + 0.5) / size - 0.5
-    right, down = ((centres - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))
+    centers = (np.arange(size) + 0.5) / size - 0.5
+    right, down = ((centers - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))
     distance = np.sqrt((down[:, :, None] + right[:, None, :]).min(axis=0))
     # A pixel whose center is on the edge of the line is half covered.
     ink = np.clip((width / 2 - distance) * size + 0.5, 0, 1)

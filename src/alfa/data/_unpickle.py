@@ -121,7 +121,7 @@ def _array_of(data: object, dtype: object, shape: Any, order: object) -> np.ndar
         raise _ForbiddenError(f"an array of the shape {shape!r}")
     raw = data.encode("latin1") if isinstance(data, str) else data
     if not raw:
-        # The reshape raises unless the shape is that of an empty array.
+        # This raises unless the array is empty.
         return np.empty(0, dtype.real()).reshape(shape)
     memory_order: Any = as_text(order)
     return np.frombuffer(raw, dtype.real()).reshape(shape, order=memory_order)

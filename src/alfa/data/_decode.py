@@ -108,8 +108,8 @@ def decoding_errors() -> Iterator[None]:
 
 def _too_large(declared: str) -> DataError:
     return DataError(
-        f"declares {declared} pixels, more than the limit of {MAX_PIXELS:,}; it may be a "
-        "decompression bomb, so resize it"
+        f"declares {declared} pixels (the limit is {MAX_PIXELS:,}); it may be a decompression "
+        "bomb, so resize it"
     )
 
 

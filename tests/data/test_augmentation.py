@@ -1,4 +1,4 @@
-"""Augmentation: an option that changes pixels of training images, and nothing else."""
+"""Augmentation changes only the pixels of training images."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_it_keeps_any_shape(shape):
 
 
 def test_every_image_stays_in_its_place():
-    """One that is all of a colour looks the same, however it is flipped and moved."""
+    """An image of one color is invariant to flips and shifts."""
     pixels = np.arange(60, dtype=np.uint8).reshape(6, 10, 1, 1, 1)
     pixels = np.broadcast_to(pixels, (6, 10, 3, 12, 12))
     images = ImageSet.of_arrays("colours", {"train": {f"{c}": pixels[c] for c in range(6)}})

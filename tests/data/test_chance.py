@@ -1,4 +1,4 @@
-"""Which classes and images make a task: chance decides evenly."""
+"""The classes and images of tasks are drawn uniformly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alfa.data import SPLITS, FewShot, ImageSet
 
 
 def sized(**counts: list[int]) -> ImageSet:
-    """Images with nothing on them, so many for each class of each split."""
+    """Create blank images with the given numbers for each class of each split."""
     arrays = {
         split: {
             f"{split}-{c}": np.zeros((count, 1, 2, 2), np.uint8) for c, count in enumerate(sizes)
@@ -20,9 +20,9 @@ def sized(**counts: list[int]) -> ImageSet:
 
 
 def chi_square(counts: np.ndarray, *, without_replacement: int = 1) -> float:
-    """How many standard deviations counts are from what even chance gives, by Pearson's statistic.
+    """Return Pearson's statistic of counts, in standard deviations from uniform chance.
 
-    Where each draw takes several different ones at once, counts vary less, by a known factor.
+    If each draw takes several distinct items, counts vary less, by a known factor.
     """
     counts = counts.ravel()
     expected = counts.mean()

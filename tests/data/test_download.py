@@ -1,4 +1,4 @@
-"""Downloads from a local server that behaves as badly as real ones."""
+"""Downloads from an unreliable local server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alfa.data import _download
 from alfa.data._download import download, fetch
 from alfa.data.sources import CUB, SOURCES, RemoteFile
 from alfa.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
-NOW = (0.0, 0.0, 0.0)
+WAITS = (0.0, 0.0, 0.0)
 
 
 class Server:
-    """What the server does, and what it was asked for."""
+    """The behavior of the server, and the ranges that clients requested."""
 
     def __init__(self) -> None:
         self.content = CONTENT
@@ -36,8 +37,9 @@ class Server:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch) -> None:
+def _no_proxy_and_no_waits(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(_download, "_WAITS", WAITS)
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_other_kinds_of_checksums_are_known(server: Server, tmp_path: Path) -> N
 def test_a_cut_connection_is_gone_on_with(server: Server, file, tmp_path: Path) -> None:
     server.close_after = [100_000, 50_000]
     told: list[int] = []
-    path = fetch(file, tmp_path, waits=NOW, on_progress=lambda _, done, total: told.append(done))
+    path = fetch(file, tmp_path, on_progress=lambda _, done, total: told.append(done))
     assert path.read_bytes() == CONTENT
     assert server.asked == [None, "bytes=100000-", "bytes=150000-"]
     assert told == sorted(told)
@@ -130,7 +132,7 @@ def test_a_part_that_is_complete_is_only_compared(server: Server, file, tmp_path
 
 def test_a_part_that_is_too_long_is_thrown_away(server: Server, file, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").write_bytes(CONTENT + b"more")
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert server.asked == ["bytes=300004-", None]
 
 
@@ -139,32 +141,33 @@ def test_a_server_without_ranges_sends_everything_again(
 ) -> None:
     server.ranges = False
     server.close_after = [100_000]
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert server.asked == [None, "bytes=100000-"]
 
 
 def test_a_server_that_never_comes_further_is_given_up(server, file, tmp_path: Path) -> None:
     server.ranges = False
     server.close_after = [1000] * 10
-    told = r"cut after 1,000 of 300,000 bytes; 1,000 bytes are kept in .*file\.zip\.part, and"
+    told = r"lost after 1,000 of 300,000 bytes; 1,000 bytes are saved in .*file\.zip\.part, run"
     with pytest.raises(DataError, match=told):
-        fetch(file, tmp_path, waits=NOW)
-    assert len(server.asked) == 1 + len(NOW)
+        fetch(file, tmp_path)
+    assert len(server.asked) == 1 + len(WAITS)
 
 
-def test_as_long_as_bytes_arrive_nobody_gives_up(server: Server, file, tmp_path: Path) -> None:
+def test_new_bytes_reset_the_count_of_attempts(server, file, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_download, "_WAITS", (0.0,))
     server.close_after = [20_000] * 15
-    assert fetch(file, tmp_path, waits=(0.0,)).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     assert len(server.asked) == 15
 
 
 def test_a_server_that_is_busy_is_asked_again(server: Server, file, tmp_path: Path) -> None:
     server.statuses = [503, 429]
-    assert fetch(file, tmp_path, waits=NOW).read_bytes() == CONTENT
+    assert fetch(file, tmp_path).read_bytes() == CONTENT
     server.statuses = [500] * 10
     (tmp_path / "file.zip").unlink()
     with pytest.raises(DataError, match=r"the server answered 500 \(Internal Server Error\)"):
-        fetch(file, tmp_path, waits=NOW)
+        fetch(file, tmp_path)
 
 
 def test_the_length_may_be_unknown(server: Server, file, tmp_path: Path) -> None:
@@ -181,8 +184,8 @@ def test_a_wrong_checksum_is_told_and_the_file_kept_aside(server, file, tmp_path
         fetch(file, tmp_path)
     found, expected = (hashlib.sha256(c).hexdigest() for c in (server.content, CONTENT))
     assert str(caught.value) == (
-        f"file.zip is not what it should be: its sha256 is {found}, expected was {expected}; it "
-        f"is kept as {tmp_path / 'file.zip.bad'}; run this again for a new one."
+        f"the sha256 of file.zip must be {expected}, got {found}; the file was renamed to "
+        f"{tmp_path / 'file.zip.bad'}; download it again."
     )
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.zip.bad"]
     server.content = CONTENT
@@ -193,7 +196,7 @@ def test_a_file_that_is_there_is_compared_and_left(server: Server, file, tmp_pat
     (tmp_path / "file.zip").write_bytes(CONTENT)
     assert fetch(file, tmp_path).read_bytes() == CONTENT
     (tmp_path / "file.zip").write_bytes(b"mine")
-    with pytest.raises(DataError, match="move it away, and run this again"):
+    with pytest.raises(DataError, match="move the file away and try again"):
         fetch(file, tmp_path)
     assert (tmp_path / "file.zip").read_bytes() == b"mine"
     assert server.asked == []
@@ -207,9 +210,9 @@ def test_a_file_that_is_gone_is_told_at_once(
     with pytest.raises(DataError) as caught:
         fetch(file, tmp_path)
     assert str(caught.value) == (
-        f"{server.url} cannot be downloaded: the server answered {status} ({reason}) (the address "
-        "was never tried when this was written); see https://example.org/page for where file.zip "
-        "is now."
+        f"{server.url} cannot be downloaded: the server answered {status} ({reason}) (the authors "
+        "of alfa have not tested this address); see https://example.org/page for the current "
+        "address of file.zip."
     )
     assert len(server.asked) == 1
     assert list(tmp_path.iterdir()) == []
@@ -217,7 +220,7 @@ def test_a_file_that_is_gone_is_told_at_once(
 
 @pytest.fixture
 def nowhere() -> RemoteFile:
-    """A file behind a port that nobody listens at."""
+    """A file behind a closed port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/file.zip"
@@ -242,8 +245,8 @@ def test_a_host_that_is_not_known_is_told_at_once(nowhere, tmp_path: Path, monke
 
 def test_a_host_that_is_gone_in_between_is_waited_for(nowhere, tmp_path: Path) -> None:
     (tmp_path / "file.zip.part").write_bytes(b"12345")
-    with pytest.raises(DataError, match=r"5 bytes are kept in .* goes on from there"):
-        fetch(nowhere, tmp_path, waits=NOW)
+    with pytest.raises(DataError, match=r"5 bytes are saved in .* run the command again to resume"):
+        fetch(nowhere, tmp_path)
     assert (tmp_path / "file.zip.part").read_bytes() == b"12345"
 
 
@@ -270,14 +273,14 @@ def test_what_must_be_fetched_by_hand_is_told(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             download(name, tmp_path)
         assert str(caught.value) == (
-            f"{name} must be fetched by hand: {manual.reason}. Fetch {manual.files} from "
+            f"{name} must be downloaded manually: {manual.reason}. Download {manual.files} from "
             f"{manual.page}, {manual.steps}put it into {tmp_path}, and run `alfa data prepare "
             f"{name}`."
         )
 
 
 def test_what_has_no_address_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is nothing to download for folder; what can be"):
+    with pytest.raises(DataError, match="folder has no files to download; alfa can download"):
         download("folder", tmp_path)
 
 
@@ -296,7 +299,7 @@ def test_every_address_is_complete() -> None:
             assert file.num_bytes > 1_000_000
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there are no such locks elsewhere")
+@pytest.mark.skipif(os.name != "posix", reason="requires POSIX locks")
 def test_two_do_not_download_the_same_file(server: Server, file, tmp_path: Path) -> None:
     def begin_another(name: str, done: int, total: int | None) -> None:
         with pytest.raises(DataError, match=r"another process is downloading file\.zip"):

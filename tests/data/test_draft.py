@@ -1,4 +1,4 @@
-"""A store in the making survives a crash at any moment."""
+"""Writing a store resumes after a crash at any moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BAD = np.zeros((0, 4), np.uint8)
 
 
 class Arrays(Source):
-    """Eight classes of 40 images, with a bad one in each second class."""
+    """Eight classes of 40 images; every second class has an unusable one."""
 
     title, size, num_channels = "Arrays", 4, 1
     mean, std = (0.5,), (0.5,)
@@ -81,7 +81,7 @@ def run(source: Arrays, tmp_path: Path) -> Callable[..., Store]:
 
 @pytest.fixture
 def broken(run, tmp_path: Path) -> Path:
-    """What a run leaves behind that was stopped in its last class."""
+    """The draft of a run that was stopped in its last class."""
     with pytest.raises(Stopped):
         run(on_progress=stop_at(300))
     return tmp_path / "data/stores/.many-4.partial"
@@ -92,7 +92,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 def names(root: Path) -> list[str]:
-    """All stores, those in the making as well."""
+    """Return all stores, including unfinished ones."""
     return sorted(path.name for path in (root / "stores").iterdir())
 
 
@@ -104,12 +104,12 @@ def test_a_stopped_run_goes_on_to_the_same_files(run, tmp_path: Path) -> None:
         assert names(tmp_path / "broken") == [".many-4.partial"]
     told: list[Progress] = []
     assert files(run("broken", on_progress=told.append).path) == whole
-    assert told[1] == Progress(280, 320, "going on after 7 of 8 classes")
+    assert told[1] == Progress(280, 320, "resuming after 7 of 8 classes")
     assert names(tmp_path / "broken") == ["many-4"]
 
 
 def test_a_draft_that_is_damaged_anywhere_is_gone_on_with(run, broken: Path, tmp_path) -> None:
-    """Whatever a crash has left of the files, the result is the same."""
+    """The result does not depend on the damage of the draft."""
     kept = shutil.copytree(broken, tmp_path / "kept")
     whole = files(run().path)
     rng = random.Random(0)
@@ -140,7 +140,7 @@ def test_a_class_with_other_images_is_done_again(run, source: Arrays) -> None:
     source.classes[1] = {"other.png": np.full((4, 4), 7, np.uint8)}
     told: list[Progress] = []
     store = run(on_progress=told.append)
-    assert told[1].message == "going on after 1 of 8 classes"
+    assert told[1].message == "resuming after 1 of 8 classes"
     assert store.items()[39] == "other.png"
     assert (store.images[39] == 7).all()
     assert store.verify() == []
@@ -159,11 +159,11 @@ def test_a_forced_run_goes_on_with_a_forced_one_only(run) -> None:
             run(force=force, on_progress=stop_at(at))
     told: list[Progress] = []
     run(force=True, on_progress=told.append)
-    assert told[1].message == "going on after 7 of 8 classes"
+    assert told[1].message == "resuming after 7 of 8 classes"
 
 
 def test_two_processes_cannot_prepare_the_same(run, tmp_path: Path) -> None:
-    told = "another process is preparing many-4; wait until it has finished"
+    told = "another process is preparing many-4; wait until it finishes"
     place = tmp_path / "data/stores/many-4"
     with Draft(place, shape=(1, 4, 4), key=""), pytest.raises(DataError, match=told):
         run()
@@ -198,7 +198,7 @@ def test_a_disk_that_cannot_make_folders_last_is_used(run, monkeypatch) -> None:
     assert run().verify() == []
 
 
-# Imports once, and prepares in a process of its own for every line that it is given.
+# Imports once, and forks a process that prepares for every line of its input.
 _SCRIPT = """
 import os, sys, time
 from pathlib import Path
@@ -237,7 +237,7 @@ def test_a_process_killed_at_random_moments_goes_on_to_the_same_files(tmp_path: 
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
 
         def run(root: str, kill_after: float | None = None) -> int:
-            """How a process ended that prepares, and may be killed."""
+            """Prepare in a process, which may be killed, and return its exit code."""
             print(tmp_path / root, file=process.stdin, flush=True)
             child = int(process.stdout.readline())
             if kill_after is not None:

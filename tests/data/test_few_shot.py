@@ -1,4 +1,4 @@
-"""Episodes of images: what they consist of, that chance decides evenly, and what is refused."""
+"""Episodes of images: content, determinism, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = ("support_x", "support_y", "query_x", "query_y")
 
 
 def numbered(counts: Mapping[str, list[int]], shape: tuple[int, ...] = (1, 2, 2)) -> ImageSet:
-    """Images whose first two pixels are the number of their class and their own within it.
+    """Create images whose first two pixels are the class number and the number within the class.
 
     Normalisation leaves the pixels as they are.
     """
@@ -53,7 +53,7 @@ def tasks(images) -> FewShot:
 
 @pytest.fixture(scope="module")
 def colourful() -> ImageSet:
-    """Random coloured images."""
+    """Random color images."""
     rng = np.random.default_rng(2)
     arrays = {
         split: {
@@ -75,7 +75,7 @@ def decoded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def check_task(support_x, support_y, query_x, query_y, *, way: int, classes: set[int]) -> None:
-    """Everything that a task promises."""
+    """Check the properties of a task."""
     label_of: dict[int, int] = {}
     seen: dict[str, set[tuple[int, int]]] = {}
     for name, x, y in (("support", support_x, support_y), ("query", query_x, query_y)):
@@ -205,11 +205,11 @@ class TestTooSmall:
         with pytest.raises(DataError) as caught:
             FewShot(images, way=5, shot=3, num_query=7)
         assert str(caught.value) == (
-            "numbers cannot give such tasks: train has 4 classes, but `way` is 5; train has "
-            "classes with fewer than the 10 images that `shot` and `num_query` ask for: class-0 "
-            "(9), class-2 (3), class-3 (0); test has 2 classes, but `way` is 5; test has classes "
-            "with fewer than the 10 images that `shot` and `num_query` ask for: class-4 (2), "
-            "class-5 (9); ask for less, or add images."
+            "numbers is too small for these tasks: train has 4 classes, but `way` is 5; train has "
+            "classes with fewer than 10 images (`shot` + `num_query`): class-0 (9), class-2 (3), "
+            "class-3 (0); test has 2 classes, but `way` is 5; test has classes with fewer than 10 "
+            "images (`shot` + `num_query`): class-4 (2), class-5 (9); use lower numbers, or add "
+            "images."
         )
 
     def test_all_of_many_small_classes_are_named(self):
@@ -224,17 +224,17 @@ class TestTooSmall:
             with pytest.raises(DataError) as caught:
                 tasks.episode(0, num_tasks=1, split=split)
             assert str(caught.value) == (
-                f"numbers cannot give such tasks: it has no {split} classes; ask for less, or add "
-                "images."
+                f"numbers is too small for these tasks: it has no {split} classes; use lower "
+                "numbers, or add images."
             )
 
     def test_a_split_that_is_too_small_spoils_no_other(self):
         images = numbered({"train": [10, 4, 10, 10, 10], "val": [10] * 4, "test": [10] * 5})
         tasks = FewShot(images, way=5, shot=3, num_query=7)
         assert tasks.episode(0, num_tasks=1, split="test").num_tasks == 1
-        with pytest.raises(DataError, match=r"train has classes with fewer .*: class-1 \(4\); ask"):
+        with pytest.raises(DataError, match=r"train has classes with fewer .*: class-1 \(4\); use"):
             tasks.episode(0, num_tasks=1, split="train")
-        with pytest.raises(DataError, match="val has 4 classes, but `way` is 5; ask for less"):
+        with pytest.raises(DataError, match="val has 4 classes, but `way` is 5; use lower"):
             tasks.draw(0, num_tasks=1, split="val")
 
     def test_several_splits_are_checked_at_once(self):
@@ -243,12 +243,14 @@ class TestTooSmall:
         tasks.check("test")
         with pytest.raises(DataError) as caught:
             tasks.check("train", "val", "test")
-        assert "train has classes with fewer than the 10" in str(caught.value)
+        assert "train has classes with fewer than 10" in str(caught.value)
         assert "it has no val classes" in str(caught.value)
 
     def test_images_without_classes_are_refused(self):
         empty = ImageSet("nothing", np.zeros((0, 1, 8, 8), np.uint8), {}, (0.5,), (0.5,))
-        with pytest.raises(DataError, match="nothing cannot give such tasks: it has no train"):
+        with pytest.raises(
+            DataError, match="nothing is too small for these tasks: it has no train"
+        ):
             FewShot(empty)
 
     def test_a_class_that_is_just_large_enough_is_used_whole(self):
@@ -258,7 +260,7 @@ class TestTooSmall:
 
     @pytest.mark.parametrize("key", ["way", "shot", "num_query"])
     def test_there_must_be_one_of_each(self, images, key):
-        with pytest.raises(ConfigError, match=f"`{key}` is 0, but must be at least 1"):
+        with pytest.raises(ConfigError, match=f"`{key}` must be at least 1, got 0"):
             FewShot(images, **{key: 0})
 
 

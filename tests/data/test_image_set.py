@@ -1,4 +1,4 @@
-"""Images by split and class, and how a model that was trained on others sees them."""
+"""Images by split and class, and their conversion for another model."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ class TestArrays:
             ImageSet.of_arrays("pets", arrays)
         assert str(caught.value) == (
             "the images of 'pets' must be uint8 arrays [image, channel, height, width], all of "
-            "3 x 8 x 8 like the first class, but train/float is float32 [2, 3, 8, 8], test/large "
-            "is uint8 [2, 3, 9, 9], test/flat is uint8 [2, 8]."
+            "3 x 8 x 8 like the first class, got float32 [2, 3, 8, 8] for train/float, uint8 "
+            "[2, 3, 9, 9] for test/large, uint8 [2, 8] for test/flat."
         )
 
     def test_a_first_array_that_is_no_images_is_named_too(self, rng):
         arrays = {
             "train": {"flat": random_images(rng, 2, 8), "cat": random_images(rng, 2, 1, 8, 8)}
         }
-        with pytest.raises(DataError, match=r"but train/flat is uint8 \[2, 8\]"):
+        with pytest.raises(DataError, match=r"got uint8 \[2, 8\] for train/flat"):
             ImageSet.of_arrays("pets", arrays)
 
     @pytest.mark.parametrize("arrays", [{}, {"train": {}}])
     def test_nothing_at_all_is_refused(self, arrays):
-        with pytest.raises(DataError, match="'pets' has no classes; give the images of at least"):
+        with pytest.raises(DataError, match="'pets' has no classes; pass the images of at least"):
             ImageSet.of_arrays("pets", arrays)
 
     def test_an_unknown_split_is_refused_with_what_was_meant(self, rng):
@@ -91,15 +91,18 @@ class TestArrays:
         with pytest.raises(DataError) as caught:
             ImageSet.of_arrays("pets", arrays)
         assert str(caught.value) == (
-            "'pets' has the split 'trian', but splits are train, val, test. Did you mean 'train'?"
+            "the splits of 'pets' must be train, val, test, got 'trian'. Did you mean 'train'?"
         )
 
     @pytest.mark.parametrize(
         ("options", "sentence"),
         [
-            ({"mean": (0.5,)}, "`mean` of 'pets' has 1 values, but must have one for each of 3"),
-            ({"std": (0.5,) * 4}, "`std` of 'pets' has 4 values, but must have one for each of 3"),
-            ({"std": (0.5, 0, 0.5)}, r"`std` of 'pets' is \[0.5, 0, 0.5\], but must be above 0"),
+            ({"mean": (0.5,)}, "`mean` of 'pets' must have 3 values, one for each channel, got 1"),
+            (
+                {"std": (0.5,) * 4},
+                "`std` of 'pets' must have 3 values, one for each channel, got 4",
+            ),
+            ({"std": (0.5, 0, 0.5)}, r"`std` of 'pets' must be above 0, got \[0.5, 0, 0.5\]"),
         ],
     )
     def test_values_to_normalise_by_must_fit(self, rng, options, sentence):
@@ -110,7 +113,7 @@ class TestArrays:
 
 def test_what_is_not_images_is_refused():
     classes = Classes(("cat",), np.array([0]), np.array([2]))
-    with pytest.raises(DataError, match=r"but are float64 \[2, 8, 8\]"):
+    with pytest.raises(DataError, match=r"got float64 \[2, 8, 8\]"):
         ImageSet("pets", np.zeros((2, 8, 8)), {"train": classes}, (0.5,), (0.5,))
 
 
@@ -202,19 +205,19 @@ class TestLike:
         with pytest.raises(DataError) as caught:
             images.like((3, 8, 8), (0.5,) * 3, (0.5,) * 3)
         assert str(caught.value) == (
-            "the images of 'satellite' are 4 x 8 x 8, which cannot become 3 x 8 x 8; only images "
-            "of 1 or 3 channels can be converted."
+            "the images of 'satellite' cannot be converted from 4 x 8 x 8 to 3 x 8 x 8; only "
+            "images with 1 or 3 channels can be converted."
         )
 
     def test_images_of_other_channels_cannot_be_resized(self, rng):
         images = ImageSet.of_arrays(
             "satellite", {"test": {"field": random_images(rng, 2, 4, 8, 8)}}
         )
-        with pytest.raises(DataError, match="are 4 x 8 x 8, which cannot become 4 x 9 x 9"):
+        with pytest.raises(DataError, match="cannot be converted from 4 x 8 x 8 to 4 x 9 x 9"):
             images.like((4, 9, 9), (0.5,) * 4, (0.5,) * 4)
 
     def test_values_to_normalise_by_must_fit_the_model(self, grey):
-        with pytest.raises(DataError, match="`mean` of 'pets' has 1 values, but must have one for"):
+        with pytest.raises(DataError, match="`mean` of 'pets' must have 3 values, one for each"):
             grey.like((3, 12, 12), (0.5,), (0.5,) * 3)
 
 

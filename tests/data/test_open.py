@@ -1,4 +1,4 @@
-"""Datasets are found by name and size, or the way to them is told."""
+"""Datasets are opened by name and size; errors name the command that prepares them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_the_data_folder_can_be_chosen(monkeypatch, tmp_path: Path) -> None:
 
 def test_the_data_folder_of_nobody_is_a_sentence(monkeypatch) -> None:
     monkeypatch.setenv("ALFA_DATA", "~nosuchuser/data")
-    with pytest.raises(DataError, match="ALFA_DATA is '~nosuchuser/data', but there is no home"):
+    with pytest.raises(
+        DataError, match="ALFA_DATA is '~nosuchuser/data', but that user has no home"
+    ):
         data_folder()
 
 
@@ -70,7 +72,7 @@ def test_of_several_sizes_one_must_be_named(make, tmp_path: Path) -> None:
     make("dots", 12)
     make("dots", 4)
     assert open_images("dots", size=12, root=tmp_path).shape == (1, 12, 12)
-    with pytest.raises(DataError, match=r"in the sizes 4, 12; say which one is meant"):
+    with pytest.raises(DataError, match=r"in the sizes 4, 12; choose one with --size"):
         open_images("dots", root=tmp_path)
 
 
@@ -89,16 +91,16 @@ def test_what_is_not_prepared_is_told(make, tmp_path: Path) -> None:
         open_images("dost", root=tmp_path)
     assert str(caught.value) == (
         f"dost is not prepared under {tmp_path / 'stores'}; run `alfa data prepare folder PATH "
-        "--name dost` first, or set ALFA_DATA to where it is. Did you mean 'dots'?"
+        "--name dost` first, or set ALFA_DATA to the folder of your datasets. Did you mean 'dots'?"
     )
     with pytest.raises(DataError) as caught:
         open_images("cub", root=tmp_path)
-    told = "run `alfa data prepare cub PATH` first (`alfa data list` says where to get it), or set"
+    told = "run `alfa data prepare cub PATH` first (`alfa data list` shows how to get it), or set"
     assert told in str(caught.value)
     assert "Did you mean" not in str(caught.value)
     with pytest.raises(DataError, match=rf"prepare folder {tmp_path} --name NAME` first"):
         open_images(str(tmp_path), root=tmp_path)
-    with pytest.raises(DataError, match=r"strokes is drawn when it is needed"):
+    with pytest.raises(DataError, match=r"strokes is generated when it is opened"):
         open_store("strokes", root=tmp_path)
 
 

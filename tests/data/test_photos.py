@@ -1,4 +1,4 @@
-"""Image files of one's own: which are found, what is wrong with them, and how they are read."""
+"""The user's photos: search, problems, and loading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save(path: Path, *, level: int = 100, size: tuple[int, int] = (5, 6)) -> Pat
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two classes, one with a folder of its own, and what is left lying about."""
+    """Two classes, one with a subfolder, and files to ignore."""
     save(tmp_path / "pets" / "dog" / "old" / "2.png")
     save(tmp_path / "pets" / "dog" / "1.png")
     save(tmp_path / "pets" / "cat" / "1.PNG")
@@ -78,11 +78,8 @@ def test_what_has_no_class_or_is_no_image_is_told(folder: Path) -> None:
     save(folder / "loose.png")
     (folder / "dog" / "notes.txt").write_text("x")
     told = {problem.where: problem for problem in list_support_photos(folder).problems}
-    assert (
-        told[str(folder)].what
-        == "images beside the class folders have no class; left out: loose.png"
-    )
-    assert told[str(folder / "dog")].what == "what is no image is left out: notes.txt"
+    assert told[str(folder)].what == "skipped images outside the class folders: loose.png"
+    assert told[str(folder / "dog")].what == "skipped files that are not images: notes.txt"
     assert not any(problem.fatal for problem in told.values())
 
 
@@ -92,7 +89,7 @@ def test_a_class_without_images_and_a_link_to_nothing_are_problems(folder: Path)
     problems = {problem.where: problem.what for problem in list_support_photos(folder).problems}
     assert problems == {
         str(folder / "fox"): "the class has no images",
-        str(folder / "cat" / "2.png"): "is not a file, or a link to one that is not there",
+        str(folder / "cat" / "2.png"): "is neither a file nor a link to an existing file",
     }
 
 
@@ -106,9 +103,9 @@ def test_a_folder_that_links_to_itself_ends(folder: Path) -> None:
 
 def test_folders_that_cannot_serve_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty" / "cat").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"empty has no class folders with images; make a folder"):
+    with pytest.raises(DataError, match=r"empty has no class folders with images; create a folder"):
         list_support_photos(tmp_path / "empty")
-    with pytest.raises(DataError, match=r"gone is not a folder; give one of class folders"):
+    with pytest.raises(DataError, match=r"gone is not a folder; pass a folder of class folders"):
         list_support_photos(tmp_path / "gone")
     with pytest.raises(DataError, match=r"there is no file or folder .*gone\."):
         list_photos([tmp_path / "gone"])
@@ -149,7 +146,7 @@ def test_what_is_done_to_many_images_is_told_once(folder: Path) -> None:
     for name in ("a", "b", "c"):
         Image.new("RGB", (5, 6)).save(folder / "dog" / f"{name}.png")
     (problem,) = load_photos(list_support_photos(folder), shape=SHAPE).problems
-    assert str(problem) == f"{folder}/dog/a.png: RGB converted to grey; so with 2 more"
+    assert str(problem) == f"{folder}/dog/a.png: RGB converted to gray (also for 2 more)"
     assert not problem.fatal
 
 
@@ -165,12 +162,12 @@ def test_all_that_cannot_be_read_is_named_at_once(broken: Photos, folder: Path) 
         check_photos(broken, on_problem="stop")
     first, *rest = str(caught.value).splitlines()
     assert first == (
-        "nothing was written, there are 3 problems; put them right, or leave them out with "
+        "nothing was written because of 3 problems; fix them, or skip them with "
         "`--on-problem skip`:"
     )
     assert rest == [
         f"  - {folder}/cat/1.PNG: is an empty file",
-        f"  - {folder}/dog/old/2.png: is not an image, or of a format that is not read",
+        f"  - {folder}/dog/old/2.png: is not an image, or its format is not supported",
         "  - cat: none of the images of this class can be used",
     ]
     check_photos(broken, on_problem="skip")
@@ -183,8 +180,7 @@ def test_one_problem_is_one_sentence(folder: Path) -> None:
     with pytest.raises(DataError) as caught:
         check_photos(found, on_problem="stop")
     assert str(caught.value) == (
-        f"{folder}/dog/1.png: is an empty file; put it right, or leave it out with "
-        "`--on-problem skip`."
+        f"{folder}/dog/1.png: is an empty file; fix it, or skip it with `--on-problem skip`."
     )
 
 
@@ -192,7 +188,7 @@ def test_something_must_be_left(folder: Path) -> None:
     good = load_photos(list_support_photos(folder), shape=SHAPE)
     (folder / "dog" / "1.png").write_bytes(b"")
     none = load_photos(list_photos([folder / "dog" / "1.png"]), shape=SHAPE)
-    with pytest.raises(DataError, match=r"is an empty file; no image is left that could be used"):
+    with pytest.raises(DataError, match=r"is an empty file; no image is usable"):
         check_photos(good, none, on_problem="skip")
     with pytest.raises(ConfigError, match=r"`--on-problem` is 'skp'.* Did you mean 'skip'"):
         check_photos(good, on_problem="skp")
@@ -214,23 +210,23 @@ def test_photos_that_are_not_read_are_told(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "phone" / name).mkdir(parents=True)
         (tmp_path / "phone" / name / "IMG_1.HEIC").write_bytes(b"x")
-    told = r"no class folders with images; .*IMG_1.HEIC.* in a format that is not read; save it as"
+    told = r"no class folders with images; .*IMG_1.HEIC.* in an unsupported format; save it as"
     with pytest.raises(DataError, match=told):
         list_support_photos(tmp_path / "phone")
     save(tmp_path / "phone" / "cat" / "1.png")
     (tmp_path / "phone" / "cat" / "notes.txt").write_text("x")
     fatal = {p.where: p.what for p in list_support_photos(tmp_path / "phone").problems if p.fatal}
     for name in ("cat", "dog"):
-        assert "not read" in fatal[str(tmp_path / "phone" / name / "IMG_1.HEIC")]
+        assert "unsupported" in fatal[str(tmp_path / "phone" / name / "IMG_1.HEIC")]
     (note,) = (p.what for p in list_support_photos(tmp_path / "phone").problems if not p.fatal)
-    assert note == "what is no image is left out: notes.txt"
+    assert note == "skipped files that are not images: notes.txt"
 
 
 def test_parts_of_a_dataset_are_no_classes(tmp_path: Path) -> None:
     for part in ("train", "Test"):
         save(tmp_path / "all" / part / "cat" / "1.png")
         save(tmp_path / "all" / part / "dog" / "1.png")
-    with pytest.raises(DataError, match=r"has the folders Test, train, which are parts of a data"):
+    with pytest.raises(DataError, match=r"has the folders Test, train, which are splits of a data"):
         list_support_photos(tmp_path / "all")
     assert {p.label for p in list_support_photos(tmp_path / "all" / "train").files} == {
         "cat",
@@ -242,5 +238,5 @@ def test_a_class_of_folders_alone_is_worth_a_note(tmp_path: Path) -> None:
     for name in ("cats/siam", "cats/manx", "dogs/old", "birds"):
         save(tmp_path / "pets" / name / "1.png")
     found = [(p.where, p.what) for p in list_support_photos(tmp_path / "pets").problems]
-    told = "all images of this class lie in its folders manx, siam"
+    told = "all images of this class are in subfolders: manx, siam"
     assert found == [(str(tmp_path / "pets" / "cats"), told)]

@@ -1,4 +1,4 @@
-"""Preparing: what is written, what is refused and how, and what survives a crash."""
+"""Preparing a dataset: stores, problems, and full disks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def files(store: Store | Path) -> dict[str, bytes]:
 
 
 def visible(root: Path) -> list[str]:
-    """What a user sees among the stores."""
+    """Return the visible stores."""
     return sorted(p.name for p in (root / "stores").glob("*") if not p.name.startswith("."))
 
 
@@ -125,7 +125,7 @@ def hidden(root: Path) -> list[str]:
     return sorted(p.name for p in (root / "stores").glob(".*"))
 
 
-# --- what is written
+# --- stores
 
 
 def test_a_store_holds_the_images_by_split_and_class(run, pets: Path, root: Path) -> None:
@@ -211,7 +211,7 @@ def test_memory_does_not_grow_with_the_dataset(root: Path, tmp_path: Path) -> No
     assert most < 15e6
 
 
-# --- what is there already
+# --- existing stores
 
 
 def test_a_store_that_is_there_is_left_alone(run) -> None:
@@ -219,14 +219,14 @@ def test_a_store_that_is_there_is_left_alone(run) -> None:
     told: list[PrepareProgress] = []
     store = run(on_progress=told.append)
     assert files(store) == before
-    assert "is there already, with images of the same names; nothing was done" in told[-1].message
+    assert "already has images of the same names; --force replaces it" in told[-1].message
     assert len(told) == 2
 
 
 def test_a_store_of_other_images_is_not_overwritten(run, pets: Path, root: Path) -> None:
     before = files(run())
     (pets / "train/dog/00.png").unlink()
-    with pytest.raises(DataError, match=r"prepared already, but from other images .* --force"):
+    with pytest.raises(DataError, match=r"already prepared from other images, .* --force"):
         run()
     assert files(root / "stores/pets-6") == before
     assert run(force=True).index.counts()["train"] == (2, 44)
@@ -244,7 +244,7 @@ def test_other_options_make_another_store(run, monkeypatch) -> None:
     run()
     for name, value in {"num_channels": 1, "mean": (0.5,), "std": (0.5,)}.items():
         monkeypatch.setattr(Pets, name, value)
-    with pytest.raises(DataError, match=r"or with other options; make it anew with --force"):
+    with pytest.raises(DataError, match=r"or with other options; replace it with --force"):
         run()
     assert run(force=True).images.shape == (48, 1, 6, 6)
 
@@ -254,19 +254,19 @@ def test_a_store_that_was_moved_away_by_a_killed_run_is_put_back(run, root: Path
     store.path.rename(root / "stores/.pets-6.old")
     told: list[PrepareProgress] = []
     assert run(on_progress=told.append).verify() == []
-    assert "nothing was done" in told[-1].message
+    assert "already has images of the same names" in told[-1].message
     assert (visible(root), hidden(root)) == (["pets-6"], [])
 
 
 def test_a_damaged_store_is_not_overwritten_without_force(run, root: Path) -> None:
     run()
     (root / "stores/pets-6/index.json").write_text("{}")
-    with pytest.raises(DataError, match=r"with the command that prepared it, and.* --force\."):
+    with pytest.raises(DataError, match=r"re-run the command that prepared it \(with --force"):
         run()
     assert run(force=True).verify() == []
 
 
-# --- what cannot be used
+# --- problems
 
 
 def test_all_problems_are_told_at_once_by_name(run, pets: Path, root: Path) -> None:
@@ -280,14 +280,14 @@ def test_all_problems_are_told_at_once_by_name(run, pets: Path, root: Path) -> N
     first, *lines = str(caught.value).split("\n")
     report = root / "reports/pets-6.txt"
     assert first == (
-        "pets was not prepared, it has 7 problems; put them right, or leave them out with "
-        f"`--on-problem skip`. All are listed in {report}:"
+        "pets was not prepared because of 7 problems; fix them, or skip them with `--on-problem "
+        f"skip`. All are listed in {report}:"
     )
     listed = [line.removeprefix("  - ") for line in lines]
     assert listed[0] == "train/ant: the class has no images"
-    assert listed[1].startswith("cat/07.png: is damaged or cut off (")
+    assert listed[1].startswith("cat/07.png: is damaged or truncated (")
     assert listed[2:] == [
-        "dog/01.png: is not an image, or of a format that is not read",
+        "dog/01.png: is not an image, or its format is not supported",
         "owl/00.png: is an empty file",
         "owl/01.png: is an empty file",
         "owl/02.png: is an empty file",
@@ -300,7 +300,7 @@ def test_all_problems_are_told_at_once_by_name(run, pets: Path, root: Path) -> N
 def test_one_problem_is_one_sentence(run, pets: Path, root: Path) -> None:
     (pets / "train/cat/07.png").write_bytes(b"")
     told = (
-        "pets was not prepared: cat/07.png: is an empty file; put it right, or leave it out with "
+        "pets was not prepared: cat/07.png: is an empty file; fix it, or skip it with "
         "`--on-problem skip`."
     )
     with pytest.raises(DataError) as caught:
@@ -312,7 +312,7 @@ def test_one_problem_is_one_sentence(run, pets: Path, root: Path) -> None:
 def test_of_many_problems_twenty_are_shown(run, pets: Path, root: Path) -> None:
     for file in (pets / "train/cat").iterdir():
         file.write_bytes(b"")
-    with pytest.raises(DataError, match="it has 41 problems") as caught:
+    with pytest.raises(DataError, match="because of 41 problems") as caught:
         run()
     lines = str(caught.value).split("\n")[1:]
     assert len(lines) == 21
@@ -328,7 +328,7 @@ def test_an_image_bomb_is_told_by_name(run, pets: Path) -> None:
     head = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 0, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     (pets / "train/cat/07.png").write_bytes(bomb)
-    with pytest.raises(DataError, match=r"cat/07\.png: declares .*it may be an image bomb"):
+    with pytest.raises(DataError, match=r"cat/07\.png: declares .*it may be a decompression bomb"):
         run()
 
 
@@ -362,7 +362,7 @@ def test_images_of_mixed_modes_and_sizes_are_told_and_used(run, pets: Path) -> N
     store = run()
     assert store.index.left_out == []
     assert store.index.changed == [
-        "dog/00.png: grey converted to RGB",
+        "dog/00.png: gray converted to RGB",
         "dog/01.png: CMYK converted to RGB",
         "dog/02.png: RGBA converted to RGB",
         "dog/03.png: 1-bit converted to RGB",
@@ -388,16 +388,16 @@ def test_problems_of_the_listing_count(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("on_problem", ["stop", "skip"])
 def test_nothing_usable_is_refused(root: Path, tmp_path: Path, on_problem: str) -> None:
     bad = Arrays({"train": {"a": [np.zeros((0, 4), np.uint8)] * 3}})
-    with pytest.raises(DataError, match="no image is left that could be used"):
+    with pytest.raises(DataError, match="no image is usable"):
         prepare(bad, tmp_path, root=root, name="bad", on_problem=on_problem)
-    with pytest.raises(DataError, match=r"there are no images of none in .*\.$"):
+    with pytest.raises(DataError, match=r"found no images of none in .*\.$"):
         prepare(Arrays({}), tmp_path, root=root, name="none", on_problem=on_problem)
     assert visible(root) == []
 
 
 def test_the_layouts_are_told_where_nothing_is(root: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"known are:\n  - train/cat/1\.png"):
+    with pytest.raises(DataError, match=r"supported layouts:\n  - train/cat/1\.png"):
         prepare(Pets(), tmp_path / "empty", root=root)
 
 
@@ -431,13 +431,13 @@ def test_a_fault_of_the_program_is_not_taken_for_one_of_the_data(root, tmp_path)
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b"])
 def test_a_name_that_is_no_folder_is_refused(pets: Path, root: Path, name: str) -> None:
     if name:
-        with pytest.raises(ConfigError, match="`name` is"):
+        with pytest.raises(ConfigError, match="`name` must contain only"):
             prepare(Pets(), pets, root=root, name=name)
     assert not root.exists()
 
 
 def test_options_out_of_range_are_refused(run, root: Path) -> None:
-    with pytest.raises(ConfigError, match="`size` is 0, but must be at least 1"):
+    with pytest.raises(ConfigError, match="`size` must be at least 1, got 0"):
         run(size=0)
     with pytest.raises(ConfigError, match="Did you mean 'skip'"):
         run(on_problem="skipp")
@@ -469,8 +469,8 @@ def test_a_full_disk_is_one_sentence_and_can_be_gone_on_with(
         run()
     small_files()
     assert str(caught.value) == (
-        f"pets could not be prepared: File too large ({root / 'stores'}); make room, and run it "
-        "again: it goes on from there."
+        f"pets could not be prepared: File too large ({root / 'stores'}); free disk space and run "
+        "the command again to resume."
     )
     assert visible(root) == []
     assert files(run()) == files(run(root=tmp_path / "other"))
@@ -481,7 +481,7 @@ def test_too_little_room_is_told_before_anything_is_decoded(run, root: Path, mon
         free = 1000
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage)
-    with pytest.raises(DataError, match=r"needs 0\.0 GB more under .* are free; make room"):
+    with pytest.raises(DataError, match=r"needs 0\.0 GB more in .* are free; free disk space"):
         run()
     assert visible(root) == []
 
@@ -511,7 +511,7 @@ def digest(pixels: np.ndarray) -> bytes:
 def test_the_store_of_cifar_is_pixel_identical_to_its_source(tmp_path: Path) -> None:
     place = os.environ.get("ALFA_TEST_DATA")
     if place is None:
-        pytest.skip("ALFA_TEST_DATA does not say where the real datasets are unpacked")
+        pytest.skip("ALFA_TEST_DATA must be the folder of the unpacked real datasets")
     raw = Path(place) / "cifar-100-python"
     if not raw.is_dir():
         pytest.skip(f"{place} has no cifar-100-python")

@@ -1,4 +1,4 @@
-"""What tasks consist of, held against the definition of Meta-Dataset's sampler."""
+"""The sampler agrees with the definition of Meta-Dataset's sampler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def draws(sampler: Sampler, count: int = NUM_DRAWS, seed: int = 0):
 
 
 def even(counts) -> bool:
-    """Whether counts are those of equally likely things: chi squared, about 1 in 1,000 is not."""
+    """Return True if counts are uniform, by a chi-squared test with a 0.1 % false-alarm rate."""
     counts = np.asarray(counts)
     expected = counts.sum() / len(counts)
     degrees = len(counts) - 1
@@ -30,7 +30,7 @@ def even(counts) -> bool:
 
 
 def uniform(values, low: int, high: int) -> bool:
-    """Whether all numbers from low to high are equally likely."""
+    """Return True if all numbers from low to high are equally likely."""
     counts = np.bincount(np.asarray(values) - low, minlength=high - low + 1)
     return len(counts) == high - low + 1 and even(counts)
 
@@ -52,7 +52,7 @@ def test_classes_are_different_ones_and_all_equally_likely() -> None:
     assert all(len(set(drawn.classes)) == len(drawn.classes) for drawn in found)
     counts = np.bincount(np.concatenate([drawn.classes for drawn in found]))
     assert even(counts)
-    # So is the order, which is that of the labels.
+    # The order determines the labels.
     first = np.bincount([drawn.classes[0] for drawn in found])
     assert even(first)
 
@@ -197,7 +197,7 @@ def test_no_class_adds_more_than_100_and_no_support_set_has_more_than_500() -> N
 
 
 def test_small_classes_share_by_their_whole_sizes_and_not_by_what_queries_leave() -> None:
-    """Without weights, what a class has is a function of u alone."""
+    """Without weights, the examples of a class are a function of u."""
     counts = np.array([12, 20, 30, 45, 60])
     left = counts - 6
 
@@ -217,7 +217,7 @@ def test_small_classes_share_by_their_whole_sizes_and_not_by_what_queries_leave(
 
 
 def test_the_shares_are_sizes_times_a_weight_between_a_half_and_2() -> None:
-    """Undo the definition: what a class has beyond its first example, over its size."""
+    """Invert the definition: the additional examples of a class, divided by its size."""
     counts = np.array([100, 200, 400, 800, 1600]) * 100
     limits = Limits(max_way=5, max_support=4_000, max_support_per_class=4_000)
     ratios = []
@@ -282,24 +282,27 @@ def test_500_supports_can_be_reached() -> None:
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"classes \[1, 3\] have fewer than 2"):
+    with pytest.raises(ConfigError, match=r"classes \[1, 3\] must have at least 2"):
         Sampler(np.array([4, 1, 4, 0, 9]))
-    with pytest.raises(ConfigError, match="4 classes, but not 5, `min_way`, together"):
+    with pytest.raises(ConfigError, match="`min_way` is 5, but there are 4 classes"):
         Sampler(np.full(4, 9))
     related = Related([np.arange(3), np.arange(3, 7)], whole=False)
-    with pytest.raises(ConfigError, match="in any of 2 related sets"):
+    with pytest.raises(ConfigError, match="none of 2 related sets"):
         Sampler(np.full(7, 9), related=related)
 
 
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        ({"min_way": 0}, "`min_way` is 0, but must be at least 1"),
-        ({"max_query": 0}, "`max_query` is 0"),
-        ({"max_support_per_class": 0}, "`max_support_per_class` is 0"),
-        ({"min_way": 9, "max_way": 8}, "`max_way` is 8, but must be at least `min_way`, 9"),
-        ({"max_support": 49}, "`max_support` is 49, but must be at least `max_way`, 50"),
-        ({"min_log_weight": 1.0, "max_log_weight": 0.0}, "`max_log_weight` is 0.0"),
+        ({"min_way": 0}, "`min_way` must be at least 1, got 0"),
+        ({"max_query": 0}, "`max_query` must be at least 1, got 0"),
+        ({"max_support_per_class": 0}, "`max_support_per_class` must be at least 1, got 0"),
+        ({"min_way": 9, "max_way": 8}, "`max_way` must be at least `min_way`, 9, got 8"),
+        ({"max_support": 49}, "`max_support` must be at least `max_way`, 50, got 49"),
+        (
+            {"min_log_weight": 1.0, "max_log_weight": 0.0},
+            "`max_log_weight` must be at least `min_log_weight`, 1.0, got 0.0",
+        ),
     ],
 )
 def test_limits_that_leave_no_tasks_are_refused(limits, told: str) -> None:
@@ -308,7 +311,7 @@ def test_limits_that_leave_no_tasks_are_refused(limits, told: str) -> None:
 
 
 def test_what_is_uneven_is_seen() -> None:
-    """The yardstick itself: a way that is drawn a third more often is found out."""
+    """The test itself detects a way that is drawn 30 % more often."""
     rng = np.random.default_rng(0)
     assert uniform(rng.integers(5, 16, 4_000), 5, 15)
     shares = np.ones(11)

@@ -1,4 +1,4 @@
-"""A store is opened in no time, and tells what is wrong with it."""
+"""Stores open quickly and report damage."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_verify_names_every_damaged_class(path: Path) -> None:
     content[-4 * 48] ^= 1
     (path / "images.npy").write_bytes(bytes(content))
     assert Store.open(path).verify() == [
-        "train/cat: its pixels are not those prepared.",
-        "test/owl: its pixels are not those prepared.",
+        "train/cat: the checksum of the pixels is wrong.",
+        "test/owl: the checksum of the pixels is wrong.",
     ]
 
 
 def test_verify_reads_the_names_too(path: Path) -> None:
     (path / "items.txt").write_text("0.png\n")
-    assert Store.open(path).verify() == ["items.txt: its names are not those prepared."]
+    assert Store.open(path).verify() == ["items.txt: the checksum of the names is wrong."]
     (path / "items.txt").unlink()
     assert Store.open(path).verify() == ["items.txt: cannot be read (No such file or directory)."]
 
@@ -110,7 +110,7 @@ def test_images_of_a_split_are_known_by_their_names(path: Path) -> None:
 
 def test_names_that_cannot_be_read_are_told(path: Path) -> None:
     (path / "items.txt").write_bytes(b"\xff\n")
-    with pytest.raises(DataError, match=r"items\.txt cannot be read \(.*; make it anew with"):
+    with pytest.raises(DataError, match=r"items\.txt cannot be read \(.*; re-run the command"):
         Store.open(path).names_digest("train")
     (path / "items.txt").unlink()
     with pytest.raises(DataError, match=r"items\.txt cannot be read \(No such file"):
@@ -127,7 +127,9 @@ def test_what_a_store_was_made_from_is_known_where_its_name_is_another(path: Pat
     assert Index.from_json(store.index.to_json()) == store.index
     assert store.index.digest() == digest
     edit(path, source=["md-flower"])
-    with pytest.raises(DataError, match=r"the source in index\.json is \['md-flower'\]"):
+    with pytest.raises(
+        DataError, match=r"`source` in index\.json must be a name, got \['md-flower'\]"
+    ):
         Store.open(path)
 
 
@@ -135,14 +137,16 @@ def test_what_a_store_was_made_from_is_known_where_its_name_is_another(path: Pat
 @pytest.mark.parametrize("values", [[None] * 3, ["a"] * 3, [0.5], [float("nan")] * 3])
 def test_a_normalisation_that_is_none_is_refused(path: Path, key: str, values: list) -> None:
     edit(path, **{key: values})
-    with pytest.raises(DataError, match=rf"{key} in index\.json is .*not a number for each"):
+    with pytest.raises(
+        DataError, match=rf"`{key}` in index\.json must be one number for each channel"
+    ):
         Store.open(path)
 
 
 @pytest.mark.parametrize("name", ["index.json", "images.npy"])
 def test_a_missing_file_is_told(path: Path, name: str) -> None:
     (path / name).unlink()
-    told = f"{path} is not a prepared dataset: it has no {name}; make it anew with"
+    told = f"{path} is not a prepared dataset: it has no {name}; re-run the command"
     with pytest.raises(DataError, match=told):
         Store.open(path)
 
@@ -158,7 +162,7 @@ def test_a_cut_off_file_is_told(path: Path) -> None:
     content = (path / "images.npy").read_bytes()
     for length in (len(content) - 1, 200, 50, 0):
         (path / "images.npy").write_bytes(content[:length])
-        with pytest.raises(DataError, match=r"cannot be used \(.+\); make it anew"):
+        with pytest.raises(DataError, match=r"cannot be used \(.+\); re-run the command"):
             Store.open(path)
 
 
@@ -186,7 +190,7 @@ def test_another_format_is_told(path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "a": 2}'])
 def test_a_damaged_index_is_told(path: Path, text: str) -> None:
     (path / "index.json").write_text(text)
-    with pytest.raises(DataError, match=r"cannot be used \(.+\); make it anew"):
+    with pytest.raises(DataError, match=r"cannot be used \(.+\); re-run the command"):
         Store.open(path)
 
 
@@ -195,7 +199,9 @@ def test_classes_that_do_not_fit_are_told(path: Path, change) -> None:
     classes = json.loads((path / "index.json").read_text())["classes"]
     classes[1] |= change
     edit(path, classes=classes)
-    with pytest.raises(DataError, match=r"the class dog of index\.json does not fit the others"):
+    with pytest.raises(
+        DataError, match=r"class dog in index\.json is inconsistent with the others"
+    ):
         Store.open(path)
 
 

@@ -1,4 +1,4 @@
-"""Generated drawings: the same wherever they are made, alike within a class, different between."""
+"""Generated drawings: deterministic, similar within a class, and different between classes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def free() -> ImageSet:
 
 
 def boxes(images: ImageSet) -> np.ndarray:
-    """``[drawing, axis, 2]``: where the ink of each begins and ends, in parts of the side."""
+    """Return the bounds of the ink ``[drawing, axis, 2]``, as fractions of the side."""
     ink = images.images[:, 0] < 128
     found = []
     for axis in (2, 1):

@@ -78,7 +78,7 @@ EMPTY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntU\x01btR
 
 
 def array(dtype=U1, shape=b"(I2\nt", data=b"U\x02\x01\xfe", kind=EMPTY):
-    """What Python 2 writes for an array, as opcodes without the end."""
+    """The opcodes that Python 2 writes for an array, without the end."""
     return kind + b"(I1\n" + shape + dtype + b"I00\n" + data + b"tb"
 
 
@@ -117,9 +117,9 @@ def test_an_exploit_is_refused_and_not_run(tmp_path, monkeypatch, function, wrap
     with pytest.raises(DataError) as caught:
         load_plain(file)
     assert not (tmp_path / "hacked").exists()
-    assert f"{file} is refused: it holds " in str(caught.value)
+    assert f"{file} is refused: it contains " in str(caught.value)
     assert function.__name__ in str(caught.value)
-    assert "only arrays, lists, dictionaries, strings and numbers" in str(caught.value)
+    assert "only arrays, lists, dictionaries, strings, and numbers" in str(caught.value)
     # The exploit is a real one: read by pickle itself, it runs.
     pickle.loads(file.read_bytes())
     assert (tmp_path / "hacked").exists()
@@ -158,9 +158,9 @@ FORGED = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_what_is_forged_is_refused(what):
-    with pytest.raises(DataError, match="the pickle is refused: it holds "):
+    with pytest.raises(DataError, match="the pickle is refused: it contains "):
         load_plain(FORGED[what] + b".")
-    # What was tried leaves no trace.
+    # The attempt has no lasting effect.
     same(PLAIN["arrays"], load_plain(pickle.dumps(PLAIN["arrays"], protocol=2)))
 
 
@@ -202,7 +202,9 @@ def test_arrays_of_objects_are_refused():
 def test_what_is_damaged_is_named(tmp_path, content):
     file = tmp_path / "train"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"train is damaged, or no pickle \(.*; get it again"):
+    with pytest.raises(
+        DataError, match=r"train is damaged or not a pickle \(.*; download it again"
+    ):
         load_plain(file)
 
 

@@ -33,7 +33,7 @@ from alfa.types import Episode
 
 
 def make_images(name: str, counts: dict[str, list[int]], *, side: int = 4, channels: int = 1):
-    """Every image has its own colour, so that it can be told from all others."""
+    """Create images whose pixels encode their numbers."""
     arrays, number = {}, 0
     for split, of_classes in counts.items():
         classes = {}
@@ -49,7 +49,7 @@ def make_images(name: str, counts: dict[str, list[int]], *, side: int = 4, chann
 
 
 def numbers_of(x: torch.Tensor) -> list[int]:
-    """The images that inputs came from."""
+    """Return the numbers of the images from the inputs."""
     pixels = ((x + 1) * 127.5).round().long()
     return (pixels[..., 0, 0, 0] * 256 + pixels[..., 0, 0, 1]).flatten().tolist()
 
@@ -165,7 +165,7 @@ def test_tasks_of_another_number_of_classes_are_not_stacked() -> None:
 
 
 def test_unequal_tasks_are_no_stack(tasks) -> None:
-    with pytest.raises(ConfigError, match="different sizes, and cannot be one stack"):
+    with pytest.raises(ConfigError, match="different sizes and cannot be one stack"):
         tasks.episode(0, num_tasks=5)
 
 
@@ -203,7 +203,7 @@ def test_classes_that_are_related_or_not_are_other_tasks(images) -> None:
     plain = dataclasses.replace(images, name="letters")
     tasks = Varied([plain], related={("letters", "test"): by_prefix(names)})
     assert tasks.names_digest("test") != Varied([plain]).names_digest("test")
-    # A store from before that was kept is known by its name.
+    # A store without `source` is identified by its name.
     known = Varied([made_from("letters", plain)], related=tasks.related)
     assert known.names_digest("test") == tasks.names_digest("test")
 
@@ -218,7 +218,7 @@ def test_what_is_only_for_testing_is_refused_for_training() -> None:
     with pytest.raises(DataError, match="signs is for testing only: it has no train classes") as e:
         tasks.check("train", "val")
     # More images would not help.
-    assert str(e.value).endswith("it has no val classes; leave out these sources.")
+    assert str(e.value).endswith("it has no val classes; remove these sources.")
     with pytest.raises(DataError, match="signs is for testing only"):
         tasks.episode(0, num_tasks=1)
 
@@ -235,23 +235,22 @@ def test_datasets_without_published_training_classes_are_for_testing_only(name) 
 
 
 def test_training_classes_that_were_not_there_are_said_to_be_missing() -> None:
-    """A source of which only the test classes were prepared is not one that has no others."""
+    """A source with only its test classes prepared still has published training classes."""
     flowers = make_images("md-flower", {"test": [9] * 6})
     with pytest.raises(DataError) as caught:
         Varied([flowers]).check("train")
     assert str(caught.value) == (
-        "there can be no such tasks: md-flower has no train classes: none of the 71 that the "
-        "published split has was found when it was prepared; leave out these sources, or prepare "
-        "them anew with more images."
+        "these tasks cannot be drawn: md-flower has no train classes: none of the 71 published "
+        "ones was prepared; remove these sources, or prepare md-flower again with more images."
     )
     with pytest.raises(DataError, match="md-mscoco has no val classes: none of the 40"):
         Varied([make_images("md-mscoco", {"test": [9] * 6})]).check("val")
-    # Nobody knows what was to be found.
-    with pytest.raises(DataError, match="tasks: pets has no train classes; leave out"):
+    # A dataset without a published split.
+    with pytest.raises(DataError, match="drawn: pets has no train classes; remove"):
         Varied([make_images("pets", {"test": [9] * 6})]).check("train")
-    # Its name is that of a source, but it was made from a folder.
+    # It has the name of a source but was prepared from a folder.
     own = made_from("folder", make_images("md-flower", {"test": [9] * 6}))
-    with pytest.raises(DataError, match="tasks: md-flower has no train classes; leave out"):
+    with pytest.raises(DataError, match="drawn: md-flower has no train classes; remove"):
         Varied([own]).check("train")
 
 
@@ -261,7 +260,7 @@ def test_only_what_has_training_classes_is_to_be_prepared_anew() -> None:
     with pytest.raises(DataError) as caught:
         Varied([signs, few]).check("train", "val")
     assert str(caught.value).endswith(
-        "leave out these sources, or prepare few anew with more images."
+        "remove these sources, or prepare few again with more images."
     )
 
 
@@ -271,27 +270,27 @@ def test_every_fault_is_named_at_once() -> None:
     with pytest.raises(DataError) as caught:
         Varied([few, single]).check("train", "val", "test")
     told = str(caught.value)
-    assert "few has too few train classes: there are 4 classes, but not 5" in told
+    assert "few has too few train classes: `min_way` is 5, but there are 4 classes" in told
     assert "few has no test classes" in told
-    assert "single has train classes of a single image" in told
+    assert "single has train classes with fewer than 2 images" in told
     assert "train1, train3" in told
     assert "few has no val" not in told
 
 
 def test_sources_must_fit_together(images) -> None:
-    with pytest.raises(ConfigError, match="no source"):
+    with pytest.raises(ConfigError, match="at least one set of images"):
         Varied([])
-    with pytest.raises(ConfigError, match=r"`weights` is \[1\], but must be .* each of 2"):
+    with pytest.raises(ConfigError, match=r"`weights` must be .* each of 2 sources, got \[1\.0\]"):
         Varied([images, images], weights=[1])
     for wrong in ([1, 0], [1, -1], [math.nan, 1], [1, math.nan], [math.inf, 1], [1e308, 1e308]):
-        with pytest.raises(ConfigError, match="but must be a finite number above 0 for each of 2"):
+        with pytest.raises(ConfigError, match="must be a finite number above 0 for each of 2"):
             Varied([images, images], weights=wrong)
-    with pytest.raises(ConfigError, match=r"`weights` is \[nan\]"):
+    with pytest.raises(ConfigError, match=r"`weights` .* got \[nan\]"):
         Varied([images], weights=[math.nan])
-    with pytest.raises(ConfigError, match=r"bring them to one shape with `ImageSet\.like`"):
+    with pytest.raises(ConfigError, match=r"convert them with `ImageSet\.like`"):
         Varied([images, make_images("large", COUNTS, side=5)])
     darker = dataclasses.replace(images, std=(0.1,))
-    with pytest.raises(ConfigError, match=r"normalised by \[0\.5\] and \[0\.1\]"):
+    with pytest.raises(ConfigError, match=r"mean \[0\.5\] and std \[0\.1\]"):
         Varied([images, darker])
 
 
@@ -339,7 +338,7 @@ def test_datasets_are_opened_by_name_and_brought_to_one_shape(stores) -> None:
         if source.name == "md-omniglot":
             names = [source.splits["train"].names[c] for c in drawn.classes]
             assert len({name[0] for name in names}) == 1
-    with pytest.raises(ConfigError, match="each may be named once only"):
+    with pytest.raises(ConfigError, match="must contain each name only once"):
         MetaDataset(dataset=["md-flower", "md-flower"])
 
 
@@ -376,7 +375,7 @@ def alphabets(tmp_path):
 
 
 def drawn_alphabets(tasks: Varied) -> set[str]:
-    """Those of every task together."""
+    """Return the alphabets of each task."""
     found = set()
     for index in range(20):
         source, drawn = tasks.draw(index)
@@ -392,12 +391,12 @@ def test_a_source_under_another_name_keeps_its_alphabets(alphabets, tmp_path, mo
         prepare(SOURCES.get("md-omniglot")(), alphabets, name=name, **options)
     own, renamed = (MetaDataset(dataset=[n], size=8) for n in ("md-omniglot", "letters"))
     assert drawn_alphabets(own) == drawn_alphabets(renamed) == {"Greek", "Latin"}
-    # Only the other name is kept: everything else is as it always was.
+    # Only a different name is stored.
     indices = [open_store(name).index for name in ("md-omniglot", "letters")]
     assert [index.source for index in indices] == ["", "md-omniglot"]
     assert indices[0].digest() == indices[1].digest() == own.signature().data
     assert renamed.signature().data == f"{own.signature().data}+md-omniglot"
-    # Of images of one size for all there is nothing to relate.
+    # Tasks of one size do not use related classes.
     assert FewShot(open_images("letters"), way=2, shot=1, num_query=1).signature().data == (
         indices[1].digest()
     )

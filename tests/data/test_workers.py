@@ -1,4 +1,4 @@
-"""Images decoded side by side: the same in threads and in processes."""
+"""Parallel decoding gives the same result in threads and processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_chunks_come_in_their_order_however_they_are_decoded(items, monkeypatch,
     assert results == [(x.pixels.tolist(), x.left_out, x.changed) for x in one_by_one]
     assert used == [kind]
     assert [len(pixels) for pixels, _, _ in results] == [2, 2, 1, 2, 1, 1]
-    assert results[1][2] == [(1, "grey converted to RGB")]
+    assert results[1][2] == [(1, "gray converted to RGB")]
     assert results[4][1] == [(0, "cannot be read (No such file or directory)")]
 
 
@@ -103,7 +103,7 @@ def _die(parent: int) -> str:
 def test_a_process_that_is_killed_is_a_sentence(items) -> None:
     # As the system does where memory is short.
     deadly = Item("12", partial(exec, _die(os.getpid())))
-    with pytest.raises(DataError, match=r"^a process that decodes images has ended.*--workers 1"):
+    with pytest.raises(DataError, match=r"^a decoding process ended unexpectedly.*--workers 1"):
         decoded([*items, deadly], workers=2, total=_workers.PROCESSES_FROM)
 
 

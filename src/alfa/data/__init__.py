@@ -5,6 +5,7 @@ from alfa.data._base import (
     SPLITS,
     TASKS,
     Group,
+    InMemory,
     Signature,
     Split,
     Tasks,
@@ -16,7 +17,6 @@ from alfa.data._decode import decode, decode_opened, open_image
 from alfa.data._download import download
 from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_set import Classes, ImageSet, scale_and_shift
-from alfa.data._in_memory import InMemory
 from alfa.data._open import (
     GENERATED_DATASETS,
     data_folder,

@@ -1,4 +1,4 @@
-"""Archives unpacked into a folder, and nowhere else."""
+"""Unpack archives without writing outside the target folder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from alfa.errors import DataError
 SUFFIXES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tbz2", ".txz", ".tar", ".zip")
 MARK = ".alfa-unpacked.json"
 
-# Images hardly shrink in an archive, so an archive that grows this much is no dataset; a small one
-# does no harm.
+# Images hardly compress, so an archive that expands by more is a bomb, unless it is small.
 MAX_RATIO = 100
 ALWAYS_ALLOWED = 1 << 20
-# A link may point to another link, but a circle of links ends nowhere.
+# The longest chain of links that is followed; a cycle of links has no end.
 _MAX_LINKS = 40
 _MAX_PADDING = 1 << 24
-
 _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -41,15 +39,17 @@ _DAMAGE = (
     NotImplementedError,
     ValueError,
 )
+# Errors of an archive in which a file is also a folder.
+_COLLISIONS = (FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is a file with the suffix of an archive."""
+    """Return True if the path is a file with an archive suffix."""
     return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
 def archive_stem(path: Path) -> str:
-    """The name of an archive without its suffix."""
+    """Return the file name of an archive without its suffix."""
     suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), "")
     return path.name[: len(path.name) - len(suffix)]
 
@@ -58,44 +58,34 @@ def unpack(
     archive: Path,
     target: Path,
     *,
-    max_ratio: float = MAX_RATIO,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
-    """Unpack an archive into a folder, completely or not at all.
+    """Unpack a zip or tar archive into the folder `target`, completely or not at all.
 
-    Does nothing if this archive, by its name, size and time, was unpacked there before. Links
-    become copies, or hard links, of the files that they point to.
-
-    Args:
-        archive: a zip, or a tar that may be compressed by gzip, bzip2 or xz.
-        target: the folder to make; the content of another archive is replaced.
-        max_ratio: how many times its own size it may unpack to.
-        on_progress: is called with the number of bytes read and the size of the archive.
-
-    Returns:
-        The folder.
-
-    Raises:
-        DataError: it is missing, damaged, encrypted or too large, would write outside of the
-            folder, or the folder contains something else.
+    An archive that was unpacked there before, by name, size, and time, is skipped; another archive
+    replaces it. Links become hard links or copies. `on_progress` receives the number of bytes read
+    and the size of the archive.
     """
     if not archive.is_file():
         raise DataError(f"there is no archive {archive}.")
     status = archive.stat()
     mark = {"name": archive.name, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    found = _read_mark(target)
-    if found == mark:
-        return target
-    if found is None and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise DataError(
-            f"{archive} cannot be unpacked to {target}, which holds something else; move that away."
-        )
-    # Only one process uses the folder around it, so a killed one has left what is there.
+    try:
+        unpacked = json.loads((target / MARK).read_text())
+    except (OSError, ValueError):
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise DataError(
+                f"{archive} cannot be unpacked: {target} contains other files; move them away."
+            ) from None
+    else:
+        if unpacked == mark:
+            return target
+    # Only one process uses the parent folder, so an existing folder is left over from a killed one.
     unfinished = target.with_name(f".{target.name}.unpacking")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        _unpack_into(unfinished, archive, max_ratio, on_progress)
+        _unpack_into(unfinished, archive, on_progress)
         (unfinished / MARK).write_text(json.dumps(mark))
         if target.exists():
             shutil.rmtree(target)
@@ -109,19 +99,10 @@ def unpack(
 def read_zip(
     content: bytes, *, name: str, max_files: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """The files of a zip, one after the other, without writing any of them to disk.
+    """Yield the path and content of each file in a zip without writing to disk.
 
-    Args:
-        content: the archive.
-        name: of the archive, for error messages.
-        max_files: the number of files that it may have.
-        max_bytes: the size of all files, unpacked, that it may have.
-
-    Yields:
-        The path of each file within the archive, and its content.
-
-    Raises:
-        DataError: it is damaged, exceeds a limit, or has a path that leads out of it.
+    Raises a DataError with the archive's `name` if the zip is damaged, contains more than
+    `max_files` files or `max_bytes` unpacked bytes, or has a path that leads outside it.
     """
     archive, num_files, unpacked = Path(name), 0, 0
     try:
@@ -130,37 +111,28 @@ def read_zip(
             if member.isdir():
                 continue
             if not member.isreg():
-                what = "a link" if member.issym() else "a device"
-                raise _refused(archive, member.name, f"{what}, not a file")
+                raise _refused(archive, member.name, "a link or a device, not a file")
             num_files, unpacked = num_files + 1, unpacked + member.size
             if num_files > max_files:
                 raise DataError(f"{archive} is refused: it has more than {max_files:,} files.")
             if unpacked > max_bytes:
                 raise DataError(
-                    f"{archive} is refused: with {member.name!r} it unpacks to more than "
+                    f"{archive} is refused: with {member.name!r}, it unpacks to more than "
                     f"{max_bytes:,} bytes."
                 )
             with read() as source:
                 found = source.read(member.size)
-            _check_length(member, len(found))
+            if len(found) != member.size:
+                raise EOFError(f"{member.name} is truncated")
             yield place, found
-    # Decompressors raise OSError, too, and nothing here is on a disk.
+    # Decompressors also raise OSError, and no disk is involved here.
     except (*_DAMAGE, OSError) as error:
         raise _damaged(archive, error) from None
 
 
-def _read_mark(target: Path) -> object:
-    try:
-        return json.loads((target / MARK).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _unpack_into(
-    folder: Path, archive: Path, max_ratio: float, on_progress: Callable[[int, int], None]
-) -> None:
+def _unpack_into(folder: Path, archive: Path, on_progress: Callable[[int, int], None]) -> None:
     total = archive.stat().st_size
-    limit = max(ALWAYS_ALLOWED, int(max_ratio * total))
+    limit = max(ALWAYS_ALLOWED, int(MAX_RATIO * total))
     members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
     links: dict[str, tarfile.TarInfo] = {}
     unpacked = 0
@@ -176,63 +148,46 @@ def _unpack_into(
                     unpacked += member.size
                     if unpacked > limit:
                         raise DataError(
-                            f"{archive} is refused: with {member.name!r} it unpacks to more than "
-                            f"{limit:,} bytes, {max_ratio:g} times its size, which no dataset does."
+                            f"{archive} is refused: with {member.name!r}, it unpacks to more than "
+                            f"{limit:,} bytes, {MAX_RATIO:g} times its size; it may be a zip bomb."
                         )
-                    _write(folder / place, member, read)
+                    (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                    with read() as source, (folder / place).open("wb") as file:
+                        shutil.copyfileobj(source, file, 1 << 20)
+                        if file.tell() != member.size:
+                            raise EOFError(f"{member.name} is truncated")
                 else:
                     raise _refused(archive, member.name, "a device, not a file")
                 on_progress(raw.tell(), total)
         _link(folder, links, archive, limit - unpacked)
         on_progress(total, total)
-    except _DAMAGE as error:
-        raise _damaged(archive, error) from None
-    except OSError as error:
-        # A decompressor's error has no number; an error of the system, such as a full disk, has.
-        collided = isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError)
-        if error.errno is not None and not collided:
+    except (*_DAMAGE, OSError) as error:
+        # Errors of decompressors have no number; errors of the system, such as a full disk, do.
+        number = getattr(error, "errno", None)
+        if number is not None and not isinstance(error, _COLLISIONS):
             raise
         raise _damaged(archive, error) from None
 
 
 def _damaged(archive: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{archive} is damaged, or not the archive that its name says ({error}); get it again."
-    )
+    return DataError(f"{archive} is damaged or has the wrong type ({error}); get a new copy.")
 
 
 def _refused(archive: Path, name: str, what: str) -> DataError:
     return DataError(f"{archive} is refused: its member {name!r} is {what}.")
 
 
-def _check_length(member: tarfile.TarInfo, length: int) -> None:
-    if length != member.size:
-        raise EOFError(f"{member.name} has {length} bytes instead of {member.size}")
-
-
 def _place(path: str, member: str, archive: Path) -> str:
-    """The path relative to the folder; unlike tarfile's filters, raises if it leads outside."""
+    """Return a normalized relative path; unlike tarfile's filters, raise if it leads outside."""
     plain = path.replace("\\", "/")
     outside = plain.startswith("/") or ".." in plain.split("/") or PureWindowsPath(plain).drive
     if outside or "\0" in plain:
-        raise DataError(
-            f"{archive} is refused: its member {member!r} leads to {path!r}, outside of the "
-            "folder that it is unpacked to."
-        )
+        raise _refused(archive, member, f"a path or link to {path!r}, outside the target folder")
     return posixpath.normpath(plain)
 
 
-def _write(path: Path, member: tarfile.TarInfo, read: Callable[[], IO[bytes]]) -> None:
-    # Most files lie in the folder of the one before.
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with read() as source, path.open("wb") as file:
-        shutil.copyfileobj(source, file, 1 << 20)
-        _check_length(member, file.tell())
-
-
 def _link(folder: Path, links: dict[str, tarfile.TarInfo], archive: Path, max_bytes: int) -> None:
-    """Make the files that links stand for; no link that could be followed is ever on disk."""
+    """Create the files that the links point to; no symbolic link is ever written to disk."""
     targets = {}
     for place, member in links.items():
         # A symbolic link is relative to its own folder, a hard link to the archive.
@@ -243,7 +198,7 @@ def _link(folder: Path, links: dict[str, tarfile.TarInfo], archive: Path, max_by
         for _ in range(_MAX_LINKS):
             target = targets.get(target, target)
         if target == place or not (folder / target).is_file():
-            what = f"a link to {links[place].linkname!r}, which is not a file of the archive"
+            what = f"a link to {links[place].linkname!r}, which is not a file in the archive"
             raise _refused(archive, links[place].name, what)
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -251,16 +206,16 @@ def _link(folder: Path, links: dict[str, tarfile.TarInfo], archive: Path, max_by
         try:
             os.link(folder / target, path)
         except OSError:
-            # Some disks have no hard links.
+            # Some file systems have no hard links.
             max_bytes -= (folder / target).stat().st_size
             if max_bytes < 0:
-                what = "a link, whose copy is more than it may unpack to"
+                what = "a link whose copy exceeds the size limit"
                 raise _refused(archive, links[place].name, what) from None
             shutil.copyfile(folder / target, path)
 
 
 _Members = Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]
-"""The members of a tar, or a zip's in the same form, and a function that opens each file."""
+"""Members of a zip or tar as `TarInfo`, each with a function that opens the file."""
 
 
 def _zip_members(raw: IO[bytes], archive: Path) -> _Members:
@@ -269,7 +224,7 @@ def _zip_members(raw: IO[bytes], archive: Path) -> _Members:
             member = tarfile.TarInfo(info.filename)
             mode = info.external_attr >> 16
             if info.flag_bits & 1:
-                raise _refused(archive, info.filename, "encrypted, and there is no password")
+                raise _refused(archive, info.filename, "encrypted; decrypt the archive first")
             if stat.S_ISLNK(mode):
                 member.type = tarfile.SYMTYPE
                 member.linkname = file.read(info).decode() if info.file_size < 4096 else "/"
@@ -283,14 +238,14 @@ def _zip_members(raw: IO[bytes], archive: Path) -> _Members:
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """Raises if a header is damaged; tarfile takes it for the end of the archive."""
+    """A header that raises if it is damaged; tarfile would stop as at the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictTarInfo:
         try:
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
-            # Nothing, or zeros, are the end.
+            # An empty block or zeros mark the end.
             if any(buf):
                 raise tarfile.ReadError(str(error)) from None
             raise
@@ -300,11 +255,11 @@ def _tar_members(raw: IO[bytes], archive: Path) -> _Members:
     with tarfile.open(fileobj=raw, mode="r:*", tarinfo=_StrictTarInfo) as file:
         for member in file:
             yield member, partial(file.extractfile, member)  # type: ignore[misc]
-            # tarfile would keep all members in memory.
+            # Otherwise tarfile keeps all members in memory.
             file.members.clear()  # type: ignore[attr-defined]
-        # Reach the checksum, which gzip has behind the padding that ends a tar.
+        # Read to the end, so that gzip verifies its checksum behind the padding of the tar.
         assert file.fileobj is not None
         for _ in range(_MAX_PADDING >> 20):
             if not file.fileobj.read(1 << 20):
                 return
-        raise tarfile.ReadError("there is more behind its end")
+        raise tarfile.ReadError("there is more data behind its end")

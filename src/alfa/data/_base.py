@@ -1,8 +1,9 @@
-"""The interface of a distribution of tasks."""
+"""The interface of a distribution of few-shot tasks."""
 
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,9 +11,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from alfa.errors import ConfigError, check_choice
+from alfa.errors import ConfigError, DataError, check_choice
 from alfa.registry import Registry
-from alfa.types import Episode
+from alfa.types import Count, Episode
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -20,16 +21,16 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Signature:
-    """The properties of tasks that a model needs to be used without them.
+    """The properties of tasks that a model needs when it is used without them.
 
     Attributes:
         input_shape: the shape of one input.
         num_outputs: the number of outputs for one input.
         loss: the name of the loss.
-        mean: of every channel, by which images are normalised; empty for other inputs.
-        std: likewise.
+        mean: channel means that normalize images; empty for other inputs.
+        std: channel standard deviations, likewise.
         varies: tasks have varying numbers of classes, at most `num_outputs`.
-        data: identifies prepared images; empty for other inputs.
+        data: a digest of the prepared images; empty for other inputs.
     """
 
     input_shape: tuple[int, ...]
@@ -43,39 +44,37 @@ class Signature:
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks of one size, stacked, and their indices in the split."""
+    """A stack of tasks of the same size, and their indices in the split."""
 
     indices: tuple[int, ...]
     episode: Episode
 
 
 def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
-    """Stack single tasks of the same size; groups are in the order of their first tasks."""
+    """Stack single tasks of the same size; groups are ordered by their first tasks."""
     sizes: dict[tuple[int, ...], list[tuple[int, Episode]]] = {}
     for index, task in zip(indices, tasks, strict=True):
-        # Targets of regression are no classes.
+        # Regression targets are not classes.
         way = 0 if task.support_y.is_floating_point() else int(task.support_y.max()) + 1
         size = way, task.support_x.shape[1], task.query_x.shape[1]
         sizes.setdefault(size, []).append((index, task))
+    parts = ("support_x", "support_y", "query_x", "query_y")
     groups = []
     for members in sizes.values():
-        numbers, own = zip(*members, strict=True)
-        parts = ("support_x", "support_y", "query_x", "query_y")
-        stacked = own[0]
-        if len(own) > 1:
-            stacked = Episode(*(torch.cat([getattr(t, part) for t in own]) for part in parts))
-        groups.append(Group(tuple(numbers), stacked))
+        numbers, same = zip(*members, strict=True)
+        # A single task is not copied.
+        stacked = (torch.cat([getattr(t, part) for t in same]) for part in parts)
+        groups.append(Group(numbers, Episode(*stacked) if len(same) > 1 else same[0]))
     return groups
 
 
 class Tasks(abc.ABC):
-    """A distribution of few-shot tasks, p(T), split for training, validation and test.
+    """A distribution of few-shot tasks, p(T), split into training, validation, and test tasks.
 
-    To add one, subclass, set the attributes, implement `episode`, and decorate the class with
+    To add one, subclass it, set the attributes, implement `episode`, and decorate the class with
     ``@register_tasks("my-tasks")`` from `alfa.data`. Its constructor takes keyword-only options.
-
-    Task `i` of a split is a pure function of (seed, split, i): it does not matter which
-    process draws it, or when.
+    Task `i` of a split must be a pure function of (seed, split, i), so that any process can draw
+    it at any time.
 
     Attributes:
         input_shape: the shape of one input.
@@ -108,67 +107,50 @@ class Tasks(abc.ABC):
     def episode(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> Episode:
-        """Tasks `first`, `first` + 1, ... of a split, as one stack."""
+        """Draw tasks `first`, `first` + 1, ... of a split as one stack."""
 
     def groups(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> list[Group]:
-        """The same tasks, one stack for each size."""
+        """Draw the same tasks as one stack for each size."""
         episode = self.episode(first, num_tasks=num_tasks, split=split, seed=seed)
         return [Group(tuple(range(first, first + num_tasks)), episode)]
 
     def largest(self, num_tasks: int) -> Episode:
-        """Tasks of the largest possible size, to measure their memory."""
+        """Return tasks of the largest possible size, to measure their memory."""
         return self.episode(0, num_tasks=num_tasks)
 
     def signature(self) -> Signature:
-        """The properties that a model needs to be used without these tasks."""
-        # NumPy's numbers cannot be written as JSON.
+        """Return the properties that a model needs when it is used without these tasks."""
+        # NumPy integers cannot be written as JSON.
         shape = tuple(map(int, self.input_shape))
         return Signature(shape, int(self.num_outputs), self.loss, varies=self.varies)
 
     def like(self, signature: Signature) -> Tasks:
-        """The same tasks with the inputs of a model that was trained on other tasks."""
+        """Return the same tasks with the inputs of a model that was trained on other tasks."""
         return self
 
     @classmethod
     def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
-        """The configuration overrides that draw such tasks from another dataset.
+        """Return the configuration overrides that draw such tasks from another prepared dataset.
 
-        Args:
-            dataset: the name of a prepared dataset.
-            size: the prepared image size; by default the only one.
-
-        Raises:
-            ConfigError: these tasks do not come from a dataset.
+        `size` is the prepared image size, or None if there is only one.
         """
-        raise ConfigError(f"{cls.__name__} tasks do not come from a dataset; leave --dataset out.")
+        raise ConfigError(f"{cls.__name__} tasks do not use a dataset; remove --dataset.")
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
-        """Make sure that tasks of these splits can be drawn, before training.
-
-        Raises:
-            DataError: they cannot; lists everything that is missing.
-        """
+        """Raise a DataError that lists all faults if tasks of these splits cannot be drawn."""
 
     def stamp(self) -> str:
-        """Changes whenever the files of the tasks are written."""
+        """Return a text that changes whenever the files of the tasks are written."""
         return ""
 
     def names_digest(self, split: Split) -> str:
-        """Identifies the names of the examples of a split.
-
-        Raises:
-            DataError: the names cannot be read.
-        """
+        """Return a digest of the names of a split's examples, or raise a DataError."""
         return ""
 
-    def verify(self) -> None:  # noqa: B027 - most tasks come from no files
-        """Compare all files of the tasks with their checksums.
-
-        Raises:
-            DataError: a file was changed.
-        """
+    def verify(self) -> None:  # noqa: B027 - most tasks have no files
+        """Raise a DataError if a file of the tasks differs from its checksum."""
 
 
 TASKS: Registry[Tasks] = Registry("task")
@@ -176,6 +158,42 @@ register_tasks = TASKS.register
 
 
 def task_rng(seed: int, split: Split, index: int) -> np.random.Generator:
-    """The random source of one task."""
+    """Return the random generator of one task."""
     check_choice("split", split, SPLITS)
     return np.random.default_rng([seed, SPLITS.index(split), index])
+
+
+@register_tasks("in-memory")
+class InMemory(Tasks):
+    """A placeholder for the tasks of a run that was trained on objects; it cannot be created.
+
+    Args:
+        description: the class of the tasks.
+        way: classes per task.
+        shot: support examples per class.
+        num_query: query examples per class.
+    """
+
+    def __init__(
+        self,
+        *,
+        description: str = "",
+        way: Count | None = None,
+        shot: Count | None = None,
+        num_query: Count | None = None,
+    ) -> None:
+        raise DataError(
+            f"the tasks of this run ({description}) exist only in the program that trained it; "
+            "choose a prepared dataset with --dataset."
+        )
+
+    def episode(
+        self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
+    ) -> Episode:
+        raise NotImplementedError
+
+    @classmethod
+    def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
+        name = json.dumps(dataset, ensure_ascii=False)
+        chosen = [] if size is None else [f"tasks.size={size}"]
+        return ["tasks.name=images", "tasks.description=none", f"tasks.dataset={name}", *chosen]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import os
 from collections.abc import Iterator
@@ -14,39 +13,35 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from alfa.errors import DataError
 
-# An image that declares more pixels is taken for a bomb: it is small on disk and fills the memory.
+# An image that declares more pixels may be a decompression bomb: small on disk, large in memory.
 MAX_PIXELS = 64_000_000
-# As large as that many pixels can be, of 16 bits and four channels, without compression.
+# The size of that many uncompressed pixels with four channels of 16 bits, and a header.
 MAX_BYTES = 8 * MAX_PIXELS + 10_000_000
-# Pixels only: some of Pillow's other formats are programs (EPS runs Ghostscript) or drawings.
+# Formats that store pixels only: others are programs (EPS runs Ghostscript) or vector graphics.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA", "TIFF", "AVIF")
-_NAMES = {"1": "1-bit", "L": "grey", "P": "palette"}
+_MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}
 
 
 def decode(
     content: bytes | np.ndarray, *, size: int | tuple[int, int] | None, num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Decode one image, and bring it to the size and the channels of a dataset.
+    """Decode an image file, or uint8 pixels ``[height, width]`` or ``[height, width, channel]``.
 
-    An image of another shape is squashed, as the published datasets were; one that has the size
-    already keeps every pixel.
-
-    Args:
-        content: an image file, or pixels, uint8 ``[height, width]`` or
-            ``[height, width, channel]``.
-        size: the side that is wanted, or height and width; None for the image's own.
-        num_channels: 3, or 1 for grey.
+    The image is resized to `size`, a side or height and width, unless `size` is None. Its aspect
+    ratio is not kept, as in the published datasets. `num_channels` is 3, or 1 for gray.
 
     Returns:
-        Pixels, uint8 ``[channel, height, width]``, and what was done to them beyond a new size.
+        Pixels, uint8 ``[channel, height, width]``, and a list of conversions other than resizing.
 
     Raises:
-        DataError: it cannot be decoded; the text says why, without the name of the image.
+        DataError: the image cannot be decoded; the message does not name it.
     """
     wanted = (size, size) if isinstance(size, int) else size
-    if not isinstance(content, bytes) and _fits(content, wanted, num_channels):
-        channels_first = content.reshape(*content.shape[:2], num_channels).transpose(2, 0, 1)
-        return np.ascontiguousarray(channels_first), []
+    if isinstance(content, np.ndarray) and content.dtype == np.uint8 and wanted is not None:
+        shape = (*wanted, num_channels)
+        # Without Pillow, pixels of the right shape take much less time.
+        if content.shape == shape or (num_channels == 1 and content.shape == wanted):
+            return np.ascontiguousarray(content.reshape(shape).transpose(2, 0, 1)), []
     with decoding_errors():
         image = load_image(content) if isinstance(content, bytes) else _from_pixels(content)
         return _fitted(image, wanted, num_channels)
@@ -55,20 +50,18 @@ def decode(
 def decode_opened(
     image: Image.Image, *, size: tuple[int, int], num_channels: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Like `decode`, of an image that the caller has opened; it is not changed.
-
-    Args:
-        image: of any mode; of several frames, the current one.
-        size: height and width of the result.
-        num_channels: 3, or 1 for grey.
-
-    Raises:
-        DataError: it cannot be decoded; the text says why, without the name of the image.
-    """
+    """Decode the current frame of an open image, like `decode`, without changing the image."""
     with decoding_errors():
         _check_size(image.size)
         image.load()
         return _fitted(image, size, num_channels)
+
+
+def load_image(content: bytes) -> Image.Image:
+    """Open an image file and load its pixels."""
+    image = open_image(content)
+    image.load()
+    return image
 
 
 def _fitted(
@@ -83,26 +76,15 @@ def _fitted(
 
 
 def thumbnail(content: bytes, *, side: int) -> bytes:
-    """A small image for people: upright, in colors, and without metadata.
-
-    Args:
-        content: an image file.
-        side: of the square that it must fit into; an image that does so keeps every pixel.
-
-    Returns:
-        A PNG file of an image that fits, and a JPEG file of one that was made smaller.
-
-    Raises:
-        DataError: it cannot be decoded; the text says why, without the name of the image.
-    """
+    """Make an upright thumbnail without metadata: a JPEG, or a PNG if the image fits already."""
     with decoding_errors():
         image = open_image(content)
         fits = max(image.size) <= side
-        # Of a large photo only every eighth pixel or so need be decoded.
+        # JPEG can skip most of the pixels of a large photo.
         image.draft("RGB", (2 * side, 2 * side))
         small, _ = _converted(image, "RGB")
         small.thumbnail((side, side))
-        # A new image: what else is in the file, such as where a photo was taken, stays there.
+        # A new image drops metadata, such as the location of a photo.
         small = Image.fromarray(np.asarray(small))
         buffer = io.BytesIO()
         small.save(buffer, "PNG" if fits else "JPEG", optimize=True)
@@ -111,72 +93,47 @@ def thumbnail(content: bytes, *, side: int) -> bytes:
 
 @contextlib.contextmanager
 def decoding_errors() -> Iterator[None]:
-    """Turn all errors of Pillow into a DataError, whose text does not name the image."""
+    """Convert all errors of Pillow to a DataError, whose message does not name the image."""
     try:
         yield
     except (DataError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise DataError(
-            f"declares more than the {MAX_PIXELS:,} pixels that are allowed; it may be an image "
-            "bomb, so make it smaller"
-        ) from None
-    # What a damaged file makes Pillow raise depends on where the damage is.
+        raise _too_large("too many") from None
+    # The type of Pillow's error depends on the position of the damage.
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise DataError(f"is damaged or cut off ({reason})") from None
+        raise DataError(f"is damaged or truncated ({reason})") from None
 
 
-def _fits(pixels: np.ndarray, size: tuple[int, int] | None, num_channels: int) -> bool:
-    """Whether pixels in memory need no change, which saves most of the time."""
-    if size is None:
-        return False
-    grey = num_channels == 1 and pixels.shape == size
-    return pixels.dtype == np.uint8 and (grey or pixels.shape == (*size, num_channels))
-
-
-@functools.cache
-def _formats() -> tuple[str, ...]:
-    """The formats above that this build of Pillow supports."""
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
+def _too_large(declared: str) -> DataError:
+    return DataError(
+        f"declares {declared} pixels (the limit is {MAX_PIXELS:,}); it may be a decompression "
+        "bomb, so resize it"
+    )
 
 
 def read_image_file(path: Path | str) -> bytes:
-    """The content of an image file.
-
-    Raises:
-        DataError: it is too large.
-        OSError: it cannot be read.
-    """
+    """Read an image file; raise a DataError if it is too large to be an image."""
     size = os.stat(path).st_size
     if size > MAX_BYTES:
         raise DataError(
-            f"has {size / 1e6:,.0f} MB, more than the {MAX_BYTES / 1e6:,.0f} that are allowed, and "
-            "is hardly an image"
+            f"has {size / 1e6:,.0f} MB, more than the limit of {MAX_BYTES / 1e6:,.0f} MB for images"
         )
     return Path(path).read_bytes()
 
 
-def load_image(content: bytes) -> Image.Image:
-    """An image file, fully loaded."""
-    image = open_image(content)
-    image.load()
-    return image
-
-
 def open_image(content: bytes) -> Image.Image:
-    """An image file whose size and mode are known, and whose pixels are loaded on first use.
-
-    Raises:
-        DataError: it is no image, or has too many pixels.
-    """
+    """Open an image file without loading its pixels; raise a DataError if that is impossible."""
     if not content:
         raise DataError("is an empty file")
+    # Not every build of Pillow supports all formats.
+    Image.init()
+    formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
-        image = Image.open(io.BytesIO(content), formats=_formats())
+        image = Image.open(io.BytesIO(content), formats=formats)
     except UnidentifiedImageError:
-        raise DataError("is not an image, or of a format that is not read") from None
+        raise DataError("is not an image, or its format is not supported") from None
     _check_size(image.size)
     return image
 
@@ -186,8 +143,8 @@ def _from_pixels(pixels: np.ndarray) -> Image.Image:
     known = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 2, 3, 4))
     if pixels.dtype != np.uint8 or not known:
         raise DataError(
-            f"has pixels of {pixels.dtype} {list(shape)}, but must have uint8 [height, width] or "
-            "[height, width, channel]"
+            "must be uint8 [height, width] or [height, width, channel] with 1 to 4 channels, got "
+            f"{pixels.dtype} {list(shape)}"
         )
     _check_size((shape[1], shape[0]))
     return Image.fromarray(pixels[:, :, 0] if shape[2:] == (1,) else pixels)
@@ -198,76 +155,63 @@ def _check_size(size: tuple[int, int]) -> None:
     if width < 1 or height < 1:
         raise DataError(f"has no pixels ({width} x {height})")
     if width * height > MAX_PIXELS:
-        raise DataError(
-            f"declares {width} x {height} pixels, more than the {MAX_PIXELS:,} that are allowed; "
-            "it may be an image bomb, so make it smaller"
-        )
+        raise _too_large(f"{width} x {height}")
 
 
 def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
-    """The image in a mode, ``"L"`` or ``"RGB"``, and what had to be done."""
+    """Convert an image to the mode ``"L"`` or ``"RGB"``; also return a list of the conversions."""
     changes = []
-    bits = _declared_bits(image)
+    # Only TIFF files declare the bits of gray levels; a color file has one number per channel.
+    declared = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
+    bits = next((bits for bits in range(9, 16) if declared == (bits,)), 16)
     if getattr(image, "is_animated", False):
-        # An image that the caller has opened may show another frame.
-        which = "one" if image.tell() else "the first"
-        changes.append(f"{which} frame of several taken")
+        # The caller of `decode_opened` may have selected another frame.
+        changes.append(f"only the {'current' if image.tell() else 'first'} frame is used")
     if _orientation(image) in range(2, 9):
         image = ImageOps.exif_transpose(image)
-        changes.append("turned as its EXIF orientation says")
+        changes.append("EXIF orientation applied")
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         image = _eight_bits(image, bits)
         changes.append(f"{bits} bits scaled to 8")
     if image.has_transparency_data:
-        image, change = _on_white(image)
-        changes.append(change)
+        before, rgba = image.mode, image.convert("RGBA")
+        is_opaque = rgba.getchannel("A").getextrema()[0] == 255
+        # Pillow composites every kind of transparency correctly only in RGBA.
+        image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+        image = image.convert("L" if before in ("1", "L", "LA", "La") else "RGB")
+        blended = "transparency blended with white"
+        changes.append(_mode_change(before, image.mode) if is_opaque else blended)
     if image.mode != mode:
-        # A 1-bit image has the same pixels in 8 bits.
+        # 1-bit pixels are the same in 8 bits.
         if (image.mode, mode) != ("1", "L"):
-            before, after = (_NAMES.get(name, name) for name in (image.mode, mode))
-            changes.append(f"{before} converted to {after}")
+            changes.append(_mode_change(image.mode, mode))
         image = image.convert(mode)
     return image, changes
 
 
-def _on_white(image: Image.Image) -> tuple[Image.Image, str]:
-    before = image.mode
-    # By way of RGBA, because only that is composited correctly for every kind of transparency.
-    image = image.convert("RGBA")
-    opaque = image.getchannel("A").getextrema()[0] == 255
-    white = Image.new("RGBA", image.size, "white")
-    mode = "L" if before in ("1", "L", "LA", "La") else "RGB"
-    image = Image.alpha_composite(white, image).convert(mode)
-    change = f"{before} converted to {_NAMES.get(mode, mode)}"
-    return image, change if opaque else "transparency put on white"
+def _mode_change(before: str, after: str) -> str:
+    return f"{_MODE_NAMES.get(before, before)} converted to {_MODE_NAMES.get(after, after)}"
 
 
 def _orientation(image: Image.Image) -> int:
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    # Good pixels may have EXIF data that is damaged in any way.
+    # An image with valid pixels may have EXIF data with any kind of damage.
     except Exception:
         return 1
     return orientation if isinstance(orientation, int) else 1
 
 
-def _declared_bits(image: Image.Image) -> int:
-    """Of a grey level, as far as the file says so; 16 otherwise."""
-    # Only a TIFF has such tags; one with colours has several numbers of bits.
-    declared = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
-    return next((bits for bits in range(9, 16) if declared == (bits,)), 16)
-
-
 def _eight_bits(image: Image.Image, bits: int) -> Image.Image:
-    """Grey levels of up to 16 bits on the scale of 8; Pillow's own conversion would clip them."""
+    """Scale gray levels of up to 16 bits to 8 bits; Pillow's own conversion would clip them."""
     levels, white = np.asarray(image), (1 << bits) - 1
     low, high = levels.min(), levels.max()
-    # Numbers of 32 bits are those of 16, unless all of them would be nearly black.
+    # Integers of 32 bits are treated as 16 bits, unless the image would be nearly black.
     is_dark = image.mode == "I" and 0 < high <= 255
     if image.mode == "F" or low < 0 or high > white or is_dark:
         raise DataError(
-            f"has grey levels from {low:g} to {high:g}, of which nobody knows what is white; save "
-            "it with 8 or 16 bits"
+            f"has gray levels from {low:g} to {high:g} without a known white level; save it with 8 "
+            "or 16 bits"
         )
     scaled = (255 * levels.astype(np.uint32) + white // 2) // white
     return Image.fromarray(scaled.astype(np.uint8))

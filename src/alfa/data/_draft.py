@@ -1,8 +1,8 @@
 """A store that is being written; writing resumes after a crash at any moment.
 
-.<store>.lock                     held by the process that writes
-.<store>.partial/journal.jsonl    one line for every finished class, after its images
-.<store>.partial/store/           becomes the store by one rename
+.<store>.lock                     held by the writing process
+.<store>.partial/journal.jsonl    one line for every finished class, written after its images
+.<store>.partial/store/           renamed to the store at the end
 .<store>.partial/work/            archives that a source unpacked
 """
 
@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -29,31 +29,23 @@ from alfa.errors import DataError
 
 @dataclass(frozen=True)
 class Entry:
-    """A class that is written, and notes on its images by their number.
-
-    `listing` is the fingerprint of the names of all images that were found.
-    """
+    """A written class, the fingerprint of its image names, and notes on images by number."""
 
     split: Split
     name: str
     listing: str
     count: int = 0
     checksum: str = ""
-    left_out: Sequence[tuple[int, str]] = field(default_factory=tuple)
-    changed: Sequence[tuple[int, str]] = field(default_factory=tuple)
+    left_out: Sequence[tuple[int, str]] = ()
+    changed: Sequence[tuple[int, str]] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.split, self.name, self.listing
 
 
 class Draft(contextlib.ExitStack):
-    """A store that is being written, by one process at a time.
-
-    Args:
-        place: the folder of the finished store.
-        shape: channels, height and width of an image.
-        key: identifies what is prepared; a draft with another key is removed.
-
-    Raises:
-        DataError: another process is writing it.
-    """
+    """A store with images of `shape` that a process is writing; another `key` starts a new one."""
 
     def __init__(self, place: Path, *, shape: Sequence[int], key: str) -> None:
         super().__init__()
@@ -61,22 +53,19 @@ class Draft(contextlib.ExitStack):
         self.path = place.parent / f".{place.name}.partial"
         self.work, self._store = self.path / "work", self.path / "store"
         self._old = place.parent / f".{place.name}.old"
-        self.entries: list[Entry] = []
-        self._ends: list[int] = []
-        self._images: IO[bytes] | None = None
-        busy = DataError(f"another process is preparing {place.name}; wait until it has finished.")
+        busy = DataError(f"another process is preparing {place.name}; wait until it finishes.")
         with contextlib.ExitStack() as stack:
             stack.enter_context(locked(place.parent / f".{place.name}.lock", busy=busy))
             self.path.mkdir(exist_ok=True)
             self._journal = stack.enter_context((self.path / "journal.jsonl").open("a+b"))
             if self._old.exists() and not place.exists():
-                # Killed after the old store was moved away, and before the new one took its place.
+                # A killed process moved the old store away, but not the new one to its place.
                 self._old.rename(place)
             self._load(key)
             self.push(stack.pop_all())
 
     def _load(self, key: str) -> None:
-        """Read the journal as far as it is whole."""
+        """Read the journal up to the first damaged line."""
         self._journal.seek(0)
         lines = self._journal.read().splitlines(keepends=True)
         head = f"{json.dumps(key)}\n".encode()
@@ -87,6 +76,7 @@ class Draft(contextlib.ExitStack):
             self._journal.write(head)
             self._journal.flush()
             lines = [head]
+        self.entries: list[Entry] = []
         self._ends = [len(head)]
         for line in lines[1:]:
             try:
@@ -103,29 +93,24 @@ class Draft(contextlib.ExitStack):
 
     @property
     def num_images(self) -> int:
-        """Images that are written."""
+        """The number of written images."""
         return sum(entry.count for entry in self.entries)
 
     def intact(self, number: int) -> bool:
-        """Whether the pixels of a written class still have the checksum in the journal."""
+        """Return True if the pixels of a written class match the checksum in the journal."""
         entry = self.entries[number]
-        first = sum(before.count for before in self.entries[:number])
         if entry.count == 0:
             return True
+        offset = self._offset(sum(before.count for before in self.entries[:number]))
+        shape = (entry.count, *self.shape)
         try:
-            pixels = np.memmap(
-                self._store / IMAGES,
-                np.uint8,
-                mode="r",
-                offset=self._offset(first),
-                shape=(entry.count, *self.shape),
-            )
+            pixels = np.memmap(self._store / IMAGES, np.uint8, "r", offset, shape)
         except (OSError, ValueError):
             return False
         return checksum(pixels) == entry.checksum
 
     def resume_after(self, number: int) -> None:
-        """Resume after the first classes; drop everything that was written after them."""
+        """Keep the first `number` classes, and drop everything that was written after them."""
         self.entries = self.entries[:number]
         self._ends = self._ends[: number + 1]
         self._journal.truncate(self._ends[-1])
@@ -138,16 +123,14 @@ class Draft(contextlib.ExitStack):
         self._hasher, self._count = hashlib.sha256(), 0
 
     def write(self, pixels: np.ndarray) -> None:
-        """Add images to the current class, uint8 ``[image, channel, height, width]``."""
-        assert self._images is not None
+        """Add uint8 images ``[image, channel, height, width]`` to the current class."""
         self._images.write(pixels.data)
         self._hasher.update(pixels.data)
         self._count += len(pixels)
 
     def end_class(self, entry: Entry) -> None:
-        """Complete the current class; fill in its count and checksum."""
-        assert self._images is not None
-        # First the images, then the line that refers to them.
+        """Complete the current class, and fill in its count and checksum."""
+        # The images must be written before the line that refers to them.
         self._images.flush()
         entry = replace(entry, count=self._count, checksum=self._hasher.hexdigest())
         line = f"{json.dumps(asdict(entry))}\n".encode()
@@ -159,11 +142,10 @@ class Draft(contextlib.ExitStack):
 
     def finish(self, index: Index, items: Iterable[str]) -> None:
         """Move the complete store to its place."""
-        assert self._images is not None
         self._images.seek(0)
         self._images.write(_header(self.num_images, self.shape))
         _sync(self._images)
-        # Windows moves no folder that holds an open file.
+        # Windows cannot move a folder with an open file.
         self._images.close()
         names = "".join(f"{item}\n" for item in items).encode()
         index = replace(index, items=hashlib.sha256(names).hexdigest())
@@ -181,7 +163,7 @@ class Draft(contextlib.ExitStack):
         self.discard()
 
     def discard(self) -> None:
-        """Remove everything but the finished store."""
+        """Remove everything except the finished store."""
         if os.name == "nt":
             self._journal.close()
         shutil.rmtree(self.path, ignore_errors=True)
@@ -191,7 +173,7 @@ class Draft(contextlib.ExitStack):
 
 
 def _header(num_images: int, shape: Sequence[int]) -> bytes:
-    """The header of an .npy file; its length does not depend on the number of images."""
+    """Return the header of an .npy file; its length does not depend on the number of images."""
     file = io.BytesIO()
     content = {"descr": "|u1", "fortran_order": False, "shape": (num_images, *shape)}
     np.lib.format.write_array_header_1_0(file, content)

@@ -17,25 +17,18 @@ from alfa.types import Count, Episode
 
 
 class FewShot(ImageTasks):
-    """Tasks of `way` classes, each learned from `shot` images and tested on `num_query` others.
+    """Tasks with `way` classes, `shot` support images, and `num_query` query images per class.
 
-    The classes of a task are distinct and in random order, which is also the order of its labels.
-    The support and query images of a class are distinct.
-
-    A split must be large enough only when tasks of it are drawn, so a dataset without training
-    classes can still test a model. Call `check` to find out beforehand.
+    The classes of a task are distinct and in random order, which determines their labels. A split
+    may be too small until its tasks are drawn; `check` validates splits in advance.
 
     Args:
-        images: the images; `ImageSet.like` converts them for a model that was trained on others.
-        way: classes of a task.
-        shot: support images of each class.
-        num_query: query images of each class.
-        augment: training images are flipped left to right and moved at random; not for
-            characters, which a flip changes.
-        val_way: classes of a validation task, where there are fewer than `way`.
-
-    Raises:
-        DataError: no split has enough classes and images; names all that are too small.
+        images: the images; `ImageSet.like` converts them for a model trained on other images.
+        way: classes per task.
+        shot: support images per class.
+        num_query: query images per class.
+        augment: flip training images horizontally and shift them at random; not for characters.
+        val_way: classes per validation task, if fewer than `way`.
 
     Example:
         >>> from alfa.data import FewShot, Strokes
@@ -57,22 +50,19 @@ class FewShot(ImageTasks):
     ) -> None:
         for key, value in (("way", way), ("shot", shot), ("num_query", num_query)):
             if value < 1:
-                raise ConfigError(f"`{key}` is {value}, but must be at least 1.")
+                raise ConfigError(f"`{key}` must be at least 1, got {value}.")
         if val_way is not None and not 1 <= val_way <= way:
-            raise ConfigError(f"`val_way` is {val_way}, but must be from 1 to `way`, {way}.")
+            raise ConfigError(f"`val_way` must be from 1 to `way` ({way}), got {val_way}.")
         self.images, self.sources = images, (images,)
         self.way, self.shot, self.num_query = way, shot, num_query
         self.augment, self.val_way = augment, val_way
         self.input_shape, self.num_outputs = images.shape, way
-        self._faults = {
-            split: _faults(images, split, way=self.way_of(split), num_examples=shot + num_query)
-            for split in SPLITS
-        }
+        self._faults = {split: self._faults_of(split) for split in SPLITS}
         if all(self._faults.values()):
             self.check(*(images.splits or SPLITS))
 
     def way_of(self, split: Split) -> int:
-        """Classes of a task of a split."""
+        """Return the number of classes per task of a split."""
         return self.val_way if split == "val" and self.val_way is not None else self.way
 
     def like(self, signature: Signature) -> FewShot:
@@ -82,18 +72,30 @@ class FewShot(ImageTasks):
         )
 
     def check(self, *splits: Split) -> None:
-        """Make sure that tasks of these splits can be drawn.
-
-        Raises:
-            DataError: says for all of the splits what is missing, and names every class that has
-                too few images.
-        """
         faults = [fault for split in splits for fault in self._faults[split]]
         if faults:
             raise DataError(
-                f"{self.images.name} cannot give such tasks: {'; '.join(faults)}; ask for less, or "
-                "add images."
+                f"{self.images.name} is too small for these tasks: {'; '.join(faults)}; use lower "
+                "numbers, or add images."
             )
+
+    def _faults_of(self, split: Split) -> list[str]:
+        """Return the reasons why no tasks can be drawn from a split."""
+        if split not in self.images.splits:
+            return [f"it has no {split} classes"]
+        classes, way = self.images.splits[split], self.way_of(split)
+        num_examples = self.shot + self.num_query
+        faults = []
+        if len(classes) < way:
+            faults.append(f"{split} has {len(classes)} classes, but `way` is {way}")
+        sizes = zip(classes.names, classes.count, strict=True)
+        small = [f"{name} ({count})" for name, count in sizes if count < num_examples]
+        if small:
+            faults.append(
+                f"{split} has classes with fewer than {num_examples} images (`shot` + "
+                f"`num_query`): {', '.join(small)}"
+            )
+        return faults
 
     def episode(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
@@ -101,7 +103,7 @@ class FewShot(ImageTasks):
         _, numbers = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
         generators: list[np.random.Generator] = []
         if self.augment and split == "train":
-            # Separate generators, so that augmentation does not change which images are drawn.
+            # Separate generators, so that augmentation does not change the drawn images.
             indices = range(first, first + num_tasks)
             generators = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
         support_y, query_y = (
@@ -118,15 +120,7 @@ class FewShot(ImageTasks):
     def draw(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which classes and images tasks `first`, `first` + 1, ... of a split consist of.
-
-        Returns:
-            The classes by their place in the split, ``[task, way]``, in the order of their
-            labels; and the numbers of their images, ``[task, way, support and query]``.
-
-        Raises:
-            DataError: there are no such tasks.
-        """
+        """Draw the class indices ``[task, way]`` and image indices ``[task, way, example]``."""
         self.check(split)
         classes = self.images.splits[split]
         way, num_examples = self.way_of(split), self.shot + self.num_query
@@ -141,7 +135,7 @@ class FewShot(ImageTasks):
         return chosen, numbers
 
     def _inputs(self, numbers: np.ndarray, generators: Sequence[np.random.Generator]) -> Tensor:
-        """Normalised images ``[task, example, channel, height, width]``, class after class."""
+        """Return normalized images ``[task, example, channel, height, width]``, class by class."""
         pixels = self.images.take(numbers.reshape(len(numbers), -1))
         for task, rng in enumerate(generators):
             pixels[task] = augmented(pixels[task], rng)
@@ -150,26 +144,23 @@ class FewShot(ImageTasks):
 
 @register_tasks("images")
 class Images(FewShot):
-    """Tasks from a prepared dataset, by name.
+    """N-way k-shot tasks from a generated or prepared dataset, by name.
 
     Args:
-        dataset: ``"strokes"``, which is generated, or what ``alfa data prepare`` has prepared.
-        size: the side of the images; by default the dataset's own.
-        way: classes of a task.
-        shot: support images of each class.
-        num_query: query images of each class.
-        augment: training images are flipped and moved at random.
-        seen_size: the side that images are brought to as they are drawn, to try things out.
-        val_way: classes of a validation task, where there are fewer than `way`.
-
-    Raises:
-        DataError: the dataset is not prepared, or too small for such tasks.
+        dataset: ``"strokes"``, which is generated, or the name of a prepared dataset.
+        size: the side of the prepared images; optional if only one size is prepared.
+        way: classes per task.
+        shot: support images per class.
+        num_query: query images per class.
+        augment: flip training images horizontally and shift them at random.
+        seen_size: resize images to this side when they are drawn, for quick experiments.
+        val_way: classes per validation task, if fewer than `way`.
     """
 
     @classmethod
     def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
         prepared = "none" if size is None else size
-        # A name may look like a number.
+        # JSON quotes names that look like numbers.
         name = json.dumps(dataset, ensure_ascii=False)
         return [f"tasks.dataset={name}", f"tasks.size={prepared}"]
 
@@ -194,29 +185,8 @@ class Images(FewShot):
         )
 
 
-def _faults(images: ImageSet, split: Split, *, way: int, num_examples: int) -> list[str]:
-    """Why no tasks can be drawn from a split."""
-    if split not in images.splits:
-        return [f"it has no {split} classes"]
-    classes = images.splits[split]
-    faults = []
-    if len(classes) < way:
-        faults.append(f"{split} has {len(classes)} classes, but `way` is {way}")
-    small = [
-        f"{name} ({count})"
-        for name, count in zip(classes.names, classes.count, strict=True)
-        if count < num_examples
-    ]
-    if small:
-        faults.append(
-            f"{split} has classes with fewer than the {num_examples} images that `shot` and "
-            f"`num_query` ask for: {', '.join(small)}"
-        )
-    return faults
-
-
 def augmented(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each image flipped left to right or not, and moved by up to a tenth of its side."""
+    """Flip each image horizontally at random, and shift it by up to a tenth of its side."""
     num_images, _, height, width = pixels.shape
     border = max(1, min(height, width) // 10)
     edges = ((0, 0), (0, 0), (border, border), (border, border))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,25 +18,18 @@ if TYPE_CHECKING:
     from alfa.data._store import Store
 
 Shape = tuple[int, int, int]
-"""Channels, height and width of an image."""
+"""Channels, height, and width of an image."""
 
 
 def scale_and_shift(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """What pixels from 0 to 255 are multiplied by, and what is added, ``[channel, 1, 1]`` each."""
-    of_channels = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (mean, std))
-    mean_, std_ = of_channels
+    """Return the factor and the offset ``[channel, 1, 1]`` that normalize pixels from 0 to 255."""
+    mean_, std_ = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (mean, std))
     return (1 / (255 * std_)).float(), (-mean_ / std_).float()
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """The classes of one split.
-
-    Attributes:
-        names: of the classes.
-        first: where the images of each class begin, ``[class]``.
-        count: how many each class has, ``[class]``.
-    """
+    """The classes of a split: names, and first index and number of the images ``[class]``."""
 
     names: Sequence[str]
     first: np.ndarray
@@ -52,20 +44,16 @@ class ImageSet:
     """A dataset of images of one size.
 
     Attributes:
-        name: of the dataset.
-        images: uint8 ``[image, channel, height, width]``, class after class; `take` gives them
-            as a model is to see them.
-        splits: the classes of each split that there is.
-        mean: of every channel on the scale from 0 to 1, to normalise a model's inputs.
-        std: of every channel, likewise.
-        seen_as: channels, height and width that `take` brings images to; None leaves them as
-            they are.
+        name: the name of the dataset.
+        images: uint8 ``[image, channel, height, width]``, class by class; `take` converts them to
+            the input of a model.
+        splits: the classes of each existing split.
+        mean: channel means on the scale from 0 to 1, which normalize a model's inputs.
+        std: channel standard deviations, likewise.
+        seen_as: channels, height, and width of the converted images; None for no conversion.
         digest: identifies prepared images; empty for images in memory.
-        store: that the images are mapped from; None for images in memory.
-        source: the dataset that they were prepared from, if `name` is another one.
-
-    Raises:
-        DataError: these are not images, or the values to normalise by do not fit them.
+        store: the store that the images are mapped from; None for images in memory.
+        source: the dataset that the images were prepared from, if that has another name.
 
     Example:
         >>> import numpy as np
@@ -90,43 +78,36 @@ class ImageSet:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
             raise DataError(
                 f"the images of {self.name!r} must be a uint8 array [image, channel, height, "
-                f"width], but are {self.images.dtype} {list(self.images.shape)}."
+                f"width], got {self.images.dtype} {list(self.images.shape)}."
             )
         unknown = [split for split in self.splits if split not in SPLITS]
         if unknown:
             raise DataError(
-                f"{self.name!r} has the split {unknown[0]!r}, but splits are "
-                f"{', '.join(SPLITS)}.{did_you_mean(unknown[0], SPLITS)}"
+                f"the splits of {self.name!r} must be {', '.join(SPLITS)}, got {unknown[0]!r}."
+                f"{did_you_mean(unknown[0], SPLITS)}"
             )
         num_channels = self.shape[0]
         for key, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != num_channels:
                 raise DataError(
-                    f"`{key}` of {self.name!r} has {len(values)} values, but must have one for "
-                    f"each of {num_channels} channels."
+                    f"`{key}` of {self.name!r} must have {num_channels} values, one for each "
+                    f"channel, got {len(values)}."
                 )
         if not all(std > 0 for std in self.std):
-            raise DataError(f"`std` of {self.name!r} is {list(self.std)}, but must be above 0.")
+            raise DataError(f"`std` of {self.name!r} must be above 0, got {list(self.std)}.")
 
     @property
     def shape(self) -> Shape:
-        """Channels, height and width of what `take` gives."""
+        """Channels, height, and width of the images that `take` returns."""
         if self.seen_as is not None:
             return self.seen_as
         _, num_channels, height, width = self.images.shape
         return num_channels, height, width
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Some of the images; only these are read and converted.
-
-        Args:
-            numbers: which ones, ``[...]``.
-
-        Returns:
-            uint8 ``[..., channel, height, width]``, of `shape`, and a copy.
-        """
+        """Read images by their indices ``[...]``, and convert them to a new array of `shape`."""
         if self.store is not None:
-            # To read beyond the end of a mapped file would end the process.
+            # Reading beyond the end of a mapped file would crash the process.
             self.store.check_unchanged()
         pixels: np.ndarray = self.images[numbers]
         if pixels.shape[-3:] == self.shape:
@@ -139,42 +120,22 @@ class ImageSet:
         return new
 
     def normalised(self, pixels: np.ndarray) -> Tensor:
-        """What a model is given for pixels that `take` gave, ``[..., channel, height, width]``."""
-        scale, shift = self._scale_and_shift
+        """Normalize pixels ``[..., channel, height, width]`` from `take` to inputs of a model."""
+        scale, shift = scale_and_shift(self.mean, self.std)
         return torch.from_numpy(pixels).float().mul_(scale).add_(shift)
 
-    @functools.cached_property
-    def _scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        return scale_and_shift(self.mean, self.std)
-
     def like(self, shape: Sequence[int], mean: Sequence[float], std: Sequence[float]) -> ImageSet:
-        """The same images as a model that was trained on others must see them.
+        """Return the same images, converted for a model that was trained on other images.
 
-        They are stretched to its size; grey ones are repeated for each channel, and coloured ones
-        become grey by their luma. Nothing is converted before `take` asks for it.
-
-        Args:
-            shape: channels, height and width of the images that the model was trained on.
-            mean: that these were normalised by.
-            std: likewise.
-
-        Raises:
-            DataError: images of so many channels cannot be brought to that shape.
-
-        Example:
-            >>> import numpy as np
-            >>> from alfa.data import ImageSet, Strokes
-            >>> grey = Strokes(num_classes=5, num_examples=2).images()
-            >>> seen = grey.like((3, 32, 32), mean=(0.5,) * 3, std=(0.25,) * 3)
-            >>> seen.shape, seen.take(np.array([0, 1])).shape
-            ((3, 32, 32), (2, 3, 32, 32))
+        `take` resizes them, and repeats gray images for each channel or converts color images to
+        gray. `shape`, `mean`, and `std` describe the images that the model was trained on.
         """
         num_channels, height, width = shape
         own, seen_as = self.images.shape[1:], (num_channels, height, width)
         if own != seen_as and not {own[0], num_channels} <= {1, 3}:
             raise DataError(
-                f"the images of {self.name!r} are {_by(own)}, which cannot become {_by(seen_as)}; "
-                "only images of 1 or 3 channels can be converted."
+                f"the images of {self.name!r} cannot be converted from {_by(own)} to "
+                f"{_by(seen_as)}; only images with 1 or 3 channels can be converted."
             )
         return replace(self, seen_as=seen_as, mean=tuple(mean), std=tuple(std))
 
@@ -187,39 +148,39 @@ class ImageSet:
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> ImageSet:
-        """Images that are in memory.
+        """Create a dataset from uint8 arrays ``[image, channel, height, width]``, one per class.
 
-        Args:
-            name: of the dataset.
-            arrays: for each split and class, uint8 ``[image, channel, height, width]``.
-            mean: to normalise by; 0.5 for every channel by default.
-            std: to normalise by; 0.5 for every channel by default.
-
-        Raises:
-            DataError: the arrays are not images of one shape; names all that are not.
+        Each value of `mean` and `std` is 0.5 by default.
         """
-        parts = {(s, c): images for s, classes in arrays.items() for c, images in classes.items()}
-        _check_arrays(name, parts)
-        splits: dict[Split, Classes] = {}
-        begin = 0
+        parts = {
+            f"{s}/{c}": images for s, classes in arrays.items() for c, images in classes.items()
+        }
+        if not parts:
+            raise DataError(f"{name!r} has no classes; pass the images of at least one class.")
+        wanted = next(iter(parts.values())).shape[1:]
+        faults = [
+            f"{part.dtype} {list(part.shape)} for {key}"
+            for key, part in parts.items()
+            if part.ndim != 4 or part.dtype != np.uint8 or part.shape[1:] != wanted
+        ]
+        if faults:
+            size = _by(wanted) if len(wanted) == 3 else "one size"
+            raise DataError(
+                f"the images of {name!r} must be uint8 arrays [image, channel, height, width], all "
+                f"of {size} like the first class, got {', '.join(faults)}."
+            )
+        splits, begin = {}, 0
         for split, classes in arrays.items():
             count = np.array([len(images) for images in classes.values()], dtype=np.int64)
-            first = begin + np.cumsum(count) - count
+            splits[split] = Classes(tuple(classes), begin + np.cumsum(count) - count, count)
             begin += int(count.sum())
-            splits[split] = Classes(tuple(classes), first, count)
-        pixels = np.concatenate(list(parts.values()))
-        half = (0.5,) * pixels.shape[1]
-        return cls(
-            name, pixels, splits, half if mean is None else mean, half if std is None else std
-        )
+        half = (0.5,) * wanted[0]
+        mean, std = half if mean is None else mean, half if std is None else std
+        return cls(name, np.concatenate(list(parts.values())), splits, mean, std)
 
 
 class ImageTasks(Tasks):
-    """Tasks whose inputs come from sets of images.
-
-    Attributes:
-        sources: the sets, all of one shape and normalisation.
-    """
+    """Tasks whose inputs come from `sources`, image sets of one shape and normalization."""
 
     loss = "cross_entropy"
     sources: Sequence[ImageSet]
@@ -234,7 +195,7 @@ class ImageTasks(Tasks):
         )
 
     def source_digest(self, source: ImageSet) -> str:
-        """Identifies the tasks of a source, if it was prepared."""
+        """Return a digest of everything prepared that determines the tasks of a source."""
         return source.digest
 
     def stamp(self) -> str:
@@ -251,25 +212,8 @@ class ImageTasks(Tasks):
         return [source.store for source in self.sources if source.store is not None]
 
 
-def _check_arrays(name: str, parts: Mapping[tuple[Split, str], np.ndarray]) -> None:
-    if not parts:
-        raise DataError(f"{name!r} has no classes; give the images of at least one.")
-    wanted = next(iter(parts.values())).shape[1:]
-    faults = [
-        f"{split}/{key} is {part.dtype} {list(part.shape)}"
-        for (split, key), part in parts.items()
-        if part.ndim != 4 or part.dtype != np.uint8 or part.shape[1:] != wanted
-    ]
-    if faults:
-        size = _by(wanted) if len(wanted) == 3 else "one size"
-        raise DataError(
-            f"the images of {name!r} must be uint8 arrays [image, channel, height, width], all of "
-            f"{size} like the first class, but {', '.join(faults)}."
-        )
-
-
 def _converted(image: np.ndarray, shape: Shape) -> np.ndarray:
-    """An image ``[channel, height, width]`` brought to another shape."""
+    """Convert an image ``[channel, height, width]`` to another shape."""
     num_channels, height, width = shape
     picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0).copy())
     if num_channels == 1:

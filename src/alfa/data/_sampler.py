@@ -1,4 +1,4 @@
-"""Which classes a task has, and how many examples of each, as Meta-Dataset draws them.
+"""The task sampler of Meta-Dataset: the classes of a task, and their numbers of examples.
 
 Triantafillou et al., Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few Examples,
 2020, section 3.2 and appendix.
@@ -14,28 +14,26 @@ import numpy as np
 
 from alfa.errors import ConfigError
 
-# A node of a hierarchy that spans more classes is too general to be drawn. Of ILSVRC-2012's
-# training classes this leaves every one within reach, and no smaller number does.
+# Nodes of a hierarchy that span more classes are too general to be drawn. This is the smallest
+# limit at which every training class of ILSVRC-2012 can be drawn.
 MOST_SPANNED = 392
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large tasks are.
+    """Limits on the size of tasks.
+
+    The share of a class in the support set is proportional to its size times exp(w), where w is
+    uniform between `min_log_weight` and `max_log_weight`.
 
     Attributes:
-        min_way: classes of a task at least.
-        max_way: and at most.
-        max_query: query examples of a class at most.
-        max_support: support examples of a task at most.
-        max_support_per_class: what a class adds at most to the size of the support set; it may
-            then have more examples in it.
-        min_log_weight: of a class, whose share of the support set is its size times the
-            exponential of a number drawn uniformly from here ...
-        max_log_weight: ... to here.
-
-    Raises:
-        ConfigError: there can be no such tasks.
+        min_way: the smallest number of classes in a task.
+        max_way: the largest number of classes in a task.
+        max_query: the largest number of query examples per class.
+        max_support: the largest number of support examples in a task.
+        max_support_per_class: the largest contribution of a class to the size of the support set.
+        min_log_weight: the lower bound of w.
+        max_log_weight: the upper bound of w.
     """
 
     min_way: int = 5
@@ -47,33 +45,29 @@ class Limits:
     max_log_weight: float = math.log(2)
 
     def __post_init__(self) -> None:
-        for key in ("min_way", "max_query", "max_support_per_class"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"`{key}` is {getattr(self, key)}, but must be at least 1.")
-        if self.max_way < self.min_way:
-            raise ConfigError(
-                f"`max_way` is {self.max_way}, but must be at least `min_way`, {self.min_way}."
-            )
-        if self.max_support < self.max_way:
-            raise ConfigError(
-                f"`max_support` is {self.max_support}, but must be at least `max_way`, "
-                f"{self.max_way}, as every class has a support example."
-            )
-        if self.max_log_weight < self.min_log_weight:
-            raise ConfigError(
-                f"`max_log_weight` is {self.max_log_weight}, but must be at least "
-                f"`min_log_weight`, {self.min_log_weight}."
-            )
+        bounds: dict[str, tuple[str, float]] = {
+            "min_way": ("", 1),
+            "max_query": ("", 1),
+            "max_support_per_class": ("", 1),
+            "max_way": ("`min_way`, ", self.min_way),
+            # Every class has a support example.
+            "max_support": ("`max_way`, ", self.max_way),
+            "max_log_weight": ("`min_log_weight`, ", self.min_log_weight),
+        }
+        for key, (name, bound) in bounds.items():
+            value = getattr(self, key)
+            if value < bound:
+                raise ConfigError(f"`{key}` must be at least {name}{bound}, got {value}.")
 
 
 @dataclass(frozen=True)
 class Related:
-    """Classes that go together in a task.
+    """Sets of classes that may form a task together.
 
     Attributes:
-        sets: of class numbers; a task's classes come from one of them, drawn uniformly.
-        whole: a task takes all classes of a set, or `Limits.max_way` of them at random if there
-            are more; otherwise any number of them.
+        sets: arrays of class indices; the classes of a task come from one set, drawn uniformly.
+        whole: a task contains all classes of a set, or `Limits.max_way` random ones if there are
+            more; otherwise a random number of them.
     """
 
     sets: Sequence[np.ndarray]
@@ -81,7 +75,7 @@ class Related:
 
 
 def by_prefix(names: Sequence[str]) -> Related:
-    """Classes whose names have the same beginning before a slash, as those of one alphabet.
+    """Relate classes whose names have the same prefix before a slash, such as an alphabet.
 
     Example:
         >>> from alfa.data import by_prefix
@@ -95,11 +89,9 @@ def by_prefix(names: Sequence[str]) -> Related:
 
 
 def by_hierarchy(names: Sequence[str], children: Mapping[str, Sequence[str]]) -> Related:
-    """The classes that each node of a hierarchy spans.
+    """Relate the classes that each node of a hierarchy spans.
 
-    Args:
-        names: of the classes, the leaves of the hierarchy; leaves that are no class do not count.
-        children: of every node, which may have several parents.
+    `names` are leaves of the hierarchy; `children` lists the children of every other node.
 
     Example:
         >>> from alfa.data import by_hierarchy
@@ -125,13 +117,7 @@ def by_hierarchy(names: Sequence[str], children: Mapping[str, Sequence[str]]) ->
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """What a task consists of.
-
-    Attributes:
-        classes: by their numbers, in the order of their labels.
-        num_support: examples of each.
-        num_query: examples of every one.
-    """
+    """The class indices of a task in the order of their labels, and the examples per class."""
 
     classes: np.ndarray
     num_support: np.ndarray
@@ -139,15 +125,12 @@ class Composition:
 
 
 class Sampler:
-    """Draws what tasks consist of.
+    """Draws the compositions of tasks.
 
     Args:
-        counts: examples of every class, at least 2.
-        related: which classes go together; None for any.
-        limits: how large tasks are.
-
-    Raises:
-        ConfigError: no task can be drawn; says why.
+        counts: the number of examples of every class, at least 2.
+        related: sets of classes that may form a task together; None for any classes.
+        limits: limits on the size of tasks.
 
     Example:
         >>> import numpy as np
@@ -165,30 +148,23 @@ class Sampler:
         limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         self.counts, self.limits = np.asarray(counts), limits
-        whole = Related([np.arange(len(self.counts))], whole=False)
-        self._whole = related is not None and related.whole
-        self._sets = [
-            members
-            for members in (related or whole).sets
-            if limits.min_way <= len(members) <= (MOST_SPANNED if self._whole else len(members))
-        ]
-        if fault := self._fault(related):
-            raise ConfigError(f"{fault}.")
-
-    def _fault(self, related: Related | None) -> str:
-        if (self.counts < 2).any():
-            few = np.flatnonzero(self.counts < 2)
-            return f"the classes {few.tolist()} have fewer than 2 examples, one of each kind"
-        if not self._sets:
-            where = "" if related is None else f" in any of {len(related.sets)} related sets"
-            return (
-                f"there are {len(self.counts)} classes, but not {self.limits.min_way}, `min_way`,"
-                f" together{where}"
+        few = np.flatnonzero(self.counts < 2)
+        if len(few):
+            raise ConfigError(
+                f"the classes {few.tolist()} must have at least 2 examples, for support and query."
             )
-        return ""
+        together = related or Related([np.arange(len(self.counts))], whole=False)
+        self._whole = together.whole
+        most = MOST_SPANNED if self._whole else len(self.counts)
+        self._sets = [m for m in together.sets if limits.min_way <= len(m) <= most]
+        if not self._sets:
+            found = f"there are {len(self.counts)} classes"
+            if related is not None:
+                found = f"none of {len(related.sets)} related sets has as many classes"
+            raise ConfigError(f"`min_way` is {limits.min_way}, but {found}.")
 
     def draw(self, rng: np.random.Generator) -> Composition:
-        """What one task consists of."""
+        """Draw the composition of one task."""
         limits = self.limits
         members = self._sets[rng.integers(len(self._sets))]
         most = min(limits.max_way, len(members))
@@ -201,7 +177,7 @@ class Sampler:
         share = rng.uniform()
         wanted = np.floor(share * np.minimum(limits.max_support_per_class, left) + 1)
         size = int(min(limits.max_support, wanted.sum()))
-        # One example for every class first, the rest in proportion to sizes that are distorted.
+        # Every class gets one example; the rest is proportional to the weighted sizes.
         weights = counts * np.exp(rng.uniform(limits.min_log_weight, limits.max_log_weight, way))
         more = np.floor(weights / weights.sum() * (size - way)).astype(np.int64)
         return Composition(classes, np.minimum(more + 1, left), num_query)

@@ -13,30 +13,29 @@ from alfa.types import Count, Episode
 
 @dataclass(frozen=True)
 class Sine:
-    """The curves of a stack of tasks, y = A sin(w x + p); each attribute is ``[task]``."""
+    """The curves y = A sin(w x + p) of a stack of tasks; each attribute is ``[task]``."""
 
     amplitude: np.ndarray
     frequency: np.ndarray
     phase: np.ndarray
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """y for x ``[task, example]``."""
-        y: np.ndarray = self.amplitude[:, None] * np.sin(
-            self.frequency[:, None] * x + self.phase[:, None]
-        )
+        """Return y for x ``[task, example]``."""
+        angles = self.frequency[:, None] * x + self.phase[:, None]
+        y: np.ndarray = self.amplitude[:, None] * np.sin(angles)
         return y
 
 
 @register_tasks("sinusoid")
 class Sinusoids(Tasks):
-    """Sine curves of random amplitude, frequency and phase.
+    """Regression tasks on sine curves.
 
-    Amplitude is uniform in [0.1, 5], frequency in [0.8, 1.2], phase in [0, pi], and x in
-    [-5, 5].
+    The amplitude is uniform in [0.1, 5], the frequency in [0.8, 1.2], the phase in [0, pi], and x
+    in [-5, 5].
 
     Args:
-        num_support: k, the points that a task is learned from.
-        num_query: the points that it is judged on.
+        num_support: the number of support points, k.
+        num_query: the number of query points.
 
     Example:
         >>> from alfa import Sinusoids
@@ -50,8 +49,7 @@ class Sinusoids(Tasks):
     loss = "mse"
 
     def __init__(self, *, num_support: Count = 10, num_query: Count = 100) -> None:
-        self.num_support = num_support
-        self.num_query = num_query
+        self.num_support, self.num_query = num_support, num_query
 
     def episode(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
@@ -64,13 +62,9 @@ class Sinusoids(Tasks):
     def draw(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> tuple[Sine, np.ndarray]:
-        """The curves of the tasks, and their x, ``[task, support and query]``."""
-        draws = np.stack(
-            [
-                task_rng(seed, split, index).random(3 + self.num_support + self.num_query)
-                for index in range(first, first + num_tasks)
-            ]
-        )
+        """Draw the curves of the tasks, and their x ``[task, support and query]``."""
+        num_values, indices = 3 + self.num_support + self.num_query, range(first, first + num_tasks)
+        draws = np.stack([task_rng(seed, split, index).random(num_values) for index in indices])
         curves = Sine(
             amplitude=0.1 + 4.9 * draws[:, 0],
             frequency=0.8 + 0.4 * draws[:, 1],

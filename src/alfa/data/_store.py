@@ -1,7 +1,7 @@
-"""A prepared dataset: images in one file that is memory-mapped, with an index and checksums.
+"""Prepared datasets: one memory-mapped file of images, with an index and checksums.
 
-index.json    the classes; small
-images.npy    uint8 [image, channel, height, width], class after class
+index.json    the classes
+images.npy    uint8 [image, channel, height, width], class by class
 items.txt     the name of every image, one per line
 """
 
@@ -24,12 +24,12 @@ from alfa.errors import DataError
 
 FORMAT = 1
 INDEX, IMAGES, ITEMS = "index.json", "images.npy", "items.txt"
-_ADVICE = "make it anew with the command that prepared it, and, but for `alfa train`, --force"
+_ADVICE = "re-run the command that prepared it (with --force, except for `alfa train`)"
 
 
 @dataclass(frozen=True)
 class StoredClass:
-    """One class of a store: its first image, their number, and SHA-256 of their pixels."""
+    """A class: its first image, its number of images, and the SHA-256 of their pixels."""
 
     split: Split
     name: str
@@ -40,20 +40,20 @@ class StoredClass:
 
 @dataclass(frozen=True)
 class Index:
-    """The content of a store.
+    """The index of a store.
 
     Attributes:
-        dataset: its name.
+        dataset: the name of the dataset.
         size: the side of every image.
-        num_channels: of every image.
-        mean: of every channel on the scale from 0 to 1, to normalise a model's inputs.
-        std: of every channel, likewise.
-        classes: in the order of the images.
-        left_out: images and classes that could not be used, by name.
-        changed: images that were converted, and how, by name.
-        items: SHA-256 of the list of images.
-        listing: SHA-256 of the names of all images that were found, including those left out.
-        source: the dataset that it was made from, if its own name is another one.
+        num_channels: the number of channels of every image.
+        mean: channel means on the scale from 0 to 1, which normalize a model's inputs.
+        std: channel standard deviations, likewise.
+        classes: the classes, in the order of the images.
+        left_out: skipped images and classes, with the reasons.
+        changed: converted images, with the conversions.
+        items: the SHA-256 of the list of image names.
+        listing: the SHA-256 of the names of all images found, including skipped ones.
+        source: the dataset that it was prepared from, if that has another name.
     """
 
     dataset: str
@@ -74,15 +74,13 @@ class Index:
 
     @classmethod
     def from_json(cls, text: str) -> Index:
-        """Parse an index; raises ValueError if it is damaged."""
+        """Parse an index; raise a ValueError if it is damaged."""
         content: dict[str, Any] = json.loads(text)
-        if not isinstance(content, dict):
-            raise ValueError(f"{INDEX} holds no table")
-        if content.get("format") != FORMAT:
-            raise ValueError(
-                f"it has format {content.get('format')}, but this version of alfa reads {FORMAT}"
-            )
         try:
+            if content["format"] != FORMAT:
+                raise ValueError(
+                    f"it has format {content['format']}, but this version of alfa reads {FORMAT}"
+                )
             classes = tuple(StoredClass(**entry) for entry in content.pop("classes"))
             index = cls(classes=classes, **content)
             index._check()
@@ -92,26 +90,26 @@ class Index:
 
     def _check(self) -> None:
         if not isinstance(self.source, str):
-            raise ValueError(f"the source in {INDEX} is {self.source!r}, and no name")
+            raise ValueError(f"`source` in {INDEX} must be a name, got {self.source!r}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             finite = all(isinstance(x, int | float) and abs(x) < math.inf for x in values)
             if len(values) != self.num_channels or not finite:
                 raise ValueError(
-                    f"{name} in {INDEX} is {list(values)}, and not a number for each channel"
+                    f"`{name}` in {INDEX} must be one number for each channel, got {list(values)}"
                 )
         first = 0
         for entry in self.classes:
             if entry.split not in SPLITS or entry.first != first or entry.count < 1:
-                raise ValueError(f"the class {entry.name} of {INDEX} does not fit the others")
+                raise ValueError(f"class {entry.name} in {INDEX} is inconsistent with the others")
             first += entry.count
 
     def digest(self) -> str:
-        """Identifies the images, classes, and splits."""
+        """Return a digest of the images, classes, and splits."""
         return _digest([(entry.split, entry.name, entry.checksum) for entry in self.classes])
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of all images."""
+        """The shape of the array of images."""
         num_images = sum(entry.count for entry in self.classes)
         return num_images, self.num_channels, self.size, self.size
 
@@ -119,19 +117,13 @@ class Index:
         return [entry for entry in self.classes if entry.split == split]
 
     def counts(self) -> dict[Split, tuple[int, int]]:
-        """Classes and images of every split that has any."""
+        """Return the number of classes and of images in every split that has any."""
         found = {split: [entry.count for entry in self.of_split(split)] for split in SPLITS}
         return {split: (len(counts), sum(counts)) for split, counts in found.items() if counts}
 
 
 class Store:
-    """A prepared dataset, opened without reading its images.
-
-    Args:
-        path: the folder.
-        index: its content.
-        images: the pixels.
-    """
+    """A prepared dataset in the folder `path`; its images are mapped into memory."""
 
     def __init__(self, path: Path, index: Index, images: np.ndarray) -> None:
         self.path, self.index, self.images = path, index, images
@@ -139,14 +131,10 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Open a store.
-
-        Raises:
-            DataError: it is not one, or damaged, or of another version.
-        """
+        """Open a store without reading its images; raise a DataError if it cannot be used."""
         try:
             index = Index.from_json((path / INDEX).read_text(encoding="utf-8"))
-            # A plain view: access to numpy's own class for mapped files is slower.
+            # A plain array view is faster to access than numpy.memmap.
             images = np.asarray(np.load(path / IMAGES, mmap_mode="r", allow_pickle=False))
             if images.shape != index.shape or images.dtype != np.uint8:
                 raise ValueError(
@@ -162,7 +150,7 @@ class Store:
             raise DataError(
                 f"the prepared dataset {path} cannot be read: {error.strerror or error}."
             ) from None
-        # For a damaged header, numpy also raises errors of Python's parser.
+        # NumPy parses the header of the file as Python code.
         except (ValueError, EOFError, SyntaxError, TokenError, RecursionError) as error:
             raise DataError(
                 f"the prepared dataset {path} cannot be used ({error}); {_ADVICE}."
@@ -170,16 +158,12 @@ class Store:
         return cls(path, index, images)
 
     def image_set(self) -> ImageSet:
-        """The images by split and class."""
-        index = self.index
-        splits = {
-            split: Classes(
-                tuple(entry.name for entry in index.of_split(split)),
-                np.array([entry.first for entry in index.of_split(split)]),
-                np.array([entry.count for entry in index.of_split(split)]),
-            )
-            for split in index.counts()
-        }
+        """Return the images by split and class."""
+        index, splits = self.index, {}
+        for split in index.counts():
+            classes = index.of_split(split)
+            first, count = np.array([(entry.first, entry.count) for entry in classes]).T
+            splits[split] = Classes(tuple(entry.name for entry in classes), first, count)
         return ImageSet(
             index.dataset,
             self.images,
@@ -192,98 +176,77 @@ class Store:
         )
 
     def check_unchanged(self) -> None:
-        """Make sure that the file of the images is still the one that was opened.
-
-        Raises:
-            DataError: it was written to, or cut off.
-        """
+        """Raise a DataError if the file of images was modified since it was opened."""
         try:
             now = (self.path / IMAGES).stat()
         except OSError:
-            # Removed or out of reach: the mapped images stay as they are.
             return
-        opened = self._opened
-        if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
-            return  # replaced as a whole, likewise
-        if (now.st_size, now.st_mtime_ns) != (opened.st_size, opened.st_mtime_ns):
+        then = self._opened
+        # The mapped images of a removed or replaced file stay readable.
+        is_same = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+        if is_same and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
             raise DataError(
-                f"{self.path / IMAGES} was changed while it was being read; {_ADVICE}, and go on."
+                f"{self.path / IMAGES} was changed while it was being read; {_ADVICE}, then resume."
             )
 
     @property
     def stamp(self) -> str:
-        """Size and time of the file of the images when it was opened."""
+        """The size and modification time of the file of images when it was opened."""
         return f"{self._opened.st_size}-{self._opened.st_mtime_ns}"
 
     def items(self) -> list[str]:
-        """The name of every image, in their order."""
+        """Return the names of all images, in their order."""
         return (self.path / ITEMS).read_text(encoding="utf-8").split("\n")[:-1]
 
     def names_digest(self, split: Split) -> str:
-        """Identifies the names of the images of a split, whatever their size.
-
-        Raises:
-            DataError: the names cannot be read.
-        """
+        """Return a digest of the image names in a split, which does not depend on the size."""
         try:
             names = self.items()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise DataError(f"{self.path / ITEMS} cannot be read ({reason}); {_ADVICE}.") from None
-        return _digest(
-            [
-                [entry.name, entry.count, *names[entry.first : entry.first + entry.count]]
-                for entry in self.index.of_split(split)
-            ]
-        )
+        classes = self.index.of_split(split)
+        return _digest([[c.name, c.count, *names[c.first : c.first + c.count]] for c in classes])
 
     def verify(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
-        """Compare all checksums.
-
-        Args:
-            on_progress: is called with the number of images that have been compared.
-
-        Returns:
-            A sentence for each damaged file or class; empty if all is well.
-        """
+        """Verify all checksums, and return a sentence for each damaged file or class."""
+        faults = []
         try:
-            content = (self.path / ITEMS).read_bytes()
+            if hashlib.sha256((self.path / ITEMS).read_bytes()).hexdigest() != self.index.items:
+                faults.append(f"{ITEMS}: the checksum of the names is wrong.")
         except OSError as error:
-            faults = [f"{ITEMS}: cannot be read ({error.strerror})."]
-        else:
-            same = hashlib.sha256(content).hexdigest() == self.index.items
-            faults = [] if same else [f"{ITEMS}: its names are not those prepared."]
+            faults.append(f"{ITEMS}: cannot be read ({error.strerror}).")
         return faults + self.verify_pixels(on_progress)
 
     def verify_pixels(self, on_progress: Callable[[int], None] = lambda done: None) -> list[str]:
-        """Compare the checksums of the images alone."""
+        """Verify the checksums of the images only."""
         faults: list[str] = []
         for entry in self.index.classes:
             end = entry.first + entry.count
             if checksum(self.images[entry.first : end]) != entry.checksum:
-                faults.append(f"{entry.split}/{entry.name}: its pixels are not those prepared.")
+                faults.append(f"{entry.split}/{entry.name}: the checksum of the pixels is wrong.")
             on_progress(end)
         return faults
 
     def check_pixels(self) -> None:
-        """Raise a DataError, which names the first class, if `verify_pixels` finds any."""
+        """Raise a DataError that names the first damaged class, if there is one."""
         faults = self.verify_pixels()
         if faults:
             more = f", and {len(faults) - 1} more classes" if faults[1:] else ""
             raise DataError(
-                f"{self.path / IMAGES} does not hold what was prepared: "
-                f"{faults[0].removesuffix('.')}{more}; {_ADVICE}, and go on."
+                f"{self.path / IMAGES} differs from the prepared images: "
+                f"{faults[0].removesuffix('.')}{more}; {_ADVICE}, then resume."
             )
 
 
 def checksum(pixels: np.ndarray) -> str:
-    """SHA-256 of pixels."""
+    """Return the SHA-256 of pixels."""
     return hashlib.sha256(np.ascontiguousarray(pixels).data).hexdigest()
 
 
 def fingerprint(names: Iterable[str]) -> str:
-    """SHA-256 of names, in their order."""
-    # Names from a disk need not be valid text.
+    """Return the SHA-256 of names, in their order."""
+    # File names need not be valid text.
     text = "".join(f"{name}\0" for name in names)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Drawings of random characters, for a machine with no data at all."""
+"""Generated drawings of random characters, which need no downloads."""
 
 from __future__ import annotations
 
@@ -11,32 +11,28 @@ from alfa.data._base import SPLITS, Split
 from alfa.data._image_set import Classes, ImageSet
 from alfa.types import Count
 
-# Of the pixels, over many characters, on the scale from 0 to 1.
+# Statistics of the pixels of many characters, on the scale from 0 to 1.
 MEAN, STD = (0.886,), (0.285,)
-
-# Where training, validation and test classes end, in hundredths of all classes.
+# The boundaries between training, validation, and test classes, in percent of all classes.
 _BOUNDS = (0, 64, 80, 100)
-
 _GRID = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
-# The larger side of a character, in parts of the image's side.
+# The larger side of a character, as a fraction of the image's side.
 CHARACTER_EXTENT = 0.56
 
 
 @dataclass(frozen=True)
 class DrawingStyle:
-    """How far drawings of a character differ; lengths are parts of the image's side.
+    """The variation between drawings of a character; lengths are fractions of the image's side.
 
     Attributes:
-        jitter: by which every point is off, as a standard deviation.
-        rotation: at most, in radians to either side.
-        scale: by which width and height are changed at most, each for itself.
-        shear: at most, to either side.
-        shift: at most, in every direction.
-        pen: the thinnest and the thickest line.
-        zoom: how many times as large as usual a drawing is, at least and at most; any ratio is as
-            likely.
-        roam: how much of the room around it a drawing uses, from 0, its place does not depend on
-            that, to 1, it lies anywhere in the image.
+        jitter: the standard deviation of every point's position.
+        rotation: the largest rotation in radians, in either direction.
+        scale: the largest relative change of width and height.
+        shear: the largest shear, in either direction.
+        shift: the largest shift in every direction.
+        pen: the smallest and largest line width.
+        zoom: the smallest and largest magnification; its logarithm is uniform.
+        roam: the weight of a random position in the image, from 0 to 1.
     """
 
     jitter: float = 0.04
@@ -49,23 +45,23 @@ class DrawingStyle:
     roam: float = 0.0
 
 
-# Small or large, thin or thick, in the middle or not, as people draw with a mouse.
+# Sizes, line widths, and positions vary as when people draw with a mouse.
 FREEHAND_STYLE = DrawingStyle(shift=0.0, pen=(0.035, 0.11), zoom=(0.65, 1.5), roam=1.0)
 
 
 class Strokes:
-    """Random characters of two to four strokes, drawn by an unsteady style, dark on white.
+    """Random characters of two to four strokes, drawn dark on white.
 
-    Drawing `e` of character `c` is a pure function of (seed, c, e, size, style): it is the same
-    however many there are. The first 64 % of the characters are for training, the next 16 % for
-    validation, the last 20 % for test.
+    Drawing `e` of character `c` is a pure function of (seed, c, e, size, style), independent of
+    `num_classes` and `num_examples`. The first 64 % of the characters are for training, the next
+    16 % for validation, and the last 20 % for test.
 
     Args:
-        num_classes: different characters.
-        num_examples: drawings of each.
+        num_classes: the number of characters.
+        num_examples: the number of drawings of each character.
         size: the side of a drawing in pixels.
-        seed: decides everything random.
-        style: how far drawings of a character differ; the characters do not depend on it.
+        seed: the seed of the random characters and drawings.
+        style: the variation between drawings; the characters do not depend on it.
 
     Example:
         >>> from alfa.data import Strokes
@@ -87,17 +83,13 @@ class Strokes:
         self.size, self.seed, self.style = size, seed, style
 
     def images(self) -> ImageSet:
-        """All drawings; made at the first call, and kept in memory."""
+        """Return all drawings; the first call generates them."""
         return self._images
 
     @functools.cached_property
     def _images(self) -> ImageSet:
-        pixels = np.concatenate([self._drawings(number) for number in range(self.num_classes)])
-        return ImageSet("strokes", pixels[:, None], self._splits(), MEAN, STD)
-
-    def _splits(self) -> dict[Split, Classes]:
         bounds = [self.num_classes * bound // 100 for bound in _BOUNDS]
-        return {
+        splits: dict[Split, Classes] = {
             split: Classes(
                 names=tuple(f"stroke-{number:04d}" for number in range(begin, end)),
                 first=np.arange(begin, end) * self.num_examples,
@@ -106,24 +98,25 @@ class Strokes:
             for split, begin, end in zip(SPLITS, bounds, bounds[1:], strict=False)
             if end > begin
         }
+        pixels = np.concatenate([self._drawings(number) for number in range(self.num_classes)])
+        return ImageSet("strokes", pixels[:, None], splits, MEAN, STD)
 
     def _drawings(self, number: int) -> np.ndarray:
-        """All drawings of one character."""
+        """Generate all drawings of one character."""
         rng = np.random.default_rng([self.seed, number])
-        sources = rng.spawn(self.num_examples)
+        children = rng.spawn(self.num_examples)
         strokes = _new_character(rng)
-        # Dots must lie as close in the largest drawing as in one of the usual size.
-        points, way = np.concatenate(strokes), _pen_path(strokes, self.size, self.style.zoom[1])
-        drawings = [_drawing(points, way, source, self.size, self.style) for source in sources]
-        return np.stack(drawings)
+        # The largest drawing determines the number of dots.
+        points, path = np.concatenate(strokes), _pen_path(strokes, self.size, self.style.zoom[1])
+        return np.stack(
+            [_drawing(points, path, child, self.size, self.style) for child in children]
+        )
 
 
 def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
-    """Strokes from point to near point of a loose grid, many from where the pen has been.
+    """Connect near points of a jittered grid; many strokes begin at a point of an earlier one.
 
-    Returns:
-        The points ``[point, 2]`` of each stroke: right and down from the middle of the image, in
-        parts of its side.
+    Returns the points ``[point, 2]`` of each stroke, right and down from the center of the image.
     """
     strokes: list[list[int]] = []
     free = np.ones(len(_GRID), dtype=bool)
@@ -133,7 +126,7 @@ def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
         start = rng.choice(used if len(used) and rng.random() < 0.6 else np.flatnonzero(free))
         stroke = [start]
         free[start] = False
-        # Two strokes alone would often be one straight line.
+        # A character of two strokes needs longer ones, or it would often be a straight line.
         for _ in range(rng.integers(2 if num_strokes == 2 else 1, 4)):
             near = np.abs(_GRID - _GRID[stroke[-1]]).max(axis=1) <= 2
             stroke.append(rng.choice(np.flatnonzero(free & near if (free & near).any() else free)))
@@ -146,28 +139,22 @@ def _new_character(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def _pen_path(strokes: list[np.ndarray], size: int, zoom: float) -> np.ndarray:
-    """``[dot, point]``; times the points of all strokes, it gives dots that are near each other.
+    """Return the matrix ``[dot, point]`` of Catmull-Rom splines through the points of strokes."""
+    from scipy.linalg import block_diag
 
-    Every stroke is a Catmull-Rom spline through its points.
-    """
-    num_points = sum(len(stroke) for stroke in strokes)
-    rows = []
-    column = 0
+    blocks = []
     for stroke in strokes:
-        # Dots so close that the edge of even the thinnest line looks straight.
+        # Dense enough for a straight edge of the thinnest line.
         lengths = np.sqrt((np.diff(stroke, axis=0) ** 2).sum(axis=1)) * size * zoom
         counts = np.ceil(1.5 * lengths / np.sqrt(size / 28)).astype(int)
         times = [part + np.arange(count) / count for part, count in enumerate(counts)]
-        weights = _spline(np.append(np.concatenate(times), len(counts)), len(stroke))
-        row = np.zeros((len(weights), num_points))
-        row[:, column : column + len(stroke)] = weights
-        rows.append(row)
-        column += len(stroke)
-    return np.concatenate(rows)
+        blocks.append(_spline(np.append(np.concatenate(times), len(counts)), len(stroke)))
+    path: np.ndarray = block_diag(*blocks)
+    return path
 
 
 def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
-    """``[time, point]``: the weights of a curve that is at point i at time i."""
+    """Return the weights ``[time, point]`` of a curve that passes point i at time i."""
     before = np.minimum(times.astype(int), num_points - 2)
     t = times - before
     parts = (
@@ -178,15 +165,15 @@ def _spline(times: np.ndarray, num_points: int) -> np.ndarray:
     )
     weights = np.zeros((len(times), num_points))
     for offset, part in zip((-1, 0, 1, 2), parts, strict=True):
-        # The first and the last point stand for the neighbours that they lack.
+        # The end points replace their missing neighbors.
         weights[np.arange(len(times)), np.clip(before + offset, 0, num_points - 1)] += part
     return weights
 
 
 def _drawing(
-    points: np.ndarray, way: np.ndarray, rng: np.random.Generator, size: int, style: DrawingStyle
+    points: np.ndarray, path: np.ndarray, rng: np.random.Generator, size: int, style: DrawingStyle
 ) -> np.ndarray:
-    """One drawing, uint8 ``[height, width]``."""
+    """Generate one drawing, uint8 ``[height, width]``."""
     points = points + rng.normal(0, style.jitter, points.shape)
     turn, wide, high, lean, right, down, pen = rng.uniform(-1, 1, 7)
     cos, sin = np.cos(style.rotation * turn), np.sin(style.rotation * turn)
@@ -194,9 +181,9 @@ def _drawing(
     points = points @ (np.array([[cos, -sin], [sin, cos]]) @ slant).T
     points += style.shift * np.array([right, down])
     width = float(np.interp(pen, (-1, 1), style.pen))
-    dots = way @ points
+    dots = path @ points
     if style.zoom != (1, 1):
-        # Drawn after everything else, which is then the same with and without it.
+        # This random number is the last one, so that the others do not depend on it.
         dots *= np.exp(rng.uniform(*np.log(style.zoom)))
     if style.roam:
         dots += style.roam * _offset_to(rng.uniform(0, 1, 2), dots, width)
@@ -204,27 +191,21 @@ def _drawing(
 
 
 def _offset_to(place: np.ndarray, dots: np.ndarray, width: float) -> np.ndarray:
-    """How far right and down dots are moved to lie at a place within their image.
-
-    Args:
-        place: from 0, at the left or upper border, to 1, at the other.
-        dots: ``[dot, 2]``, from the middle of the image.
-        width: of the line around them.
-    """
+    """Return the shift of dots to a place from 0, the left or upper border, to 1, the opposite."""
     low, high = dots.min(axis=0) - width / 2, dots.max(axis=0) + width / 2
     room = np.maximum(0, 1 - (high - low))
-    # What is too large for the image is put into its middle.
+    # A drawing that is larger than the image is centered.
     start = np.where(room > 0, -0.5, -(high - low) / 2)
     moved: np.ndarray = start + place * room - low
     return moved
 
 
 def render_strokes(dots: np.ndarray, *, width: float, size: int) -> np.ndarray:
-    """Grey values of a pen's way, from each pixel's distance to the nearest of its dots."""
-    centres = (np.arange(size) + 0.5) / size - 0.5
-    right, down = ((centres - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))
+    """Render a line through dots by the distance of each pixel to the nearest dot."""
+    centers = (np.arange(size) + 0.5) / size - 0.5
+    right, down = ((centers - dots[:, axis, None]).astype(np.float32) ** 2 for axis in (0, 1))
     distance = np.sqrt((down[:, :, None] + right[:, None, :]).min(axis=0))
-    # A pixel whose middle is at the pen's edge is half covered.
+    # A pixel whose center is on the edge of the line is half covered.
     ink = np.clip((width / 2 - distance) * size + 0.5, 0, 1)
     pixels: np.ndarray = np.round(255 * (1 - ink)).astype(np.uint8)
     return pixels

@@ -1,8 +1,8 @@
-"""Load pickles of plain data: arrays, lists, dictionaries, strings and numbers, nothing else.
+"""Load pickles of plain data only: arrays, lists, dictionaries, strings, and numbers.
 
-A pickle is a program: it names functions and has them called. This unpickler knows only the few
-names that plain data needs, and calls functions of this module in their place, which check their
-arguments. It never calls numpy's own, since a forged type can make those read foreign memory.
+A pickle is a program that calls the functions it names. This unpickler replaces the few functions
+that plain data needs with its own ones, which check their arguments. It never calls NumPy's
+functions, because a forged type can make them read foreign memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ _SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 def load_plain(source: Path | bytes) -> Any:
-    """Load a pickle of plain data from a file or from bytes.
+    """Load a pickle of plain data; raise a DataError if it contains anything else.
 
-    Strings that Python 2 wrote come as bytes; see `get_entry` and `as_text`.
-
-    Raises:
-        DataError: it is damaged, or contains anything else, which is not executed.
+    Strings that Python 2 wrote are returned as bytes; see `get_entry` and `as_text`.
     """
     name = "the pickle" if isinstance(source, bytes) else str(source)
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
@@ -36,50 +33,48 @@ def load_plain(source: Path | bytes) -> Any:
             return _resolved(_PlainUnpickler(file, encoding="bytes").load(), {})
         except _ForbiddenError as error:
             raise DataError(
-                f"{name} is refused: it holds {error}, but only arrays, lists, dictionaries, "
-                "strings and numbers are read from a pickle; get the dataset from its publisher, "
-                "or in another layout."
+                f"{name} is refused: it contains {error}, but only arrays, lists, dictionaries, "
+                "strings, and numbers are loaded from a pickle; get the dataset from its "
+                "publisher, or in another layout."
             ) from None
         # A damaged pickle can fail with almost any error.
         except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
             raise DataError(
-                f"{name} is damaged, or no pickle ({type(error).__name__}: {error}); get it again."
+                f"{name} is damaged or not a pickle ({reason}); download it again."
             ) from None
 
 
 def get_entry(table: object, name: str, *, where: Path) -> Any:
-    """An entry of a dictionary whose keys may be strings or, from Python 2, bytes."""
+    """Return an entry of a dictionary whose keys may be strings or, from Python 2, bytes."""
     content = table if isinstance(table, dict) else {}
     for key in (name, name.encode()):
         if key in content:
             return content[key]
     raise DataError(
-        f"{where} has no entry {name!r}, so it is not the file that is usually called "
-        f"{where.name}; get it again."
+        f"{where} has no entry {name!r}, so it is not the published file; download it again."
     )
 
 
 def get_texts(table: object, name: str, *, where: Path) -> list[str]:
-    """An entry that is a list of names."""
+    """Return an entry that is a list of names."""
     values = get_entry(table, name, where=where)
     if not isinstance(values, list | tuple) or not all(isinstance(x, str | bytes) for x in values):
-        raise DataError(f"{where} has no list of names under {name!r}; get it again.")
+        raise DataError(f"{where} has no list of names in the entry {name!r}; download it again.")
     return [as_text(value) for value in values]
 
 
 def as_text(value: object) -> str:
-    """A string that Python 2 may have written."""
+    """Convert bytes from Python 2, or any other value, to a string."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class _ForbiddenError(pickle.UnpicklingError):
-    """Something that a pickle may not contain."""
+    """A part of a pickle that is not plain data."""
 
 
 class _Allowed:
-    """A function that a pickle may call, but neither change nor keep."""
-
-    __slots__ = ("_function",)
+    """A function that a pickle may call, but neither modify nor return."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -92,9 +87,7 @@ class _Allowed:
 
 
 class _DType:
-    """The pickled type of an array: a code such as ``u1``, then the order of its bytes."""
-
-    __slots__ = ("_code", "_order")
+    """The pickled type of an array: a code such as ``u1``, and a byte order."""
 
     def __init__(self, code: object, align: object = False, copy: object = False) -> None:
         self._code, self._order = as_text(code), "="
@@ -112,12 +105,9 @@ class _DType:
 
 
 class _Array:
-    """A pickled array: created empty, then given its state."""
+    """A pickled array, which receives its values in `__setstate__`."""
 
-    __slots__ = ("values",)
-
-    def __init__(self) -> None:
-        self.values: np.ndarray | None = None
+    values: np.ndarray | None = None
 
     def __setstate__(self, state: Any) -> None:
         shape, dtype, is_fortran, data = state[-4:]
@@ -131,7 +121,7 @@ def _array_of(data: object, dtype: object, shape: Any, order: object) -> np.ndar
         raise _ForbiddenError(f"an array of the shape {shape!r}")
     raw = data.encode("latin1") if isinstance(data, str) else data
     if not raw:
-        # An empty array; reshape raises if its shape says otherwise.
+        # This raises unless the array is empty.
         return np.empty(0, dtype.real()).reshape(shape)
     memory_order: Any = as_text(order)
     return np.frombuffer(raw, dtype.real()).reshape(shape, order=memory_order)
@@ -144,7 +134,7 @@ def _reconstruct(kind: object, shape: object, code: object) -> _Array:
 
 
 def _encode(content: object, codec: object = "latin1") -> bytes:
-    # How Python 3 writes bytes in older protocols; other codecs could unpack bombs.
+    # Python 3 writes bytes like this in older protocols; other codecs could decompress bombs.
     if not isinstance(content, str) or as_text(codec) not in ("latin1", "latin-1"):
         raise _ForbiddenError(f"a call of _codecs.encode with {as_text(codec)!r}")
     return content.encode("latin1")
@@ -155,15 +145,14 @@ def _not_called(*arguments: object) -> None:
 
 
 _NDARRAY = _Allowed(_not_called)
-_NO_BYTES = _Allowed(lambda: b"")
 _GLOBALS: dict[tuple[str, str], _Allowed] = {
     ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): _Allowed(_DType),
     ("_codecs", "encode"): _Allowed(_encode),
-    ("__builtin__", "bytes"): _NO_BYTES,
-    ("builtins", "bytes"): _NO_BYTES,
+    ("__builtin__", "bytes"): _Allowed(lambda: b""),
+    ("builtins", "bytes"): _Allowed(lambda: b""),
 }
-# numpy 2 renamed its core, and writes the new name.
+# NumPy 2 writes the new name of its core.
 for _core in ("numpy.core", "numpy._core"):
     _GLOBALS[f"{_core}.multiarray", "_reconstruct"] = _Allowed(_reconstruct)
     _GLOBALS[f"{_core}.multiarray", "scalar"] = _Allowed(
@@ -180,15 +169,13 @@ class _PlainUnpickler(pickle.Unpickler):
             raise _ForbiddenError(f"{module_name}.{global_name}") from None
 
     def persistent_load(self, pid: object) -> Any:
-        raise _ForbiddenError("a reference to something outside")
+        raise _ForbiddenError("a reference to an external object")
 
 
 def _resolved(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
-    """The same data with real arrays, after a check of everything in it.
+    """Return the same data with real arrays, after checking everything in it.
 
-    Args:
-        value: the data.
-        done: by id, resolved values, each with the original, which keeps its id taken.
+    `done` maps ids to pairs of original and resolved value; the original keeps its id in use.
     """
     if type(value) in _SCALARS:
         return value
@@ -213,4 +200,4 @@ def _resolved(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
         return new
     if type(value) is np.ndarray and not value.dtype.hasobject:
         return value
-    raise _ForbiddenError(f"something of the type {type(value).__name__}")
+    raise _ForbiddenError(f"an object of the type {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Many images decoded at once, in threads or in processes."""
+"""Decode many images in parallel, in threads or processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -23,16 +23,16 @@ from alfa.data._decode import decode
 from alfa.data.sources import Item
 from alfa.errors import DataError
 
-# Images that a worker decodes at once: enough to make the transfer cheap.
+# Images per chunk: enough to make the transfer between processes cheap.
 AT_ONCE = 32
-# For small images Python takes longer than the decoder, and only one thread can run Python.
-# Processes are faster, but take seconds to start: they are used from this many image files on.
+# For small images, Python code takes longer than the decoder, and only one thread at a time can run
+# it. Processes are faster but take seconds to start, so they need at least this many images.
 PROCESSES_FROM = 32_768
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The pixels of usable images, and notes on images by their number."""
+    """The pixels of usable images, and notes on images by number."""
 
     pixels: np.ndarray
     left_out: list[tuple[int, str]]
@@ -44,80 +44,71 @@ _Chunks = Iterable[Sequence[Item]]
 
 
 def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decoded:
-    """Decode images to squares of a side; an image that cannot be used is left out."""
+    """Decode images to squares of side `size`, and skip images that cannot be used."""
     pixels = np.empty((len(items), num_channels, size, size), np.uint8)
-    result = Decoded(pixels, [], [])
+    left_out, changed = [], []
     good = 0
     for number, item in enumerate(items):
         try:
             pixels[good], changes = decode(_read(item), size=size, num_channels=num_channels)
         except DataError as error:
-            result.left_out.append((number, str(error)))
+            left_out.append((number, str(error)))
             continue
         good += 1
         if changes:
-            result.changed.append((number, ", ".join(changes)))
-    return replace(result, pixels=pixels[:good])
+            changed.append((number, ", ".join(changes)))
+    return Decoded(pixels[:good], left_out, changed)
 
 
 def decode_chunks(
-    chunks: Iterable[Sequence[Item]], *, size: int, num_channels: int, workers: int, total: int
+    chunks: _Chunks, *, size: int, num_channels: int, workers: int, total: int
 ) -> Generator[Decoded, None, None]:
-    """Decode images in parallel; chunks come in order, and few are in memory.
-
-    Args:
-        chunks: images that a worker decodes at once.
-        size: the side of the results.
-        num_channels: 3, or 1 for grey.
-        workers: threads or processes.
-        total: the number of images, roughly.
-    """
+    """Decode about `total` images in parallel; chunks are in order, and few of them in memory."""
     work = partial(decode_all, size=size, num_channels=num_channels)
     chunks = iter(chunks)
     first = next(chunks, None)
     if first is None:
         return
-    chunks = itertools.chain([first], chunks)
-    in_processes = workers > 1 and total >= PROCESSES_FROM and _can_travel(first)
-    yield from (_in_processes if in_processes else _in_threads)(work, chunks, workers)
+    in_processes = workers > 1 and total >= PROCESSES_FROM and _is_transferable(first)
+    decode_in = _in_processes if in_processes else _in_threads
+    yield from decode_in(work, itertools.chain([first], chunks), workers)
 
 
-def _can_travel(items: Sequence[Item]) -> bool:
-    """Whether images are files that another process can read, and not pixels in memory."""
+def _is_transferable(items: Sequence[Item]) -> bool:
+    """Return True if the items are files that another process can read, and not arrays."""
     try:
         pickle.dumps(items)
-    # A callable that cannot be pickled may raise anything.
-    except Exception:
-        return False
-    try:
         return isinstance(_read(items[0]), bytes)
     except DataError:
-        # A file that cannot be read is a file all the same.
+        # Only a file can be unreadable.
         return True
+    except Exception:
+        # Pickling a callable may raise anything.
+        return False
 
 
 def _in_threads(work: _Work, chunks: _Chunks, workers: int) -> Generator[Decoded, None, None]:
-    # Filters of warnings belong to the whole process, so they are set around all threads.
+    # Warning filters apply to the whole process, so they are set once around all threads.
     with suppress_pillow_warnings(), ThreadPoolExecutor(workers) as pool:
         yield from _in_order(pool, work, chunks, workers)
 
 
 def _in_processes(work: _Work, chunks: _Chunks, workers: int) -> Generator[Decoded, None, None]:
-    # Unlike the standard library's processes, loky's do not run the user's script again.
+    # Unlike multiprocessing, loky does not run the user's script again.
     from loky import BrokenProcessPool, ProcessPoolExecutor
 
-    # By default, they would outlive a killed parent by a minute.
+    # Without `leave_with_parent`, the workers would outlive a killed parent by a minute.
     pool = ProcessPoolExecutor(
         workers, timeout=60, initializer=leave_with_parent, initargs=(os.getpid(),)
     )
     try:
-        yield from _in_order(pool, partial(_quietly, work), chunks, workers)
+        yield from _in_order(pool, partial(_without_warnings, work), chunks, workers)
         pool.shutdown()
     except BrokenProcessPool as error:
         reason = str(error).split("\n")[0].split(". ")[0]
         raise DataError(
-            f"a process that decodes images has ended ({reason}); run it again, and with "
-            "--workers 1 if it happens once more."
+            f"a decoding process ended unexpectedly ({reason}); run the command again, with "
+            "--workers 1 if the error persists."
         ) from None
     except BaseException:
         # loky warns about the processes that it kills.
@@ -142,7 +133,7 @@ def _in_order(
             future.cancel()
 
 
-def _quietly(work: _Work, items: Sequence[Item]) -> Decoded:
+def _without_warnings(work: _Work, items: Sequence[Item]) -> Decoded:
     with suppress_pillow_warnings():
         return work(items)
 
@@ -150,15 +141,13 @@ def _quietly(work: _Work, items: Sequence[Item]) -> Decoded:
 def _read(item: Item) -> bytes | np.ndarray:
     try:
         return item.read()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})") from None
-    except (KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot be read ({error})") from None
+    except (OSError, KeyError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
 @contextlib.contextmanager
 def suppress_pillow_warnings() -> Iterator[None]:
-    """Ignore Pillow's warnings about files, except image bombs, which are errors."""
+    """Ignore Pillow's warnings about files, but raise its warnings about image bombs."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -61,5 +61,5 @@ def test_a_cosine_lasts_as_long_as_the_training_unless_told_otherwise() -> None:
 
 def test_a_scheduler_of_a_program_cannot_be_rebuilt() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
-    with pytest.raises(ConfigError, match=r"scheduler from a program \(mine\).* Trainer\.fit\.$"):
+    with pytest.raises(ConfigError, match=r"its own scheduler \(mine\).* Trainer\.fit\.$"):
         SCHEDULES.get("custom")(description="mine")(optimizer)

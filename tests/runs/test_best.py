@@ -135,7 +135,7 @@ def test_nothing_takes_the_place_of_a_best_model_where_nothing_comes(
     with pytest.raises(CheckpointError, match=told):
         train_run(Run.new(path, tiny()), resume=True)
     _remove(Run(path).files.checkpoint("best"))
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="the checkpoint was deleted"):
         train_run(Run.new(path, tiny()), resume=True)
     assert not (path / "result.json").exists()
 

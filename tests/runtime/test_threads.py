@@ -1,4 +1,4 @@
-"""As many threads as the machine really gives."""
+"""The number of threads that the machine provides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_a_small_model_got_is_not_handed_on(monkeypatch) -> None:
     monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
     torch.set_num_threads(4)
     assert [set_threads(small=True), set_threads(), set_threads(2), set_threads()] == [1, 4, 2, 4]
-    # Somebody else's choice counts.
+    # The user's own choice counts.
     torch.set_num_threads(3)
     assert [set_threads(small=True), set_threads()] == [1, 3]
 

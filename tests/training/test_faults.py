@@ -55,7 +55,7 @@ def test_the_state_before_a_damaged_one_is_used(
     else:
         # A validation keeps the state of its iteration once more.
         before = 5 if iteration == 5 else iteration - 1
-        told = rf"{newest} is damaged; the one before it is used, of iteration {before}\."
+        told = rf"{newest} is damaged; alfa uses the checkpoint before it, of iteration {before}\."
         with pytest.warns(AlfaWarning, match=told):
             train_run(Run.new(path, experiment), resume=True)
     assert_same(path, unbroken(experiment))
@@ -82,7 +82,7 @@ def test_the_state_before_one_that_a_disk_cannot_read_is_used(tiny, tmp_path, mo
 
     monkeypatch.setattr(Path, "read_bytes", broken)
     code = errno.EIO
-    with pytest.warns(AlfaWarning, match=r"the one before it is used, of iteration 3\."):
+    with pytest.warns(AlfaWarning, match=r"uses the checkpoint before it, of iteration 3\."):
         run.load_last()
     # This the user can put right.
     code = errno.EACCES
@@ -256,7 +256,7 @@ def test_files_are_read_again_only_if_somebody_has_touched_them(
                 on_progress=lambda progress: told.append(str(progress.message)),
             )
         assert len(read) == times
-        assert sum("comparing their checksums" in text for text in told) == times
+        assert sum("comparing checksums" in text for text in told) == times
 
 
 def test_a_store_that_is_prepared_anew_leaves_a_run_with_the_old_one(pets, tmp_path) -> None:
@@ -277,7 +277,7 @@ def test_other_data_than_a_run_has_begun_with_is_refused(pets, tmp_path) -> None
     pets()
     _interrupted(parse_experiment(PETS), tmp_path / "run", 4)
     pets(seed=1)
-    with pytest.raises(CheckpointError, match="is not what it has been trained on"):
+    with pytest.raises(CheckpointError, match="the data differs from the data that"):
         train_run(Run.new(tmp_path / "run", parse_experiment(PETS)), resume=True)
     # The same images again are the same data.
     pets(seed=0)

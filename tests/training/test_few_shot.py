@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import FewShot, ImageSet
 from alfa.errors import ConfigError, DataError
 from alfa.evaluation import evaluate, evaluate_run
-from alfa.runs import Run, match_tasks
-from alfa.runs._best import Best, Epoch
+from alfa.runs import Epoch, Run, TrainingProgress, match_tasks
 from alfa.training import Progress, train_run
 
 NUM_MEMBERS = 3
@@ -210,14 +208,13 @@ def test_the_work_beside_the_iterations_is_shown(experiment, tmp_path) -> None:
 
 
 def test_of_equal_epochs_the_earlier_stays() -> None:
-    best = Best()
-    firsts = []
-    for iteration, score in enumerate([0.2, 0.5, 0.5, 0.1, 0.6, 0.5]):
-        best, is_first = best.with_epoch(Epoch(iteration, score, -score), num_members=3)
-        firsts.append(is_first)
-    assert best.iterations == [4, 1, 2]
+    progress = TrainingProgress(iteration=0)
+    scores = [0.2, 0.5, 0.5, 0.1, 0.6, 0.5]
+    epochs = [Epoch(iteration, score, -score) for iteration, score in enumerate(scores)]
+    firsts = [progress.add_epoch(epoch, num_members=3) for epoch in epochs]
+    assert progress.best_iterations == [4, 1, 2]
     assert firsts == [True, True, False, False, True, False]
-    assert Best.from_progress(json.loads(json.dumps(best.as_progress()))) == best
+    assert TrainingProgress.model_validate_json(progress.model_dump_json()) == progress
 
 
 def images(shape: tuple[int, int, int], num_classes: int = 4) -> ImageSet:

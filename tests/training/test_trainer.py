@@ -193,7 +193,7 @@ def test_resuming_another_experiment_before_its_first_checkpoint_is_refused(tiny
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(Run.new(path, tiny()), on_progress=_stop_at(2))
-    with pytest.raises(CheckpointError, match="another experiment: seed is 0 and 1; leave the"):
+    with pytest.raises(CheckpointError, match="another experiment: seed is 0 and 1; undo the"):
         train_run(Run.new(path, tiny("seed=1")), resume=True)
 
 
@@ -450,7 +450,7 @@ def test_a_validation_that_is_not_finite_is_passed_over_and_never_best(tiny, tmp
 
 def test_fewer_iterations_than_are_done_are_refused(tiny, tmp_path):
     train_run(Run.new(tmp_path / "run", tiny()))
-    with pytest.raises(CheckpointError, match="has done 20 iterations already, more than the 10"):
+    with pytest.raises(CheckpointError, match="was trained for 20 iterations, more than the 10"):
         train_run(Run.new(tmp_path / "run", tiny("outer.num_iterations=10")), resume=True)
 
 

@@ -1,12 +1,12 @@
-"""One run over many processes: tasks are shared out whole, and sums are taken in their order.
+"""Training of one run by several processes that share its tasks.
 
-Every process holds the whole learner and takes the same outer steps; they differ only in the tasks
-that they compute. What one process cannot do, none of them does: an error in one is raised in all.
+Every process holds the whole learner and takes the same outer steps; the processes differ only in
+the tasks that they compute. An error in one process is raised in all of them. The processes
+exchange tensors and JSON, never pickles.
 """
 
 from __future__ import annotations
 
-import abc
 import json
 import os
 import time
@@ -18,54 +18,38 @@ from functools import reduce
 from itertools import pairwise
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from alfa import errors
 from alfa._distributed._torchrun_env import check_cards, is_launched, is_one_of_many
 from alfa._runtime import leave_with_parent
-from alfa.errors import (
-    AlfaError,
-    BusyError,
-    CheckpointError,
-    ConfigError,
-    DamagedError,
-    DataError,
-    DivergedError,
-    LostError,
-    Stopped,
-)
+from alfa.errors import AlfaError, LostError, Stopped
 
 T = TypeVar("T")
 
-_KINDS: dict[str, type[BaseException]] = {
-    kind.__name__: kind
-    for kind in (
-        AlfaError,
-        BusyError,
-        CheckpointError,
-        ConfigError,
-        DamagedError,
-        DataError,
-        DivergedError,
-        OSError,
-        Stopped,
-    )
+# The errors that a process reports to the others, by name.
+_ERRORS: dict[str, type[BaseException]] = {
+    name: kind
+    for name, kind in {**vars(errors), "OSError": OSError}.items()
+    if isinstance(kind, type) and issubclass(kind, BaseException)
 }
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Seconds between two looks at whether other processes have come, and for which they are waited for.
-_ASK, _LONGEST = 0.02, 300.0
+# Seconds between two checks for other processes at startup, and seconds until startup fails.
+_POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
 
 
-class Processes(abc.ABC):
-    """Those that compute a run together, one of which is this one.
+class Processes:
+    """The processes that train a run together; this class itself is a single process.
 
     Attributes:
-        rank: the number of this one; the first alone writes.
-        count: how many there are.
-        local_count: how many of them are on this machine.
+        rank: the rank of this process; only rank 0 writes files.
+        count: the number of processes.
+        local_count: the number of processes on this machine.
     """
 
     rank: int = 0
@@ -77,221 +61,156 @@ class Processes(abc.ABC):
         return self.rank == 0
 
     def own(self, number: int) -> range:
-        """This process's part of so many pieces; processes take them in order."""
+        """Return the contiguous share of this process in `number` items."""
         return range(number * self.rank // self.count, number * (self.rank + 1) // self.count)
 
-    @abc.abstractmethod
     def sum_in_order(self, rows: Iterable[Tensor]) -> Tensor:
-        """The sum of all rows of all processes.
+        """Sum the ``[value]`` rows of all processes, row by row in the order of the processes.
 
-        It is taken row after row, so that only the rows decide it, and not who made which.
-
-        Args:
-            rows: of this process, ``[value]`` each; what making them raises is raised everywhere.
+        The sum depends only on the rows and not on how the processes share them. An error in the
+        iterable is raised in all processes.
         """
-
-    @abc.abstractmethod
-    def concatenated(self, make: Callable[[], Tensor]) -> Tensor:
-        """The rows of all processes, in the order of the processes.
-
-        Args:
-            make: gives the rows of this process, ``[row, value]``; what it raises is raised
-                everywhere.
-        """
-
-    @abc.abstractmethod
-    def together(self, make: Callable[[], T]) -> T:
-        """What each process makes for itself; what one of them raises is raised everywhere."""
-
-    @abc.abstractmethod
-    def from_first(
-        self,
-        make: Callable[[], T],
-        *,
-        encode: Callable[[T], bytes] = lambda made: json.dumps(made).encode(),
-        decode: Callable[[bytes], T] = json.loads,
-    ) -> T:
-        """What the first process alone makes, for all.
-
-        Args:
-            make: what it raises is raised everywhere.
-            encode: how it is told to the others; by default as JSON.
-            decode: how they understand it.
-        """
-
-    @abc.abstractmethod
-    def any(self, wish: bool) -> bool:
-        """Whether one of the processes has this wish."""
-
-    @abc.abstractmethod
-    def gathered(self, text: str) -> list[str]:
-        """What each process says, in their order."""
-
-
-class Alone(Processes):
-    """This process, and no other."""
-
-    def sum_in_order(self, rows: Iterable[Tensor]) -> Tensor:
         return reduce(Tensor.add_, rows)
 
     def concatenated(self, make: Callable[[], Tensor]) -> Tensor:
+        """Concatenate the ``[row, value]`` tensors that the processes make, in their order."""
         return make()
 
     def together(self, make: Callable[[], T]) -> T:
+        """Call `make` in every process; an error in one process is raised in all."""
         return make()
 
-    def from_first(
-        self,
-        make: Callable[[], T],
-        *,
-        encode: Callable[[T], bytes] = lambda made: json.dumps(made).encode(),
-        decode: Callable[[bytes], T] = json.loads,
-    ) -> T:
+    def from_first(self, make: Callable[[], T]) -> T:
+        """Return in all processes the JSON value that `make` returns in the first process."""
+        return make()
+
+    def bytes_from_first(self, make: Callable[[], bytes]) -> bytes:
+        """Return in all processes the bytes that `make` returns in the first process."""
         return make()
 
     def any(self, wish: bool) -> bool:
+        """Return True if any process passes True."""
         return wish
 
     def gathered(self, text: str) -> list[str]:
+        """Return the texts of all processes, in their order."""
         return [text]
 
 
 class Joined(Processes):
-    """The processes of torch's default process group.
-
-    Args:
-        device: where tensors are that are exchanged.
-    """
+    """The processes of torch's default process group, which exchange tensors on `device`."""
 
     def __init__(self, device: torch.device) -> None:
-        # Only these two have a way of their own to other processes.
+        # The backends transfer tensors of these two devices only.
         self.device = device if device.type == "cuda" else torch.device("cpu")
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
         self.local_count = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
 
     def sum_in_order(self, rows: Iterable[Tensor]) -> Tensor:
         own = self.together(lambda: [row.to(self.device) for row in rows])
-        # A process that has no rows must know what the others are about to send.
-        kind = _DTYPES.index(own[0].dtype) if own else 0
-        heads = self._numbers([len(own), own[0].numel() if own else 0, kind])
-        counts = [head[0] for head in heads]
-        width, dtype = max(head[1] for head in heads), _DTYPES[max(head[2] for head in heads)]
-        # As in a ring's all-reduce, each process sums a part of the values, so that no more
-        # travels than that; but it has all rows of them, and takes them in their order.
-        ends = [width * number // self.count for number in range(self.count + 1)]
-        parts = list(pairwise(ends))
+        # A process without rows needs the width and type of the others' rows.
+        dtype_index = _DTYPES.index(own[0].dtype) if own else 0
+        shapes = self._numbers([len(own), own[0].numel() if own else 0, dtype_index])
+        counts = [shape[0] for shape in shapes]
+        width, dtype = max(shape[1] for shape in shapes), _DTYPES[max(shape[2] for shape in shapes)]
+        # As in a ring all-reduce, each process sums one part of the values, which limits the
+        # traffic. It has this part of all rows, so it can add them in order.
+        parts = list(pairwise(width * number // self.count for number in range(self.count + 1)))
         begin, end = parts[self.rank]
         sent = [row[a:b] for a, b in parts for row in own]
-        got = torch.empty(sum(counts) * (end - begin), dtype=dtype, device=self.device)
-        with _peers():
+        received = torch.empty(sum(counts) * (end - begin), dtype=dtype, device=self.device)
+        with _connection_errors():
             dist.all_to_all_single(
-                got,
-                torch.cat(sent) if sent else got.new_empty(0),
+                received,
+                torch.cat(sent) if sent else received.new_empty(0),
                 [count * (end - begin) for count in counts],
                 [len(own) * (b - a) for a, b in parts],
             )
-        summed = reduce(Tensor.add_, got.view(sum(counts), end - begin))
-        longest = max(b - a for a, b in parts)
-        padded = summed.new_zeros(longest)
-        padded[: end - begin] = summed
-        every = self._all(padded)
-        return torch.cat([part[: b - a] for part, (a, b) in zip(every, parts, strict=True)])
+        padded = received.new_zeros(max(b - a for a, b in parts))
+        padded[: end - begin] = reduce(Tensor.add_, received.view(sum(counts), end - begin))
+        sums = self._all(padded)
+        return torch.cat([part[: b - a] for part, (a, b) in zip(sums, parts, strict=True)])
 
     def concatenated(self, make: Callable[[], Tensor]) -> Tensor:
         own = self.together(make)
-        device = own.device
-        counts = [count for (count,) in self._numbers([len(own)])]
-        padded = own.new_zeros(max(counts), *own.shape[1:], device=self.device)
-        padded[: len(own)] = own.to(self.device)
-        every = self._all(padded)
-        return torch.cat([rows[:n] for rows, n in zip(every, counts, strict=True)]).to(device)
+        return torch.cat(self._ragged(own.to(self.device))).to(own.device)
 
     def together(self, make: Callable[[], T]) -> T:
-        made, failure = _attempt(make)
-        if self.any(failure is not None):
-            told = self.gathered("" if failure is None else _written(failure))
-            first = next(number for number, text in enumerate(told) if text)
-            raise failure if failure and first == self.rank else _read(told[first])
+        made, error = _attempt(make)
+        if self.any(error is not None):
+            reports = self.gathered("" if error is None else _to_json(error))
+            first = next(rank for rank, report in enumerate(reports) if report)
+            raise error if error and first == self.rank else _from_json(reports[first])
         return made[0]
 
-    def from_first(
-        self,
-        make: Callable[[], T],
-        *,
-        encode: Callable[[T], bytes] = lambda made: json.dumps(made).encode(),
-        decode: Callable[[bytes], T] = json.loads,
-    ) -> T:
-        made, failure = _attempt(make) if self.is_first else ([], None)
-        content = b""
-        if failure is not None:
-            content = _written(failure).encode()
-        elif made:
-            content = encode(made[0])
-        (size, failed), *_ = self._numbers([len(content), int(failure is not None)])
-        told = torch.zeros(size, dtype=torch.uint8)
-        if self.is_first:
-            told = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        with _peers():
-            dist.broadcast(told, src=0)
+    def from_first(self, make: Callable[[], T]) -> T:
+        made: T = json.loads(self.bytes_from_first(lambda: json.dumps(make()).encode()))
+        return made
+
+    def bytes_from_first(self, make: Callable[[], bytes]) -> bytes:
+        made, error = _attempt(make) if self.is_first else ([], None)
+        content = made[0] if made else b"" if error is None else _to_json(error).encode()
+        (size, failed), *_ = self._numbers([len(content), int(error is not None)])
+        shared = _as_tensor(content) if self.is_first else torch.empty(size, dtype=torch.uint8)
+        with _connection_errors():
+            dist.broadcast(shared, src=0)
         if failed:
-            raise failure or _read(told.numpy().tobytes().decode())
-        return made[0] if self.is_first else decode(told.numpy().tobytes())
+            raise error or _from_json(_as_bytes(shared).decode())
+        return content if self.is_first else _as_bytes(shared)
 
     def any(self, wish: bool) -> bool:
-        return any(wanted for (wanted,) in self._numbers([int(wish)]))
+        return any(wished for (wished,) in self._numbers([int(wish)]))
 
     def gathered(self, text: str) -> list[str]:
-        content = text.encode()
-        sizes = [size for (size,) in self._numbers([len(content)])]
-        padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
-        every = self._all(padded)
-        return [own[:n].numpy().tobytes().decode() for own, n in zip(every, sizes, strict=True)]
+        return [_as_bytes(own).decode() for own in self._ragged(_as_tensor(text.encode()))]
+
+    def _ragged(self, own: Tensor) -> list[Tensor]:
+        """Gather tensors that differ in their first dimension."""
+        sizes = [size for (size,) in self._numbers([len(own)])]
+        padded = own.new_zeros(max(sizes), *own.shape[1:])
+        padded[: len(own)] = own
+        return [each[:size] for each, size in zip(self._all(padded), sizes, strict=True)]
 
     def _numbers(self, own: Sequence[int]) -> list[list[int]]:
-        every: list[list[int]] = torch.stack(self._all(torch.tensor(own))).tolist()
-        return every
+        numbers: list[list[int]] = torch.stack(self._all(torch.tensor(own))).tolist()
+        return numbers
 
     def _all(self, own: Tensor) -> list[Tensor]:
-        every = [torch.empty_like(own) for _ in range(self.count)]
-        with _peers():
-            dist.all_gather(every, own)
-        return every
+        gathered = [torch.empty_like(own) for _ in range(self.count)]
+        with _connection_errors():
+            dist.all_gather(gathered, own)
+        return gathered
 
 
-ALONE = Alone()
+ALONE = Processes()
 
 
 @contextmanager
 def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
-    """Those that this process was started with, by `torchrun` or by ``alfa train --processes``.
+    """Join the processes that `torchrun` or ``alfa train --processes`` started with this one.
 
-    Args:
-        device: where to compute; of several graphics cards each process takes its own.
-
-    Returns:
-        The processes, and the device of this one.
+    Yields the processes and the device of this process: with ``"cuda"``, each process takes a GPU
+    of its machine.
 
     Raises:
-        ConfigError: there are too few graphics cards.
-        LostError: others have not come.
+        ConfigError: there are fewer GPUs than processes.
+        LostError: another process did not start.
     """
     if is_launched():
         leave_with_parent()
     if not is_one_of_many():
         yield ALONE, device
         return
-    count = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
-    check_cards(device, count)
+    check_cards(device, int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])))
     backend = "gloo"
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
         torch.cuda.set_device(device)
-        # Tensors of both kinds are exchanged: gradients, and what is said about them.
+        # Gradients are exchanged on the GPU, their sizes on the CPU.
         backend = "cpu:gloo,cuda:nccl"
-    with _peers(detailed=True):
+    with _connection_errors(detailed=True):
         store, rank, count = next(rendezvous("env://"))
-        own_store = PrefixStore(_round(store, rank, count), store)
+        own_store = PrefixStore(_session_name(store, rank, count), store)
         dist.init_process_group(backend, store=own_store, rank=rank, world_size=count)
     try:
         yield Joined(torch.device(device)), device
@@ -299,77 +218,81 @@ def joined(device: str = "cpu") -> Iterator[tuple[Processes, str]]:
         dist.destroy_process_group()
 
 
-def _round(store: Store, rank: int, count: int) -> str:
-    """A name that the processes of this start have in common, and those of no other.
+def _session_name(store: Store, rank: int, count: int) -> str:
+    """Agree on a name that only the processes of this start share.
 
-    Processes that are started anew may meet in the store of those before them, whose addresses
-    are still there, and must not be taken for theirs. So each asks the first one under a name of
-    its own, which nobody ever had before.
-
-    Raises:
-        LostError: some have not come.
+    Restarted processes may find the store of their predecessors with outdated addresses in it. So
+    each process asks the first one for the name, under a key that was never used before.
     """
     own = uuid.uuid4().hex
     if rank > 0:
         store.set(f"alfa/ask/{rank}", own)
         try:
-            store.wait([f"alfa/answer/{own}"], timedelta(seconds=_LONGEST))
+            store.wait([f"alfa/answer/{own}"], timedelta(seconds=_STARTUP_SECONDS))
         except RuntimeError:
-            raise _not_come([0]) from None
+            raise _not_started([0]) from None
         name: str = store.get(f"alfa/answer/{own}").decode()
         store.set(f"alfa/heard/{name}/{rank}", "yes")
         return name
-    left = set(range(1, count))
-    deadline = time.monotonic() + _LONGEST
-    while left:
+    missing = set(range(1, count))
+    deadline = time.monotonic() + _STARTUP_SECONDS
+    while missing:
         if time.monotonic() > deadline:
-            raise _not_come(sorted(left))
-        for other in tuple(left):
-            # It may be the question of one that is gone, and the right one is yet to come.
+            raise _not_started(sorted(missing))
+        for other in tuple(missing):
+            # A question may come from a process that has ended; its successor asks again.
             if store.check([f"alfa/ask/{other}"]):
                 store.set(f"alfa/answer/{store.get(f'alfa/ask/{other}').decode()}", own)
             if store.check([f"alfa/heard/{own}/{other}"]):
-                left.remove(other)
-        time.sleep(_ASK)
+                missing.remove(other)
+        time.sleep(_POLL_SECONDS)
     return own
 
 
-def _not_come(ranks: Sequence[int]) -> LostError:
-    listed = f"process {ranks[0]} has" if len(ranks) == 1 else f"processes {ranks} have"
+def _not_started(ranks: Sequence[int]) -> LostError:
+    listed = f"process {ranks[0]}" if len(ranks) == 1 else f"processes {ranks}"
     return LostError(
-        f"{listed} not come within {_LONGEST:.0f} seconds; look at what was said on the other "
-        "machines, and start all of them again."
+        f"{listed} did not start within {_STARTUP_SECONDS:.0f} seconds; check the output on the "
+        "other machines, and start all processes again."
     )
 
 
 @contextmanager
-def _peers(*, detailed: bool = False) -> Iterator[None]:
+def _connection_errors(*, detailed: bool = False) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # torch tells of a connection in several lines, which help only where there never was one.
-        told = f" ({' '.join(str(error).split())[:300]})" if detailed else ""
+        # torch describes a failed connection in several lines, which help only at startup.
+        details = f" ({' '.join(str(error).split())[:300]})" if detailed else ""
         raise LostError(
-            f"another process of this run has ended or cannot be reached{told}; its own words "
-            "say why, and `alfa train --resume` goes on."
+            f"another process of this run has ended or cannot be reached{details}; see its error "
+            "message, and continue with `alfa train --resume`."
         ) from None
 
 
 def _attempt(make: Callable[[], T]) -> tuple[list[T], BaseException | None]:
-    """What is made, as the only element, or what it raised that others can be told."""
+    """Return the result as the only element of a list, or the error to report to the others."""
     try:
         return [make()], None
-    except (AlfaError, OSError, Stopped) as failure:
-        return [], failure
+    except (AlfaError, OSError, Stopped) as error:
+        return [], error
 
 
-def _written(failure: BaseException) -> str:
-    if isinstance(failure, OSError):
-        return json.dumps(["OSError", failure.errno, failure.strerror, str(failure.filename or "")])
-    kind = next(cls.__name__ for cls in type(failure).__mro__ if cls.__name__ in _KINDS)
-    return json.dumps([kind, str(failure)])
+def _to_json(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return json.dumps(["OSError", error.errno, error.strerror, str(error.filename or "")])
+    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _ERRORS)
+    return json.dumps([name, str(error)])
 
 
-def _read(told: str) -> BaseException:
-    kind, *arguments = json.loads(told)
-    return _KINDS[kind](*arguments)
+def _from_json(report: str) -> BaseException:
+    name, *arguments = json.loads(report)
+    return _ERRORS[name](*arguments)
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+
+
+def _as_bytes(tensor: Tensor) -> bytes:
+    return tensor.numpy().tobytes()

@@ -1,7 +1,13 @@
 """Atomic, durable files, and locks."""
 
-from alfa._io._durable import sync_folder
-from alfa._io._files import check_writable, named_errors, read_json, write_atomic, write_json
+from alfa._io._files import (
+    check_writable,
+    named_errors,
+    read_json,
+    sync_folder,
+    write_atomic,
+    write_json,
+)
 from alfa._io._locks import is_locked, locked
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic and durable writing of files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from alfa._io._durable import sync_folder
-
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Put the file's name into an error of the system, which a failed write leaves out."""
+    """Add the file's name to an OSError, which a failed write lacks."""
     try:
         yield
     except OSError as error:
@@ -24,49 +22,46 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, content: bytes, *, previous: Path | None = None) -> None:
-    """Write a file so that it is there completely or, after any crash, as it was before.
+    """Write a file completely or, if the process or machine fails, leave it as it was.
 
-    Args:
-        path: the file.
-        content: of the file.
-        previous: what the file that was there before is called then; it is lost by default. A
-            crash can leave this one alone.
+    `previous` is the new name of the old file, which is otherwise replaced. A crash can leave
+    only the file `previous`.
     """
     with named_errors(path):
-        _write_atomic(path, content, previous)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp makes the file private; give it the usual permissions.
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            if previous is not None and path.is_file():
+                os.replace(path, previous)
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
-def _write_atomic(path: Path, content: bytes, previous: Path | None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes the file private; the result should be as readable as any other.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        if previous is not None and path.is_file():
-            os.replace(path, previous)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def sync_folder(path: Path) -> None:
+    """Make the file names in a folder durable, if the system supports it."""
+    # Windows cannot open a folder, and some network file systems cannot sync one.
+    with contextlib.suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def check_writable(path: Path) -> None:
-    """See before long work that its file can be written; leaves nothing behind.
-
-    Args:
-        path: the file; its folder need not be there yet.
-
-    Raises:
-        OSError: it cannot.
-    """
+    """Raise an OSError unless the file can be written; create nothing."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     folder = path.parent
@@ -77,12 +72,12 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all."""
+    """Write a JSON file atomically."""
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object; None where there is no file, and an empty one where it is damaged."""
+    """Read a JSON object; return None if the file is missing, and {} if it is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

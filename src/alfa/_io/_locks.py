@@ -1,4 +1,4 @@
-"""Locks between processes; the system releases them when their process ends."""
+"""Locks between processes, which the system releases when a process ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
-# Errors of file systems without locks, such as some network disks.
+# Errors of file systems without locks, such as some network file systems.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -16,13 +15,13 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 def locked(
     path: Path, *, busy: Exception, timeout: float = 0.2, remove: bool = True
 ) -> Iterator[None]:
-    """Hold an exclusive lock; file systems without locks are used without one.
+    """Hold an exclusive lock, or none on a file system without locks.
 
     Args:
-        path: the lock file; its folder is made if necessary. A file that a killed process left
-            behind is not locked.
-        busy: is raised if another process holds the lock.
-        timeout: seconds to wait for it, at least long enough for `is_locked` of another process.
+        path: the lock file, which is created with its folder. The file of a killed process is not
+            locked.
+        busy: the exception to raise if another process holds the lock.
+        timeout: seconds to wait for the lock; `is_locked` of another process holds it briefly.
         remove: remove the lock file afterwards.
     """
     from filelock import FileLock, Timeout
@@ -39,29 +38,19 @@ def locked(
         yield
     finally:
         if remove:
-            # Other processes that have opened the file notice that it is gone. Windows removes it
-            # on release, and not while it is open.
+            # Other processes that have opened the file notice its removal. Windows removes it on
+            # release, and not while it is open.
             with contextlib.suppress(PermissionError):
                 path.unlink(missing_ok=True)
         lock.release()
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock; no if the file is missing or cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return not _try_lock(file)
-    except OSError:
-        return False
-
-
-def _try_lock(file: IO[Any]) -> bool:
-    """Lock an open file until it is closed, unless another process has done so."""
+    """Return True if a process holds the lock; False also if the file cannot be read."""
     from filelock import lock_descriptor
 
     try:
-        return lock_descriptor(file.fileno(), blocking=False)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-    return True
+        with path.open("rb") as file:
+            return not lock_descriptor(file.fileno(), blocking=False)
+    except OSError:
+        return False

@@ -1,4 +1,4 @@
-"""The process and its machine: allocator, denormals, threads, devices, and child processes.
+"""The process and its machine: memory allocator, threads, devices, and child processes.
 
 Importing this package neither imports torch nor changes the process.
 """

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them."""
+"""Child processes that exit when their parent does."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import os
 import threading
 import time
 
-# Seconds between two looks at whether it is still there.
-_WATCH = 0.5
-# Where a process finds the number of the one that has started it.
-_STARTED_BY = "ALFA_STARTED_BY"
+# Seconds between two checks of the parent.
+_POLL_SECONDS = 0.5
+# The environment variable with the parent's process id.
+_PARENT = "ALFA_STARTED_BY"
 
 
 def name_parent() -> None:
-    """Let the processes that are started from here on know whose they are."""
-    os.environ[_STARTED_BY] = str(os.getpid())
+    """Tell the child processes that start from now on the id of this process."""
+    os.environ[_PARENT] = str(os.getpid())
 
 
 def has_named_parent() -> bool:
-    """Whether this process was told whose it is, and does not watch it yet."""
-    return _STARTED_BY in os.environ
+    """Return True if the parent called `name_parent` and this process does not watch it yet."""
+    return _PARENT in os.environ
 
 
 def leave_with_parent(parent: int | None = None) -> None:
-    """Leave when whoever started this process is gone: nobody else would ever end it.
+    """Exit this process when its parent is gone, in a background thread.
 
     Args:
-        parent: the number of that process. It may be gone already, while this one was still
-            importing; so it is best told by itself, here or by `name_parent`. It must have started
-            this one directly: a process between the two is another parent.
+        parent: the id of the process that started this one directly; by default the process that
+            called `name_parent`, or the current parent. The parent may exit while this process
+            still imports, so an explicit id is safer.
     """
-    # What this process starts in its turn has another parent.
-    named = os.environ.pop(_STARTED_BY, None)
+    # Child processes of this one have another parent.
+    named = os.environ.pop(_PARENT, None)
     if parent is None:
-        # A user may have set it to anything.
+        # A user may have set the variable to anything.
         parent = int(named) if named is not None and named.isdecimal() else os.getppid()
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(_WATCH)
+        time.sleep(_POLL_SECONDS)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""What there is to compute on."""
+"""The devices of this machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ from alfa.errors import ConfigError
 
 
 def check_device(device: object, *, name: str) -> None:
-    """Raise unless there is something to compute on.
-
-    Args:
-        device: as torch takes it, such as ``"cpu"`` or ``"cuda"``.
-        name: what the user calls it.
-
-    Raises:
-        ConfigError: there is no such device on this machine.
-    """
+    """Raise a ConfigError unless torch can use a device; `name` is the option in the message."""
     import torch
 
     try:

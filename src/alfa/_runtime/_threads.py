@@ -4,39 +4,36 @@ from __future__ import annotations
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, also if affinity or a container limits it."""
-    # Importing loky takes longer than this package.
+    """Return the number of CPUs that affinity and the container let this process use."""
+    # Importing loky takes longer than importing this package.
     from loky import cpu_count
 
     return int(cpu_count())
 
 
 class _Threads:
-    """What torch had, and what was made of it here."""
+    """The number of threads before the last call of `set_threads`, and the number it set."""
 
     before = chosen = 0
 
 
 def set_threads(num_threads: int | None = None, *, small: bool = False, share: int = 1) -> int:
-    """Choose the number of threads for torch and for the compiled kernels.
+    """Set the number of threads of torch and the compiled kernels, and return it.
 
-    It depends on nothing that was chosen here before, for another model of the same process.
+    The result does not depend on earlier calls for other models of the same process.
 
     Args:
-        num_threads: what the user asked for.
-        small: the operations are smaller than the cost of sharing them.
-        share: processes that share the machine.
-
-    Returns:
-        The number in use.
+        num_threads: the number that the user requested.
+        small: the operations are too small to benefit from several threads.
+        share: the number of processes that share the machine.
     """
     import torch
 
     if torch.get_num_threads() != _Threads.chosen:
-        # Nobody's, or somebody else's choice since.
+        # The number is torch's default, or the user changed it.
         _Threads.before = torch.get_num_threads()
     if num_threads is None:
-        # torch counts the processors of the machine, not those that a container may use.
+        # torch counts the CPUs of the machine, not of the container.
         num_threads = 1 if small else min(_Threads.before, max(1, usable_cpus() // share))
     torch.set_num_threads(num_threads)
     _Threads.chosen = num_threads

@@ -1,4 +1,4 @@
-"""Adam without torch's compiler, to import which takes nearly as long as to import torch."""
+"""Adam without torch's compiler, whose import takes nearly as long as that of torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from torch.optim import Optimizer
 
 
 class Adam(torch.optim.Adam):
-    """The optimizer of torch, bit for bit.
-
-    Torch keeps its compiler out of these methods, and imports it to say so.
-    """
+    """torch's Adam, bit for bit, without the decorators that import torch's compiler."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     state_dict = unwrap(Optimizer.state_dict)

@@ -8,21 +8,21 @@ from alfa.ops import get_loss
 
 
 def match_tasks(tasks: Tasks, own: Signature, *, variable_way: bool = False) -> Tasks:
-    """Tasks for a model that was trained on others, brought to its inputs.
+    """Convert tasks to the inputs of a model that was trained on other tasks.
 
     Args:
-        tasks: to judge the model on.
-        own: of those that it was trained on.
-        variable_way: its last layer has an output for each class of a task, however many.
+        tasks: the tasks to evaluate the model on.
+        own: the signature of the tasks that the model was trained on.
+        variable_way: the model's last layer has an output for each class of a task.
 
     Raises:
-        ConfigError: the model cannot take them.
+        ConfigError: the model cannot take the tasks.
     """
     if own.mean:
-        # A model keeps its training set's normalisation when it is tested elsewhere.
+        # A model keeps the normalization of its training set.
         tasks = tasks.like(own)
     fits = tasks.num_outputs == own.num_outputs or (
-        # The linear layer has an output for each class; some of them may stay unused.
+        # The outputs of the linear layer are classes, and some of them may stay unused.
         get_loss(tasks.loss).has_classes and (variable_way or tasks.num_outputs < own.num_outputs)
     )
     if tuple(tasks.input_shape) != tuple(own.input_shape) or not fits:

@@ -1,4 +1,4 @@
-"""How far a training is, for whoever shows it."""
+"""Progress of a training, for display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Work(NamedTuple):
-    """What is done beside the iterations, such as the tasks of a validation or a test."""
+    """Work other than outer iterations, such as the tasks of a validation or a test."""
 
     what: str
     done: int
@@ -18,14 +18,14 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands, for whoever shows it.
+    """The progress of a training.
 
     Attributes:
-        iteration: outer iterations done.
-        num_iterations: how many there will be.
-        record: the newest line of the metrics, if one was written just now.
-        message: something to tell the user.
-        work: what is being done beside the iterations, if anything.
+        iteration: completed outer iterations.
+        num_iterations: the total number of outer iterations.
+        record: the new record of the metrics, after a validation.
+        message: a message for the user.
+        work: the current work other than outer iterations, if any.
     """
 
     iteration: int

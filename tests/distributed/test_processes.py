@@ -8,7 +8,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,7 @@ from alfa.errors import (
     Stopped,
 )
 from alfa.runs import Run
-from alfa.training import train_run
-from alfa.training._outer_step import OuterStep
+from alfa.training import OuterStep, Trainer, train_run
 from alfa.types import Episode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -427,16 +425,7 @@ def test_rows_are_in_the_order_of_the_tasks_whatever_their_sizes() -> None:
     for tasks in (Sinusoids(num_support=5), Grouped(num_support=5)):
         experiment = sines()
         learner = build_learner(experiment, tasks)
-        options = trainer_options(experiment, learner)
-        names = signature(OuterStep).parameters.keys() & options.keys()
-        step = OuterStep(
-            learner,
-            tasks,
-            device=torch.device("cpu"),
-            processes=ALONE,
-            num_sharing=1,
-            **{name: options[name] for name in names},
-        )
+        step = OuterStep(Trainer(learner, tasks, **trainer_options(experiment, learner)))
         step.make_plan()
         rows.append(torch.stack(list(step._rows(3))))
     assert rows[0].equal(rows[1])

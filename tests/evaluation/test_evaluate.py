@@ -53,8 +53,8 @@ def test_an_accuracy_is_over_all_places_of_an_example(places) -> None:
     # One place of the second task's first example is wrong.
     wrong = outputs[1, 0].view(-1, 3)[0]
     wrong.copy_(wrong.roll(1))
-    part = module._Part((0, 1), outputs, targets, torch.zeros(2))
-    found = module._TaskOutputs((part,)).scores(mse, accuracy, num_models=1)[:, 1]
+    stack = module._Stack((0, 1), outputs, targets, torch.zeros(2))
+    found = module._scores([stack], mse, accuracy, num_models=1)[:, 1]
     assert found.tolist() == pytest.approx([1, 1 - 1 / (4 * math.prod(places))])
 
 

@@ -136,7 +136,12 @@ class Joined(Processes):
         return torch.cat(self._ragged(own.to(self.device))).to(own.device)
 
     def together(self, make: Callable[[], T]) -> T:
-        made, error = _attempt(make)
+        made: list[T] = []
+        error: BaseException | None = None
+        try:
+            made.append(make())
+        except (AlfaError, OSError, Stopped) as caught:
+            error = caught
         if self.any(error is not None):
             reports = self.gathered("" if error is None else _to_json(error))
             first = next(rank for rank, report in enumerate(reports) if report)
@@ -148,15 +153,12 @@ class Joined(Processes):
         return made
 
     def bytes_from_first(self, make: Callable[[], bytes]) -> bytes:
-        made, error = _attempt(make) if self.is_first else ([], None)
-        content = made[0] if made else b"" if error is None else _to_json(error).encode()
-        (size, failed), *_ = self._numbers([len(content), int(error is not None)])
+        content = self.together(lambda: make() if self.is_first else b"")
+        (size,), *_ = self._numbers([len(content)])
         shared = _as_tensor(content) if self.is_first else torch.empty(size, dtype=torch.uint8)
         with _connection_errors():
             dist.broadcast(shared, src=0)
-        if failed:
-            raise error or _from_json(_as_bytes(shared).decode())
-        return content if self.is_first else _as_bytes(shared)
+        return _as_bytes(shared)
 
     def any(self, wish: bool) -> bool:
         return any(wished for (wished,) in self._numbers([int(wish)]))
@@ -268,14 +270,6 @@ def _connection_errors(*, detailed: bool = False) -> Iterator[None]:
             f"another process of this run has ended or cannot be reached{details}; see its error "
             "message, and continue with `alfa train --resume`."
         ) from None
-
-
-def _attempt(make: Callable[[], T]) -> tuple[list[T], BaseException | None]:
-    """Return the result as the only element of a list, or the error to report to the others."""
-    try:
-        return [make()], None
-    except (AlfaError, OSError, Stopped) as error:
-        return [], error
 
 
 def _to_json(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Models held against each other on the same tasks."""
+"""Comparison of two models on the same tasks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from alfa.errors import ConfigError
 from alfa.evaluation._evaluate import Evaluation, mean_and_interval
 
-# Below this the interval, which is that of many tasks, is too narrow.
+# The normal approximation of the interval is too narrow for fewer tasks.
 _FEWEST_TASKS = 30
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher the figure of one model is than another's.
+    """The difference between two models in accuracy, or in loss for regression.
 
     Attributes:
-        mean: over tasks, of accuracies, or of losses; positive where the figure is higher.
-        interval: half the width of its 95 % confidence interval; None for one task.
-        num_tasks: that it was taken over.
+        mean: the mean over tasks; positive if the first model has the higher value.
+        interval: half the width of the 95 % confidence interval of `mean`; None for one task.
+        num_tasks: number of tasks.
     """
 
     mean: float
@@ -30,63 +30,55 @@ class Difference:
 
     @property
     def fewest_tasks(self) -> int:
-        """With fewer, nothing is decided."""
+        """The number of tasks from which a difference can be significant."""
         return _FEWEST_TASKS
 
     @property
     def is_decided(self) -> bool:
-        """Whether chance alone does not explain it, at 95 %; few tasks cannot tell."""
+        """Whether the difference is significant at the 95 % level."""
         if self.interval is None or self.num_tasks < self.fewest_tasks:
             return False
         return abs(self.mean) > self.interval
 
 
 def difference(found: Evaluation, other: Evaluation) -> Difference:
-    """The first against the second, task by task.
+    """Return the paired difference between two evaluations on the same tasks.
 
-    Tasks differ in difficulty far more than models do, and a difference taken on each task is free
-    of that: its interval is narrower than those of the two figures suggest.
-
-    Args:
-        found: of a model.
-        other: of another, on the same tasks.
+    Tasks differ in difficulty far more than models do. A paired difference removes this variation,
+    so its interval is narrower than the two separate intervals suggest.
 
     Raises:
-        ConfigError: their tasks are not the same.
+        ConfigError: the tasks differ, or the results of single tasks are missing.
     """
     _check_comparable(found, other)
     for evaluation in (found, other):
         if len(evaluation.per_task) != evaluation.num_tasks:
             raise ConfigError(
-                f"there are figures of {len(evaluation.per_task)} single tasks, but it takes all "
-                f"{evaluation.num_tasks} to compare; evaluate the run again, as its result does "
-                "not keep them."
+                f"a comparison needs the results of all {evaluation.num_tasks} tasks, got "
+                f"{len(evaluation.per_task)}; evaluate the run again, because its result file does "
+                "not store them."
             )
     ours, theirs = (torch.tensor(x.per_task, dtype=torch.float64) for x in (found, other))
     return Difference(*mean_and_interval(ours - theirs), found.num_tasks)
 
 
 def unpaired_difference(found: Evaluation, other: Evaluation) -> Difference:
-    """The first against the second by their means and intervals alone, as on Meta-Dataset's board.
+    """Return the difference between two means, as on the leaderboard of Meta-Dataset.
 
-    Its interval is 1.96 sqrt(s1^2 / n1 + s2^2 / n2), as if each had met tasks of its own, and so
-    wider than that of `difference`.
-
-    Args:
-        found: of a model.
-        other: of another, on the same tasks.
+    Its interval, 1.96 sqrt(s1^2 / n1 + s2^2 / n2), treats the tasks as independent, so it is wider
+    than the interval of `difference`.
 
     Raises:
-        ConfigError: their tasks are not the same.
+        ConfigError: the tasks differ.
     """
     _check_comparable(found, other)
-    (ours, own), (theirs, others) = _figure(found), _figure(other)
+    (ours, own), (theirs, others) = _mean_and_interval(found), _mean_and_interval(other)
     interval = None if own is None or others is None else math.hypot(own, others)
     return Difference(ours - theirs, interval, found.num_tasks)
 
 
-def _figure(found: Evaluation) -> tuple[float, float | None]:
-    """The accuracy, or else the loss, with its interval."""
+def _mean_and_interval(found: Evaluation) -> tuple[float, float | None]:
+    """Return the accuracy, or the loss for regression, with its interval."""
     if found.accuracy is None:
         return found.loss, found.interval
     return found.accuracy, found.accuracy_interval
@@ -97,8 +89,10 @@ def _check_comparable(found: Evaluation, other: Evaluation) -> None:
         ours, theirs = getattr(found, name), getattr(other, name)
         if ours != theirs:
             raise ConfigError(
-                f"only figures on the same tasks can be compared, but `{name}` is {ours} and "
+                f"only results on the same tasks can be compared, but `{name}` is {ours} and "
                 f"{theirs}."
             )
     if (found.accuracy is None) != (other.accuracy is None):
-        raise ConfigError("an accuracy cannot be compared with a loss; compare runs of one kind.")
+        raise ConfigError(
+            "an accuracy cannot be compared with a loss; compare runs of the same kind of tasks."
+        )

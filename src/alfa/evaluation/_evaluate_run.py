@@ -1,4 +1,4 @@
-"""Evaluation of a trained run on any tasks that its models can take."""
+"""Evaluation of a run on any tasks that its models can take."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def evaluate_run(
 
     Args:
         run: the run.
-        overrides: changes to its tasks, such as ``"tasks.dataset=cub"``; then the run's own
-            dataset need not be there.
-        checkpoint: ``"best"``, ``"last"`` or ``"ensemble"``.
-        num_tasks: the number of tasks; by default that of the run's own test.
+        overrides: changes to its tasks, such as ``"tasks.dataset=cub"``, which does not need the
+            run's own dataset.
+        checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
+        num_tasks: number of tasks; by default as in the run's own test.
         num_steps: inner steps; by default as in the run's own test.
-        split: the part of the tasks to draw from.
-        seed: decides the tasks; by default the run's.
+        split: the split of the tasks.
+        seed: the seed of the tasks; by default the run's.
         batch_norm: ``"transductive"`` or ``"inductive"``; by default as in training.
-        device: where to compute.
-        on_tasks: called with the number of tasks done, and of all tasks, counted for each model.
+        device: the device to compute on.
+        on_tasks: called with the completed and the total number of tasks, counted for each model.
 
     Raises:
-        AlfaError: the run's models cannot take these tasks.
+        AlfaError: the run's models cannot take the tasks.
     """
     tasks = run.tasks(overrides)
     learners = run.learners(checkpoint, device=device)

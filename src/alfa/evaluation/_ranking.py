@@ -1,4 +1,4 @@
-"""Runs on several sources of tasks, with the rank that each has among the others."""
+"""Evaluation and ranking of several runs on several datasets."""
 
 from __future__ import annotations
 
@@ -20,37 +20,28 @@ from alfa.runs import Run
 
 
 def ranks(found: Sequence[Evaluation]) -> list[float]:
-    """The rank of each of several models on the same tasks, as Meta-Dataset's leaderboard has it.
+    """Rank models on the same tasks as the leaderboard of Meta-Dataset does.
 
-    1 is the best. From that one on, those whose difference from it lies within the 95 % interval
-    of two independent means share the mean of their ranks; then the best of the others, and so on.
-    `difference`, which is taken task by task, tells smaller ones.
-
-    Args:
-        found: of each model.
+    Rank 1 is the best. The best model and all models that do not differ significantly from it, by
+    the unpaired 95 % interval, share their mean rank. The remaining models are ranked in the same
+    way. The paired `difference` is more sensitive.
     """
     left = sorted(range(len(found)), key=lambda number: -found[number].score)
-    given: dict[int, float] = {}
+    ranks: dict[int, float] = {}
     while left:
         best = left[0]
-        equals = [
+        ties = [
             number
             for number in left
             if number == best or not unpaired_difference(found[number], found[best]).is_decided
         ]
-        first = len(given) + 1
-        rank = first + (len(equals) - 1) / 2
-        given |= dict.fromkeys(equals, rank)
-        left = [number for number in left if number not in equals]
-    return [given[number] for number in range(len(found))]
+        ranks |= dict.fromkeys(ties, len(ranks) + (len(ties) + 1) / 2)
+        left = [number for number in left if number not in ties]
+    return [ranks[number] for number in range(len(found))]
 
 
 def average_ranks(table: Mapping[str, Sequence[Evaluation]]) -> list[float]:
-    """The mean rank of each model over the sources.
-
-    Args:
-        table: for every source, what was found of each model.
-    """
+    """Return the mean rank of each model, given the evaluations on each dataset."""
     rows = [ranks(found) for found in table.values()]
     return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
@@ -66,17 +57,17 @@ def evaluate_once(
     device: torch.device | str = "cpu",
     on_tasks: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Test a run on a source, or read what an earlier test of the same kind found.
+    """Evaluate a run on a dataset, or read the stored result of an earlier identical evaluation.
 
     Args:
         run: the run.
-        dataset: the source.
-        size: in which it is prepared; by default the only one.
-        num_tasks: how many tasks of it.
-        seed: of the tasks.
-        checkpoint: ``"best"``, ``"last"`` or ``"ensemble"``.
-        device: where to compute.
-        on_tasks: called with the tasks that are done, and all of them.
+        dataset: the name of a prepared dataset.
+        size: the prepared image size; by default the only one.
+        num_tasks: number of tasks.
+        seed: the seed of the tasks.
+        checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
+        device: the device to compute on.
+        on_tasks: called with the completed and the total number of tasks.
     """
     result = run.result or {}
     kind = {
@@ -105,17 +96,17 @@ def evaluate_once(
         device=device,
         on_tasks=on_tasks,
     )
-    # A run without its result may still be trained: what is found of it today is not kept.
+    # A run without a result may still be training, so its evaluation is not stored.
     if result:
         write_json(path, {"kind": kind, "found": asdict(found)})
     return found
 
 
 def _images(dataset: str, size: int | None) -> list[Any]:
-    """What tells the stores of a dataset from what they may be made into anew."""
+    """Return the properties of a dataset's stores that change if it is prepared differently."""
     stores = [open_store(dataset, size=side) for side in prepared().get(dataset, [])]
     return [
-        # Which classes go together is a matter of what a store was made from.
+        # The source determines the hierarchy of the classes.
         [index.size, index.listing, index.items, *([index.source] if index.source else [])]
         for index in (store.index for store in stores)
         if size in (None, index.size)
@@ -123,10 +114,10 @@ def _images(dataset: str, size: int | None) -> list[Any]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Read a stored evaluation; return None if it is missing or damaged."""
     try:
         content = json.loads(path.read_text())
         Evaluation(**content["found"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError, AlfaError):
-        # What was found before can be found again.
         return None
     return dict(content)

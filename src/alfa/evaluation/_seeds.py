@@ -1,4 +1,4 @@
-"""Statistics over runs that differ in their seed only."""
+"""Statistics over runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alfa.evaluation._evaluate import Evaluation, mean_and_interval
 
 @dataclass(frozen=True)
 class SeedStatistics:
-    """The spread of a figure over seeds.
+    """Statistics of a metric over seeds.
 
     Attributes:
         mean: the mean over runs.
@@ -30,24 +30,24 @@ class SeedStatistics:
     num_runs: int
 
 
-def seed_statistics(figures: Sequence[float]) -> SeedStatistics:
-    """The mean of a figure over runs, and how much the choice of the seed changes it."""
-    mean, count = statistics.fmean(figures), len(figures)
+def seed_statistics(values: Sequence[float]) -> SeedStatistics:
+    """Return the statistics of a metric over runs with different seeds."""
+    mean, count = statistics.fmean(values), len(values)
     if count < 2:
         return SeedStatistics(mean, None, None, count)
-    std = statistics.stdev(figures)
+    std = statistics.stdev(values)
     return SeedStatistics(mean, std, _quantile(count - 1) * std / math.sqrt(count), count)
 
 
 def seed_difference_interval(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Half the width of the 95 % interval of the difference of two means over seeds.
+    """Return half the width of the 95 % interval of the difference of two means over seeds.
 
-    It is that of Welch's t-test, which does not assume equal variances; None if there is only one
-    run on a side.
+    Welch's t-test gives the interval without assuming equal variances. A single run on either side
+    gives None.
     """
     if len(first) < 2 or len(second) < 2:
         return None
-    parts = [statistics.variance(figures) / len(figures) for figures in (first, second)]
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
     total = sum(parts)
     if total == 0:
         return 0.0
@@ -57,7 +57,7 @@ def seed_difference_interval(first: Sequence[float], second: Sequence[float]) ->
 
 
 def _quantile(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t distribution."""
+    """Return the 97.5 % quantile of Student's t distribution."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.975))
@@ -66,8 +66,8 @@ def _quantile(freedom: float) -> float:
 def mean_over_seeds(found: Sequence[Evaluation]) -> Evaluation:
     """Average the evaluations of runs on the same tasks, task by task.
 
-    The interval is that over tasks, of the mean over runs. A classifier's mean loss has none,
-    because its losses on single tasks are not stored.
+    The interval is over tasks, of the mean over runs. A classifier's loss has no interval, because
+    evaluations do not store its losses on single tasks.
     """
     if len(found) == 1:
         return found[0]

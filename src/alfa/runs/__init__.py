@@ -1,13 +1,7 @@
 """Run folders: layout, checkpoints, and best models."""
 
 from alfa.runs._backbone import load_backbone, save_backbone
-from alfa.runs._best import (
-    Epoch,
-    TrainingProgress,
-    add_best_member,
-    load_best,
-    recover_best,
-)
+from alfa.runs._best import Epoch, TrainingProgress, load_best, recover_best
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
 from alfa.runs._match import match_tasks
@@ -20,7 +14,6 @@ __all__ = [
     "Run",
     "RunFiles",
     "TrainingProgress",
-    "add_best_member",
     "load_backbone",
     "load_best",
     "load_newest",

@@ -66,24 +66,26 @@ def _problems(wanted: dict[str, nn.Parameter], found: dict[str, Tensor], head: s
         and not name.startswith(head)
         and name.rpartition(".")[2] not in _STATISTICS
     ]
-    common = {name: (p, found[name]) for name, p in wanted.items() if name in found}
-    shapes = [
-        f"{name} is {list(tensor.shape)}, but must be {list(parameter.shape)}"
-        for name, (parameter, tensor) in common.items()
-        if tensor.shape != parameter.shape
-    ]
-    types = [
-        f"{name} is {tensor.dtype}, but must have a floating-point type"
-        for name, (_, tensor) in common.items()
-        if not tensor.is_floating_point()
-    ]
+    common = [(name, parameter, found[name]) for name, parameter in wanted.items() if name in found]
     problems = []
     if missing:
         hint = did_you_mean(missing[0], unknown).strip()
         problems.append(f"it lacks {_shortened(missing)}{f' ({hint})' if hint else ''}")
     if unknown:
         problems.append(f"it has {_shortened(unknown)}, which the model lacks")
-    return problems + [_shortened(some) for some in (shapes, types) if some]
+    if shapes := [
+        f"{name} is {list(tensor.shape)}, but must be {list(parameter.shape)}"
+        for name, parameter, tensor in common
+        if tensor.shape != parameter.shape
+    ]:
+        problems.append(_shortened(shapes))
+    if types := [
+        f"{name} is {tensor.dtype}, but must have a floating-point type"
+        for name, _, tensor in common
+        if not tensor.is_floating_point()
+    ]:
+        problems.append(_shortened(types))
+    return problems
 
 
 def _shortened(names: list[str]) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, NonNegativeInt
 
-from alfa._io import write_atomic
 from alfa.errors import AlfaWarning, CheckpointError, DamagedError
 from alfa.learner import MemoryPlan
 from alfa.runs._checkpoint import Checkpoint
@@ -88,12 +87,11 @@ def recover_best(last: Checkpoint, run: Run) -> Checkpoint:
         CheckpointError: a model cannot be read, or belongs to another experiment.
     """
     best, total = list(last.progress["best"]), run.experiment.outer.num_iterations
-    # After the last validation no other model can replace it: the test raises the error.
-    is_over = last.progress["iteration"] == total == last.progress["validated"]
     lost = []
     while best and not _recover(best[0]["iteration"], last, run):
-        if is_over:
-            return last
+        if last.progress["iteration"] == total == last.progress["validated"]:
+            # After the last validation, no other model can replace it.
+            load_best(run, iteration=best[0]["iteration"])
         lost.append(best.pop(0)["iteration"])
     if not lost:
         return last
@@ -117,15 +115,6 @@ def load_best(run: Run, *, iteration: int) -> Checkpoint:
             "folder."
         )
     return best
-
-
-def add_best_member(run: Run, iteration: int) -> None:
-    """Add the best model to the ensemble if the training kept it only as the best model so far."""
-    member, best = run.files.member(iteration), run.files.checkpoint("best")
-    if member.is_file() or not best.is_file():
-        return
-    if run.load_checkpoint("best").progress["iteration"] == iteration:
-        write_atomic(member, best.read_bytes())
 
 
 def _recover(iteration: int, last: Checkpoint, run: Run) -> bool:

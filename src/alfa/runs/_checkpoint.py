@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -136,17 +136,6 @@ class Checkpoint:
             )
         return cls(tensors, found, progress, settings, source)
 
-    def check_progress(self, model: type[BaseModel]) -> None:
-        """Raise a DamagedError unless `progress` is valid for a pydantic model."""
-        try:
-            model.model_validate_json(json.dumps(self.progress), strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise _damaged(
-                self.source, f"is damaged: its training progress is invalid ({problem})"
-            ) from None
-
     def restore(self, learner: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Restore the state of objects of the same experiment.
 
@@ -154,46 +143,68 @@ class Checkpoint:
             DamagedError: the state does not fit the objects; they are unchanged.
         """
         own = _learner_state(learner)
-        try:
-            found, states = self._parts()
-            _check_tensors(own, found)
-            if optimizer is not None:
-                _check_states(optimizer, states, self.settings)
-        except ValueError as error:
-            raise _damaged(self.source, f"is damaged: {error}") from None
+        if problem := self._mismatch(own, optimizer):
+            raise _damaged(self.source, f"is damaged: {problem}")
         with torch.no_grad():
             for key, tensor in own.items():
+                saved = self.tensors[f"learner.{key}"]
                 # An expanded buffer is not writable, but rarely changes.
-                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), found[key]):
-                    tensor.copy_(found[key])
+                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), saved):
+                    tensor.copy_(saved)
         if optimizer is not None:
+            states: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in self.tensors.items():
+                kind, _, rest = key.partition(".")
+                if kind == "optimizer":
+                    index, _, name = rest.partition(".")
+                    states.setdefault(int(index), {})[name] = tensor
             groups = optimizer.state_dict()["param_groups"]
             pairs = zip(groups, self.settings, strict=True)
-            restored = [{**group, **saved} for group, saved in pairs]
+            restored = [{**group, **settings} for group, settings in pairs]
             optimizer.load_state_dict({"state": states, "param_groups": restored})
 
-    def _parts(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
-        """Return the learner's tensors by name, and the optimizer's by parameter and name."""
-        learner: dict[str, Tensor] = {}
-        states: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in self.tensors.items():
-            kind, _, rest = key.partition(".")
-            index, _, name = rest.partition(".")
-            if kind == "learner":
-                learner[rest] = tensor
-            elif kind == "optimizer" and index.isdecimal():
-                states.setdefault(int(index), {})[name] = tensor
-            else:
-                raise ValueError(f"it has {key!r}, which is not part of a training")
-        return learner, states
+    def _mismatch(
+        self, own: dict[str, Tensor], optimizer: torch.optim.Optimizer | None
+    ) -> str | None:
+        """Describe the first name, shape, or type that does not fit; return None if all fit.
+
+        Without this check, copying would broadcast, and kernels would read beyond short tensors.
+        """
+        expected = {f"learner.{key}": (tensor, tensor.shape) for key, tensor in own.items()}
+        found = self.tensors.keys()
+        states = {key for key in found if key.startswith("optimizer.")}
+        if optimizer is None:
+            found = found - states
+        else:
+            groups = optimizer.param_groups
+            if [set(group) for group in self.settings] != [set(_settings(g)) for g in groups]:
+                return "its settings do not match the optimizer"
+            indices = {key.split(".")[1] for key in states}
+            state = _expected_state(optimizer) if indices else {}
+            for index, parameter in enumerate(p for group in groups for p in group["params"]):
+                for name, has_shape in state.items() if str(index) in indices else ():
+                    shape = parameter.shape if has_shape else torch.Size()
+                    expected[f"optimizer.{index}.{name}"] = parameter, shape
+        for key in sorted(expected.keys() ^ found):
+            return f"it {'lacks' if key in expected else 'has'} {key!r}"
+        for key, (like, shape) in expected.items():
+            tensor = self.tensors[key]
+            fits = tensor.dtype == like.dtype or {tensor.dtype, like.dtype} <= _PRECISIONS
+            if tensor.shape != shape or not fits:
+                found_kind = f"{tensor.dtype} {list(tensor.shape)}"
+                return f"its {key!r} is {found_kind}, not {like.dtype} {list(shape)}"
+        return None
 
 
-def load_newest(paths: Sequence[Path], load: Callable[[Path], Checkpoint]) -> Checkpoint | None:
+def load_newest(
+    paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
+) -> Checkpoint | None:
     """Load the first intact checkpoint; return None if no file exists.
 
     Args:
         paths: the files, the newest first.
-        load: loads and checks a file.
+        progress: the pydantic model of `Checkpoint.progress`.
+        fingerprint: the fingerprint of the experiment.
 
     Raises:
         CheckpointError: no existing file is intact.
@@ -201,7 +212,14 @@ def load_newest(paths: Sequence[Path], load: Callable[[Path], Checkpoint]) -> Ch
     damaged: DamagedError | None = None
     for path in filter(Path.is_file, paths):
         try:
-            found = load(path)
+            found = Checkpoint.load(path, fingerprint=fingerprint)
+            progress.model_validate_json(json.dumps(found.progress), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"is damaged: its training progress is invalid ({where}: {first['msg']})"
+            damaged = damaged or _damaged(str(path), problem)
+            continue
         except DamagedError as error:
             damaged = damaged or error
             continue
@@ -241,14 +259,6 @@ def _learner_state(learner: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _check_tensors(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Raise a ValueError unless the tensors match; copying alone would broadcast and round."""
-    for key in sorted(own.keys() ^ found.keys()):
-        raise ValueError(f"it {'lacks' if key in own else 'has'} {key!r}")
-    for key, tensor in own.items():
-        _check_like(key, found[key], tensor, tensor.shape)
-
-
 def _is_expanded(tensor: Tensor) -> bool:
     dims = zip(tensor.shape, tensor.stride(), strict=True)
     return any(size > 1 and not stride for size, stride in dims)
@@ -263,24 +273,6 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_states(
-    optimizer: torch.optim.Optimizer,
-    states: dict[int, dict[str, Tensor]],
-    settings: list[dict[str, Any]],
-) -> None:
-    """Raise a ValueError unless a state fits: kernels would read beyond tensors that are short."""
-    if [set(group) for group in settings] != [set(_settings(g)) for g in optimizer.param_groups]:
-        raise ValueError("its settings do not match the optimizer")
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    expected = _expected_state(optimizer) if states else {}
-    for index, state in states.items():
-        if index >= len(parameters) or state.keys() != expected.keys():
-            raise ValueError(f"its optimizer state {index} does not match a parameter")
-        for name, tensor in state.items():
-            shape = parameters[index].shape if expected[name] else torch.Size()
-            _check_like(f"optimizer.{index}.{name}", tensor, parameters[index], shape)
-
-
 def _expected_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
     """Return the names of a parameter's state, and which of them have the parameter's shape."""
     probe = torch.zeros(2, 3, requires_grad=True)
@@ -290,14 +282,6 @@ def _expected_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
     copy = type(optimizer)([probe], **settings)
     copy.step()
     return {name: torch.as_tensor(v).shape == probe.shape for name, v in copy.state[probe].items()}
-
-
-def _check_like(key: str, found: Tensor, own: Tensor, shape: torch.Size) -> None:
-    fits = found.dtype == own.dtype or {found.dtype, own.dtype} <= _PRECISIONS
-    if found.shape != shape or not fits:
-        raise ValueError(
-            f"its {key!r} is {found.dtype} {list(found.shape)}, not {own.dtype} {list(shape)}"
-        )
 
 
 def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:

@@ -58,11 +58,6 @@ class RunFiles:
             if path not in wanted:
                 path.unlink()
 
-    def remove_models(self) -> None:
-        """Remove the best models of a training that cannot be resumed."""
-        self.remove_other_members([])
-        self.checkpoint("best").unlink(missing_ok=True)
-
     def remove_leftovers(self) -> None:
         """Remove the temporary files of a killed process."""
         for folder in (self.path, self.path / "checkpoints"):

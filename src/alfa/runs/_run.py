@@ -11,10 +11,9 @@ from typing import Any, Self
 import tomli_w
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
 from alfa._io import write_atomic, write_json
-from alfa.build import build_learner, build_model, build_tasks, describe_experiment, trainer_options
+from alfa.build import build_learner, build_tasks, describe_experiment
 from alfa.config import Experiment, differing, load_experiment, parse_experiment, to_dict
 from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import CheckpointError, ConfigError
@@ -233,20 +232,6 @@ class Run:
         learner = build_learner(self.experiment, self.signature)
         return learner.init.variable_way and not getattr(learner.rule, "per_parameter_decay", False)
 
-    def build_tasks(self) -> Tasks:
-        """Build the tasks of the experiment for training."""
-        return build_tasks(self.experiment)
-
-    def build(self, device: torch.device | str) -> tuple[Learner, Tasks, dict[str, Any]]:
-        """Build the learner and tasks of a new training, and the options of `alfa.Trainer`."""
-        tasks = build_tasks(self.experiment)
-        learner = build_learner(self.experiment, tasks).to(device)
-        return learner, tasks, trainer_options(self.experiment, learner)
-
-    def build_classifier(self, input_shape: Sequence[int], num_classes: int) -> nn.Module:
-        """Build the experiment's model with an output for each class, for pretraining."""
-        return build_model(self.experiment, input_shape, num_classes)
-
     def load_initial_weights(self, learner: Learner) -> None:
         """Load the backbone weights that the experiment names, if any."""
         weights = self.experiment.model.options.get("weights")
@@ -272,13 +257,8 @@ class Run:
         Raises:
             CheckpointError: no saved state can be used.
         """
-
-        def load(path: Path) -> Checkpoint:
-            found = Checkpoint.load(path, fingerprint=self.fingerprint)
-            found.check_progress(TrainingProgress)
-            return found
-
-        return load_newest([self.files.checkpoint("last"), self.files.checkpoint("previous")], load)
+        paths = [self.files.checkpoint("last"), self.files.checkpoint("previous")]
+        return load_newest(paths, TrainingProgress, fingerprint=self.fingerprint)
 
     def save_last(self, checkpoint: Checkpoint) -> None:
         """Save the newest training state, and keep the state before it."""

@@ -4,68 +4,75 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from alfa._distributed import Processes, launch_name
+from alfa._io import write_atomic
+from alfa.data import Split
 from alfa.errors import CheckpointError, DivergedError, LostError, Stopped
 from alfa.evaluation import ADVICE, Evaluation, evaluate
 from alfa.learner import Learner
-from alfa.runs import (
-    Checkpoint,
-    Epoch,
-    Run,
-    TrainingProgress,
-    add_best_member,
-    load_best,
-    recover_best,
-)
+from alfa.runs import Checkpoint, Epoch, Run, TrainingProgress, load_best, recover_best
 from alfa.training._consistency import check_data, check_experiment, check_files, versions
 from alfa.training._outer_step import OuterStep
-from alfa.training._progress import OnProgress, Progress, Work
 
 if TYPE_CHECKING:
     from alfa.training._trainer import Trainer
 
 
+class Work(NamedTuple):
+    """Work other than outer iterations, such as the tasks of a validation or a test."""
+
+    what: str
+    done: int
+    total: int
+    unit: str = "tasks"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a training, for display.
+
+    Attributes:
+        iteration: completed outer iterations.
+        num_iterations: the total number of outer iterations.
+        record: the new record of the metrics, after a validation.
+        message: a message for the user.
+        work: the current work other than outer iterations, if any.
+    """
+
+    iteration: int
+    num_iterations: int
+    record: dict[str, Any] | None = None
+    message: str | None = None
+    work: Work | None = None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(eq=False)
 class TrainingLoop:
     """One call of `Trainer.fit`."""
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        optimizer: torch.optim.Optimizer | None,
-        run: Run,
-        *,
-        processes: Processes,
-        num_sharing: int,
-        should_stop: Callable[[], bool],
-        on_progress: OnProgress,
-    ) -> None:
-        self.options, self.run, self.processes = trainer, run, processes
-        self.learner, self.tasks = trainer.learner, trainer.tasks
-        self.device = torch.device(trainer.device)
-        self.should_stop, self.on_progress = should_stop, on_progress
-        self.step = OuterStep(
-            self.learner,
-            self.tasks,
-            optimizer=optimizer,
-            scheduler=trainer.scheduler,
-            num_tasks=trainer.num_tasks,
-            max_gradient_norm=trainer.max_gradient_norm,
-            seed=trainer.seed,
-            device=self.device,
-            memory=trainer.memory,
-            tasks_at_once=trainer.tasks_at_once,
-            memory_budget=trainer.memory_budget,
-            processes=processes,
-            num_sharing=num_sharing,
-        )
+    trainer: Trainer
+    run: Run
+    processes: Processes
+    num_sharing: int
+    should_stop: Callable[[], bool]
+    on_progress: OnProgress
+
+    def __post_init__(self) -> None:
+        self.learner, self.tasks = self.trainer.learner, self.trainer.tasks
+        self.optimizer = self.trainer.active_optimizer
+        self.step = OuterStep(self.trainer, processes=self.processes, num_sharing=self.num_sharing)
         # A fixed init with a rule without parameters has nothing to train.
-        self.total = trainer.num_iterations if self.step.parameters else 0
+        self.total = self.trainer.num_iterations if self.step.parameters else 0
         self.state = TrainingProgress(iteration=0)
         # The time of the last checkpoint, with its iteration and last validation.
         self.saved_at = time.perf_counter()
@@ -73,12 +80,12 @@ class TrainingLoop:
 
     def begin(self, *, resume: bool) -> Checkpoint:
         """Prepare the run folder and return the state to continue from."""
-        run, files, wanted = self.run, self.run.files, self.options.num_iterations
+        run, files, wanted = self.run, self.run.files, self.trainer.num_iterations
         if not resume:
             files.check_empty()
             files.write_launch(launch_name())
             run.create(self.tasks.signature())
-            return self._checkpoint(self.step.optimizer)
+            return self._checkpoint(self.optimizer)
         before = Run.open(run.path)
         check_experiment(before, run)
         files.remove_leftovers()
@@ -86,10 +93,11 @@ class TrainingLoop:
         if checkpoint is None:
             # The process was killed before the first checkpoint: start over.
             run.load_initial_weights(self.learner)
-            files.remove_models()
+            files.remove_other_members([])
+            files.checkpoint("best").unlink(missing_ok=True)
             files.rewind_metrics(-1)
             run.create(self.tasks.signature())
-            return self._checkpoint(self.step.optimizer)
+            return self._checkpoint(self.optimizer)
         check_data(run.path, before.signature.data, self.tasks)
         iteration = checkpoint.progress["iteration"]
         if iteration > wanted:
@@ -103,8 +111,8 @@ class TrainingLoop:
         checkpoint = recover_best(checkpoint, run)
         best = TrainingProgress.model_validate(checkpoint.progress).best_iterations
         files.remove_other_members(best)
-        if best and self.options.ensemble > 1:
-            add_best_member(run, best[0])
+        if best and self.trainer.ensemble > 1 and not files.member(best[0]).is_file():
+            write_atomic(files.member(best[0]), files.checkpoint("best").read_bytes())
         # Validations that will be repeated will write their records again.
         files.rewind_metrics(checkpoint.progress["validated"])
         run.create(before.signature)
@@ -122,10 +130,10 @@ class TrainingLoop:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the learner, the optimizer, and the progress of a checkpoint."""
         self.state = TrainingProgress.model_validate(checkpoint.progress)
-        checkpoint.restore(self.learner, self.step.optimizer)
+        checkpoint.restore(self.learner, self.optimizer)
         self.step.plan, self.step.planned_budget = self.state.memory, self.state.memory_budget
-        if self.step.scheduler is not None and self.state.schedule is not None:
-            self.step.scheduler.load_state_dict(self.state.schedule)
+        if self.trainer.scheduler is not None and self.state.schedule is not None:
+            self.trainer.scheduler.load_state_dict(self.state.schedule)
         self.state.stamps = check_files(
             self.processes,
             self.tasks,
@@ -159,11 +167,11 @@ class TrainingLoop:
 
     def _must_validate(self) -> bool:
         iteration = self.state.iteration
-        is_end = iteration % self.options.validate_every == 0 and iteration > 0
+        is_end = iteration % self.trainer.validate_every == 0 and iteration > 0
         return (is_end or iteration == self.total) and self.state.validated != iteration
 
     def _iterate(self) -> None:
-        state, every = self.state, self.options.checkpoint_every
+        state, every = self.state, self.trainer.checkpoint_every
         began = time.perf_counter()
         try:
             state.window.append(self.step(state.iteration))
@@ -173,33 +181,24 @@ class TrainingLoop:
         state.iteration += 1
         now = time.perf_counter()
         state.seconds += now - began
-        is_late = now - self.saved_at > self.options.checkpoint_seconds
+        is_late = now - self.saved_at > self.trainer.checkpoint_seconds
         if is_late or (every is not None and state.iteration % every == 0):
             self._save()
 
     def _skip(self, error: DivergedError) -> None:
         """Skip a non-finite iteration or validation, or raise if the options do not allow it."""
-        if self.state.skipped >= self.options.max_skipped:
+        if self.state.skipped >= self.trainer.max_skipped:
             raise error
         self.state.skipped += 1
 
     def _validate(self) -> dict[str, Any]:
         """Validate, write the metrics, save the state, and return the record."""
-        state, num_tasks = self.state, self.options.num_val_tasks
+        state, num_tasks = self.state, self.trainer.num_val_tasks
         found: Evaluation | None = None
         try:
-            found = evaluate(
-                self.learner,
-                self.tasks,
-                num_tasks=num_tasks,
-                num_steps=self.options.num_test_steps,
-                split="val",
-                seed=self.options.seed,
-                device=self.device,
-                where=f"at iteration {state.iteration}, on validation tasks",
-                processes=self.processes,
-                on_tasks=partial(self._report_work, "validating", num_tasks),
-            )
+            where = f"at iteration {state.iteration}, on validation tasks"
+            on_tasks = partial(self._report_work, "validating", num_tasks)
+            found = self._evaluate(self.learner, "val", num_tasks, on_tasks, where=where)
         except DivergedError as error:
             self._skip(error)
         state.validated = state.iteration
@@ -215,7 +214,7 @@ class TrainingLoop:
         is_best = False
         if found is not None:
             epoch = Epoch(state.iteration, found.score, found.loss, found.accuracy)
-            is_best = state.add_epoch(epoch, num_members=self.options.ensemble)
+            is_best = state.add_epoch(epoch, num_members=self.trainer.ensemble)
         self.processes.from_first(lambda: self._write(record, is_best=is_best))
         return record
 
@@ -223,7 +222,7 @@ class TrainingLoop:
         files, iteration = self.run.files, self.state.iteration
         # The metrics come first: resuming removes records without a checkpoint.
         files.append_metrics(record)
-        if iteration in self.state.best_iterations and self.options.ensemble > 1:
+        if iteration in self.state.best_iterations and self.trainer.ensemble > 1:
             self._checkpoint(None).save(files.member(iteration))
         self._save()
         # The best model comes after the state that refers to it; `recover_best` repairs the folder
@@ -237,11 +236,11 @@ class TrainingLoop:
         """Save the state, unless it is saved already."""
         current = (self.state.iteration, self.state.validated)
         if self.processes.is_first and current != self.saved:
-            self.run.save_last(self._checkpoint(self.step.optimizer))
+            self.run.save_last(self._checkpoint(self.optimizer))
         self.saved, self.saved_at = current, time.perf_counter()
 
     def _checkpoint(self, optimizer: torch.optim.Optimizer | None) -> Checkpoint:
-        state, scheduler = self.state, self.step.scheduler if optimizer is not None else None
+        state, scheduler = self.state, None if optimizer is None else self.trainer.scheduler
         state.memory, state.memory_budget = self.step.plan, self.step.planned_budget
         state.schedule = None if scheduler is None else scheduler.state_dict()
         return Checkpoint.of(
@@ -262,7 +261,7 @@ class TrainingLoop:
         first = state.best[0]
         best = self.from_first(lambda: load_best(self.run, iteration=first.iteration))
         results = {"test": self._test([best])}
-        wanted = state.best_iterations[: self.options.ensemble]
+        wanted = state.best_iterations[: self.trainer.ensemble]
         saved = self.processes.from_first(lambda: self.run.files.members(wanted))
         members = [self.from_first(partial(self.run.load_member, number)) for number in saved]
         if len(members) > 1:
@@ -289,7 +288,7 @@ class TrainingLoop:
         return result
 
     def _test(self, members: list[Checkpoint]) -> dict[str, Any]:
-        num_tasks = self.options.num_test_tasks
+        num_tasks = self.trainer.num_test_tasks
         name = "testing the best model" if len(members) == 1 else f"testing {len(members)} models"
 
         def learners() -> Iterator[Learner]:
@@ -297,14 +296,26 @@ class TrainingLoop:
                 member.restore(self.learner)
                 yield self.learner
 
+        on_tasks = partial(self._report_work, name, num_tasks * len(members))
+        return self._evaluate(learners(), "test", num_tasks, on_tasks).as_dict()
+
+    def _evaluate(
+        self,
+        learner: Learner | Iterable[Learner],
+        split: Split,
+        num_tasks: int,
+        on_tasks: Callable[[int], None],
+        where: str | None = None,
+    ) -> Evaluation:
         return evaluate(
-            learners(),
+            learner,
             self.tasks,
             num_tasks=num_tasks,
-            num_steps=self.options.num_test_steps,
-            split="test",
-            seed=self.options.seed,
-            device=self.device,
+            num_steps=self.trainer.num_test_steps,
+            split=split,
+            seed=self.trainer.seed,
+            device=self.trainer.device,
+            where=where,
             processes=self.processes,
-            on_tasks=partial(self._report_work, name, num_tasks * len(members)),
-        ).as_dict()
+            on_tasks=on_tasks,
+        )

@@ -3,80 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 
-from alfa._distributed import Processes
-from alfa.data import Tasks
+from alfa._distributed import ALONE, Processes
 from alfa.errors import DivergedError
 from alfa.evaluation import ADVICE, check_finite, seeded
 from alfa.learner import GB, Learner, MemoryPlan, plan_memory
 from alfa.rules import RULES
 
+if TYPE_CHECKING:
+    from alfa.training._trainer import Trainer
 
-@dataclass(eq=False)
+
 class OuterStep:
-    """An iteration of the outer loop, computed by one or more processes.
-
-    `alfa.Trainer` documents the options that are not listed here.
+    """An outer iteration of a trainer, computed by one or more processes.
 
     Attributes:
-        optimizer: the optimizer of the meta-parameters; None if there are none to train.
-        processes: the processes that share the tasks of an iteration.
-        num_sharing: trainings that share the memory of the machine.
         parameters: the trained parameters.
         plan: how an iteration uses memory; set by `make_plan`.
         planned_budget: the memory budget that the plan was made for.
     """
 
-    learner: Learner
-    tasks: Tasks
-    _: KW_ONLY
-    optimizer: torch.optim.Optimizer | None
-    scheduler: LRScheduler | None
-    num_tasks: int
-    max_gradient_norm: float | None
-    seed: int
-    device: torch.device
-    memory: Literal["auto", "store", "recompute"]
-    tasks_at_once: int | None
-    memory_budget: float | None
-    processes: Processes
-    num_sharing: int
-    parameters: list[nn.Parameter] = field(init=False)
-    plan: MemoryPlan | None = field(init=False, default=None)
-    planned_budget: float | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.parameters = trained_parameters(self.learner)
+    def __init__(
+        self, trainer: Trainer, *, processes: Processes = ALONE, num_sharing: int = 1
+    ) -> None:
+        self.trainer, self.learner = trainer, trainer.learner
+        self.processes, self.num_sharing = processes, num_sharing
+        self.device = torch.device(trainer.device)
+        self.parameters = trained_parameters(trainer.learner)
+        self.plan: MemoryPlan | None = None
+        self.planned_budget: float | None = None
 
     def make_plan(self) -> MemoryPlan:
         """Choose how an iteration uses memory, for the largest possible tasks."""
         # A resumed run keeps its plan even if less memory is free now: another plan would round
         # differently and draw other numbers for dropout.
-        previous = self.plan if self.memory_budget == self.planned_budget else None
+        wanted = self.trainer.memory_budget
+        previous = self.plan if wanted == self.planned_budget else None
         # Leave work for every process.
-        most = -(-self.num_tasks // self.processes.count)
+        most = -(-self.trainer.num_tasks // self.processes.count)
         num_processes = 1 if self.device.type == "cuda" else self.processes.local_count
 
         def choose() -> dict[str, Any]:
             plan = plan_memory(
                 self.learner,
-                self.tasks.largest(most).to(self.device, self.learner.dtype),
-                memory=self.memory,
-                tasks_at_once=self.tasks_at_once,
-                budget=None if self.memory_budget is None else int(self.memory_budget * GB),
+                self.trainer.tasks.largest(most).to(self.device, self.learner.dtype),
+                memory=self.trainer.memory,
+                tasks_at_once=self.trainer.tasks_at_once,
+                budget=None if wanted is None else int(wanted * GB),
                 previous=previous,
                 num_sharing=num_processes * self.num_sharing,
             )
             return asdict(plan)
 
         self.plan = MemoryPlan(**self.processes.from_first(choose))
-        self.planned_budget = self.memory_budget
+        self.planned_budget = wanted
         self.learner.memory = self.plan.mode
         return self.plan
 
@@ -86,39 +71,42 @@ class OuterStep:
         Raises:
             DivergedError: a loss or the gradient is not finite; nothing was changed.
         """
-        assert self.optimizer is not None
+        optimizer = self.trainer.active_optimizer
+        assert optimizer is not None
         # Eqs. 2 and 6, with the mean over tasks instead of the sum
         total = self.processes.sum_in_order(self._rows(iteration))
         loss = float(total[-1])
         gradients = total[:-1].to(self.device).split([p.numel() for p in self.parameters])
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient.view_as(parameter).to(parameter.dtype)
-        if not clip_gradient(self.parameters, self.max_gradient_norm):
+        if not clip_gradient(self.parameters, self.trainer.max_gradient_norm):
             raise DivergedError(
                 f"the outer gradient at iteration {iteration} is not finite, with the rule "
                 f"{RULES.name_of(self.learner.rule)}; {ADVICE}"
             )
-        self.optimizer.step()
+        optimizer.step()
         return loss
 
     def advance_schedule(self) -> None:
         """Set the learning rate of the next iteration, also after a skipped one."""
-        if self.scheduler is not None:
+        if self.trainer.scheduler is not None:
             # Without this, torch warns if the first iteration was skipped.
-            self.optimizer._opt_called = True  # type: ignore[union-attr]
-            self.scheduler.step()
+            self.trainer.optimizer._opt_called = True  # type: ignore[union-attr]
+            self.trainer.scheduler.step()
 
     def _rows(self, iteration: int) -> Iterator[Tensor]:
         """Yield the gradient and loss of each stack of this process's tasks, in one row."""
         assert self.plan is not None
-        num_tasks, at_once = self.num_tasks, self.plan.tasks_at_once
+        trainer, num_tasks, at_once = self.trainer, self.trainer.num_tasks, self.plan.tasks_at_once
         # The stacks do not depend on the number of processes.
         own = self.processes.own(-(-num_tasks // at_once))
         begin, end = min(own.start * at_once, num_tasks), min(own.stop * at_once, num_tasks)
         if begin == end:
             return
         first_task = iteration * num_tasks + begin
-        groups = self.tasks.groups(first_task, num_tasks=end - begin, split="train", seed=self.seed)
+        groups = trainer.tasks.groups(
+            first_task, num_tasks=end - begin, split="train", seed=trainer.seed
+        )
         stacks = [
             (group.indices[first : first + at_once], group.episode[first : first + at_once])
             for group in groups
@@ -127,7 +115,7 @@ class OuterStep:
         # The order of the groups depends on the tasks in `groups`, the order of the tasks does not.
         for indices, tasks in sorted(stacks, key=lambda stack: stack[0][0]):
             episode = tasks.to(self.device, self.learner.dtype)
-            with seeded(self.learner.model, self.seed, iteration, indices[0]):
+            with seeded(self.learner.model, trainer.seed, iteration, indices[0]):
                 outcome = self.learner(episode)
                 check_finite(
                     outcome.adapted.support_losses,

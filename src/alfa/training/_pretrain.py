@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from alfa._distributed import ALONE
 from alfa._io import write_json
+from alfa.build import build_model, build_tasks
 from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
 from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.evaluation import seeded, without_dropout
@@ -126,10 +127,10 @@ def pretrain(
 
 def pretrain_run(run: Run, **options: Any) -> dict[str, Any]:
     """Pretrain the model of a run's experiment in its folder; see `pretrain` for the options."""
-    tasks = run.build_tasks()
+    tasks = build_tasks(run.experiment)
     sources = _sources(tasks)
     num_classes = sum(len(source.splits["train"].first) for source in sources)
-    model = run.build_classifier(sources[0].shape, num_classes)
+    model = build_model(run.experiment, sources[0].shape, num_classes)
     seed = run.experiment.seed
     return pretrain(model, tasks, run.path, seed=seed, config=run.config(), **options)
 
@@ -200,22 +201,17 @@ class _Images:
 
 
 class _State(BaseModel):
-    """The progress of a pretraining.
+    """The progress of a pretraining."""
 
-    Attributes:
-        data: the checksum of the images.
-        epochs: the loss and accuracy of each epoch.
-        seconds: time spent in epochs.
-        batch: completed batches of the current epoch.
-        losses: the sum of their losses.
-        stamps: modification stamps of the image files.
-    """
-
+    # The checksum of the images.
     data: str
+    # The loss and accuracy of each epoch.
     epochs: list[tuple[float, float | None]] = []
     seconds: float = 0.0
+    # Completed batches of the current epoch, and the sum of their losses.
     batch: NonNegativeInt = 0
     losses: float = 0.0
+    # Modification stamps of the image files.
     stamps: list[str] = []
 
 
@@ -269,7 +265,8 @@ class _Pretrainer:
 
     def _resume(self) -> None:
         """Restore the newest state in the folder, if there is one."""
-        checkpoint = load_newest([self.path / STATE, self.path / PREVIOUS], self._load)
+        paths = [self.path / STATE, self.path / PREVIOUS]
+        checkpoint = load_newest(paths, _State, fingerprint=self.fingerprint)
         if checkpoint is None:
             if (self.path / WEIGHTS).is_file():
                 raise CheckpointError(
@@ -280,16 +277,11 @@ class _Pretrainer:
                     f"{self.path} holds a run that is not a pretraining; use another folder."
                 )
         else:
+            check_data(self.path, checkpoint.progress["data"], self.tasks)
             checkpoint.restore(self.model, self.optimizer)
             self.state = _State(**{**checkpoint.progress, "data": self.state.data})
         known, has_begun = self.state.stamps, checkpoint is not None
         self.state.stamps = check_files(ALONE, self.tasks, known=known, has_begun=has_begun)
-
-    def _load(self, path: Path) -> Checkpoint:
-        found = Checkpoint.load(path, fingerprint=self.fingerprint)
-        found.check_progress(_State)
-        check_data(self.path, found.progress["data"], self.tasks)
-        return found
 
     def _save(self) -> None:
         checkpoint = Checkpoint.of(

@@ -14,16 +14,15 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from alfa._distributed import ALONE, Processes
 from alfa._runtime import check_device
-from alfa.build import describe_experiment
+from alfa.build import build_learner, build_tasks, describe_experiment, trainer_options
 from alfa.data import SPLITS, Tasks
 from alfa.errors import ConfigError
 from alfa.learner import Learner
 from alfa.optim import Adam
 from alfa.runs import Checkpoint, Run
 from alfa.training._consistency import compare_processes
-from alfa.training._loop import TrainingLoop
+from alfa.training._loop import OnProgress, TrainingLoop
 from alfa.training._outer_step import trained_parameters
-from alfa.training._progress import OnProgress
 
 
 @dataclass(eq=False, repr=False)
@@ -100,13 +99,15 @@ class Trainer:
         elif self.scheduler is not None:
             raise ConfigError("`scheduler` needs its `optimizer`; pass both.")
         default = Adam(parameters, lr=0.001, fused=True) if parameters else None
-        self._optimizer = default if self.optimizer is None else self.optimizer
+        # The optimizer in use; `optimizer` stays None, so that the run records the default.
+        self.active_optimizer = default if self.optimizer is None else self.optimizer
 
     @classmethod
     def from_run(cls, run: Run, *, device: torch.device | str = "cpu") -> Trainer:
         """Return a trainer of the experiment of a run, such as ``Run.new(path, experiment)``."""
-        learner, tasks, options = run.build(device)
-        return cls(learner, tasks, device=device, **options)
+        tasks = build_tasks(run.experiment)
+        learner = build_learner(run.experiment, tasks).to(device)
+        return cls(learner, tasks, device=device, **trainer_options(run.experiment, learner))
 
     def fit(
         self,
@@ -151,15 +152,7 @@ class Trainer:
             run = Run.new(run, describe_experiment(**vars(self)))
         files = run.files
         resumes = processes.from_first(lambda: files.exists) if resume == "auto" else resume
-        loop = TrainingLoop(
-            self,
-            self._optimizer,
-            run,
-            processes=processes,
-            num_sharing=num_sharing,
-            should_stop=should_stop,
-            on_progress=on_progress,
-        )
+        loop = TrainingLoop(self, run, processes, num_sharing, should_stop, on_progress)
         compare_processes(processes, run.config(), self.tasks)
         with ExitStack() as stack:
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from alfa.optim._adam import Adam
+from alfa.optim import Adam
 
 _TRAIN = """
 import sys

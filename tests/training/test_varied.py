@@ -14,7 +14,7 @@ from alfa.data import ImageSet, Limits, Varied
 from alfa.errors import ConfigError, DataError
 from alfa.evaluation import evaluate, evaluate_run
 from alfa.inits import INITS
-from alfa.optim._adam import Adam
+from alfa.optim import Adam
 from alfa.runs import Run, match_tasks
 from alfa.training import train_run
 

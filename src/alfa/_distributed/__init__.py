@@ -1,11 +1,13 @@
 """One run computed by several processes, on one or more machines."""
 
-from alfa._distributed._processes import ALONE, Processes, joined
-from alfa._distributed._torchrun_env import (
+from alfa._distributed._processes import (
+    ALONE,
+    Processes,
     check_cards,
     is_launched,
     is_one_of_many,
     is_restarted,
+    joined,
     launch_name,
 )
 

@@ -26,9 +26,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from alfa import errors
-from alfa._distributed._torchrun_env import check_cards, is_launched, is_one_of_many
 from alfa._runtime import leave_with_parent
-from alfa.errors import AlfaError, LostError, Stopped
+from alfa.errors import AlfaError, ConfigError, LostError, Stopped
 
 T = TypeVar("T")
 
@@ -41,6 +40,10 @@ _ERRORS: dict[str, type[BaseException]] = {
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Seconds between two checks for other processes at startup, and seconds until startup fails.
 _POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
+# The variables that every launcher of several processes sets.
+_REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# The run id that `torchrun` uses if the user gives none.
+_NO_NAME = "none"
 
 
 class Processes:
@@ -185,6 +188,42 @@ class Joined(Processes):
 
 
 ALONE = Processes()
+
+
+def is_launched() -> bool:
+    """Return True if `torchrun` or ``alfa train --processes`` started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def is_one_of_many() -> bool:
+    """Return True if this process is one of several that train a run together."""
+    return all(name in os.environ for name in _REQUIRED) and os.environ["WORLD_SIZE"] != "1"
+
+
+def is_restarted() -> bool:
+    """Return True if `torchrun` started this process to replace one that failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def launch_name() -> str | None:
+    """Return the name that all processes of a launch and their replacements share, if any."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", _NO_NAME)
+    return None if name == _NO_NAME else name
+
+
+def check_cards(device: str, count: int) -> None:
+    """Raise a ConfigError unless each of `count` processes on this machine can use its own GPU."""
+    if device.startswith("cuda:") and count > 1:
+        raise ConfigError(
+            f"--device is {device!r}, but {count} processes on this machine cannot share one GPU; "
+            "use cuda, which gives each process its own GPU, and hide the others with "
+            "CUDA_VISIBLE_DEVICES."
+        )
+    if device == "cuda" and torch.cuda.device_count() < count:
+        raise ConfigError(
+            f"--device is 'cuda', but this machine has {torch.cuda.device_count()} GPUs for "
+            f"{count} processes; start at most one process per GPU, or use cpu."
+        )
 
 
 @contextmanager

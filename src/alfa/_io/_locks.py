@@ -17,12 +17,9 @@ def locked(
 ) -> Iterator[None]:
     """Hold an exclusive lock, or none on a file system without locks.
 
-    Args:
-        path: the lock file, which is created with its folder. The file of a killed process is not
-            locked.
-        busy: the exception to raise if another process holds the lock.
-        timeout: seconds to wait for the lock; `is_locked` of another process holds it briefly.
-        remove: remove the lock file afterwards.
+    If another process holds the lock for `timeout` seconds, raise `busy`; `is_locked` of another
+    process holds it briefly. The lock file is created with its folder, and removed afterwards
+    unless `remove` is False.
     """
     from filelock import FileLock, Timeout
 

@@ -23,12 +23,10 @@ def has_named_parent() -> bool:
 
 
 def leave_with_parent(parent: int | None = None) -> None:
-    """Exit this process when its parent is gone, in a background thread.
+    """Exit this process when its direct parent is gone, in a background thread.
 
-    Args:
-        parent: the id of the process that started this one directly; by default the process that
-            called `name_parent`, or the current parent. The parent may exit while this process
-            still imports, so an explicit id is safer.
+    The default `parent` is the id from `name_parent`, or else the current parent. An id is safer,
+    because the parent may exit while this process still imports.
     """
     # Child processes of this one have another parent.
     named = os.environ.pop(_PARENT, None)

@@ -20,12 +20,8 @@ class _Threads:
 def set_threads(num_threads: int | None = None, *, small: bool = False, share: int = 1) -> int:
     """Set the number of threads of torch and the compiled kernels, and return it.
 
-    The result does not depend on earlier calls for other models of the same process.
-
-    Args:
-        num_threads: the number that the user requested.
-        small: the operations are too small to benefit from several threads.
-        share: the number of processes that share the machine.
+    By default, `share` processes share the CPUs of the machine, and models whose operations are too
+    `small` to benefit from several threads get one. Earlier calls do not matter.
     """
     import torch
 

@@ -1,9 +1,11 @@
-"""Comparison of two models on the same tasks."""
+"""Statistics over tasks and over seeds: differences between models, means, and intervals."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -45,10 +47,8 @@ def difference(found: Evaluation, other: Evaluation) -> Difference:
     """Return the paired difference between two evaluations on the same tasks.
 
     Tasks differ in difficulty far more than models do. A paired difference removes this variation,
-    so its interval is narrower than the two separate intervals suggest.
-
-    Raises:
-        ConfigError: the tasks differ, or the results of single tasks are missing.
+    so its interval is narrower than the two separate intervals suggest. Evaluations on different
+    tasks, or without `per_task`, raise a ConfigError.
     """
     _check_comparable(found, other)
     for evaluation in (found, other):
@@ -67,9 +67,6 @@ def unpaired_difference(found: Evaluation, other: Evaluation) -> Difference:
 
     Its interval, 1.96 sqrt(s1^2 / n1 + s2^2 / n2), treats the tasks as independent, so it is wider
     than the interval of `difference`.
-
-    Raises:
-        ConfigError: the tasks differ.
     """
     _check_comparable(found, other)
     (ours, own), (theirs, others) = _mean_and_interval(found), _mean_and_interval(other)
@@ -96,3 +93,71 @@ def _check_comparable(found: Evaluation, other: Evaluation) -> None:
         raise ConfigError(
             "an accuracy cannot be compared with a loss; compare runs of the same kind of tasks."
         )
+
+
+@dataclass(frozen=True)
+class SeedStatistics:
+    """Statistics of a metric over seeds.
+
+    Attributes:
+        mean: the mean over runs.
+        std: the sample standard deviation over runs; None for one run.
+        interval: half the width of the 95 % confidence interval of the mean, by Student's t
+            distribution; None for one run.
+        num_runs: the number of runs.
+    """
+
+    mean: float
+    std: float | None
+    interval: float | None
+    num_runs: int
+
+
+def seed_statistics(values: Sequence[float]) -> SeedStatistics:
+    """Return the statistics of a metric over runs with different seeds."""
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return SeedStatistics(mean, None, None, count)
+    std = statistics.stdev(values)
+    return SeedStatistics(mean, std, _quantile(count - 1) * std / math.sqrt(count), count)
+
+
+def seed_difference_interval(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return half the width of the 95 % interval of the difference of two means over seeds.
+
+    Welch's t-test gives the interval without assuming equal variances. A single run on either side
+    gives None.
+    """
+    if len(first) < 2 or len(second) < 2:
+        return None
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
+    total = sum(parts)
+    if total == 0:
+        return 0.0
+    sizes = len(first) - 1, len(second) - 1
+    freedom = total**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    return _quantile(freedom) * math.sqrt(total)
+
+
+def _quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def mean_over_seeds(found: Sequence[Evaluation]) -> Evaluation:
+    """Average the evaluations of runs on the same tasks, task by task.
+
+    The interval is over tasks, of the mean over runs. A classifier's loss has no interval, because
+    evaluations do not store its losses on single tasks.
+    """
+    if len(found) == 1:
+        return found[0]
+    per_task = torch.tensor([one.per_task for one in found], dtype=torch.float64).mean(dim=0)
+    mean, interval = mean_and_interval(per_task)
+    first = replace(found[0], per_task=tuple(per_task.tolist()))
+    if first.accuracy is None:
+        return replace(first, loss=mean, interval=interval)
+    loss = statistics.fmean(one.loss for one in found)
+    return replace(first, loss=loss, interval=None, accuracy=mean, accuracy_interval=interval)

@@ -290,14 +290,8 @@ def check_finite(
 ) -> None:
     """Raise a DivergedError that names rule, task, and step if a loss is not finite.
 
-    Args:
-        support_losses: ``[step, task]``.
-        query_losses: ``[task]``.
-        rule: the name of the rule.
-        where: the name of the computation.
-        indices: the indices of the tasks; by default from 0 on.
-        last: the name of the query losses.
-        advice: the fix.
+    `support_losses` are ``[step, task]`` and `query_losses`, which the error calls `last`, are
+    ``[task]``. `indices` number the tasks, by default from 0 on.
     """
     losses = torch.cat([support_losses.detach(), query_losses.detach().unsqueeze(0)])
     finite = losses.isfinite()

@@ -27,17 +27,13 @@ def evaluate_run(
 ) -> Evaluation:
     """Evaluate the models of a run, by default on the tasks of its own test.
 
+    The remaining options are those of `evaluate` and default to the run's own test.
+
     Args:
         run: the run.
-        overrides: changes to its tasks, such as ``"tasks.dataset=cub"``, which does not need the
-            run's own dataset.
+        overrides: changes to its tasks, such as ``"tasks.dataset=cub"``.
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
-        num_tasks: number of tasks; by default as in the run's own test.
-        num_steps: inner steps; by default as in the run's own test.
-        split: the split of the tasks.
-        seed: the seed of the tasks; by default the run's.
         batch_norm: ``"transductive"`` or ``"inductive"``; by default as in training.
-        device: the device to compute on.
         on_tasks: called with the completed and the total number of tasks, counted for each model.
 
     Raises:

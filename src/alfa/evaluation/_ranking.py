@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from alfa._io import write_json
 from alfa.data import open_store, prepared
-from alfa.errors import AlfaError
 from alfa.evaluation._compare import unpaired_difference
 from alfa.evaluation._evaluate import Evaluation
 from alfa.evaluation._evaluate_run import evaluate_run
@@ -27,7 +26,7 @@ def ranks(found: Sequence[Evaluation]) -> list[float]:
     way. The paired `difference` is more sensitive.
     """
     left = sorted(range(len(found)), key=lambda number: -found[number].score)
-    ranks: dict[int, float] = {}
+    given: dict[int, float] = {}
     while left:
         best = left[0]
         ties = [
@@ -35,9 +34,9 @@ def ranks(found: Sequence[Evaluation]) -> list[float]:
             for number in left
             if number == best or not unpaired_difference(found[number], found[best]).is_decided
         ]
-        ranks |= dict.fromkeys(ties, len(ranks) + (len(ties) + 1) / 2)
+        given |= dict.fromkeys(ties, len(given) + (len(ties) + 1) / 2)
         left = [number for number in left if number not in ties]
-    return [ranks[number] for number in range(len(found))]
+    return [given[number] for number in range(len(found))]
 
 
 def average_ranks(table: Mapping[str, Sequence[Evaluation]]) -> list[float]:
@@ -57,17 +56,10 @@ def evaluate_once(
     device: torch.device | str = "cpu",
     on_tasks: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Evaluate a run on a dataset, or read the stored result of an earlier identical evaluation.
+    """Evaluate a run on a prepared dataset, or read the result of an earlier identical evaluation.
 
-    Args:
-        run: the run.
-        dataset: the name of a prepared dataset.
-        size: the prepared image size; by default the only one.
-        num_tasks: number of tasks.
-        seed: the seed of the tasks.
-        checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
-        device: the device to compute on.
-        on_tasks: called with the completed and the total number of tasks.
+    `size` is the prepared image size, by default the only one. The remaining options are those of
+    `evaluate_run`.
     """
     result = run.result or {}
     kind = {
@@ -83,10 +75,10 @@ def evaluate_once(
         **({"num_models": run.experiment.test.ensemble} if checkpoint == "ensemble" else {}),
     }
     path = run.path / "tests" / f"leaderboard-{dataset}-{checkpoint}.json"
-    known = _read(path)
-    if known is not None and known.get("kind") == kind:
-        content = {**known["found"], "per_task": tuple(known["found"]["per_task"])}
-        return Evaluation(**content)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        known = json.loads(path.read_text())
+        if known["kind"] == kind:
+            return Evaluation(**{**known["found"], "per_task": tuple(known["found"]["per_task"])})
     found = evaluate_run(
         run,
         overrides=run.dataset_overrides(dataset, size=size),
@@ -111,13 +103,3 @@ def _images(dataset: str, size: int | None) -> list[Any]:
         for index in (store.index for store in stores)
         if size in (None, index.size)
     ]
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Read a stored evaluation; return None if it is missing or damaged."""
-    try:
-        content = json.loads(path.read_text())
-        Evaluation(**content["found"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, AlfaError):
-        return None
-    return dict(content)

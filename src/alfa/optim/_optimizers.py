@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from inspect import unwrap
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from alfa.errors import ConfigError
-from alfa.optim._adam import Adam
 from alfa.registry import Registry
 from alfa.types import NonNegativeFloat, PositiveFloat
+
+
+class Adam(torch.optim.Adam):
+    """torch's Adam, bit for bit, without the decorators that import torch's compiler.
+
+    The import of the compiler takes nearly as long as the import of torch.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
 
 
 class OptimizerFactory(abc.ABC):
@@ -26,12 +40,12 @@ class OptimizerFactory(abc.ABC):
     weight_decay: float = 0.0
 
     @abc.abstractmethod
-    def make(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def make(self, groups: list[dict[str, Any]]) -> Optimizer:
         """Make the optimizer of these parameter groups."""
 
     def __call__(
         self, parameters: Sequence[nn.Parameter], *, decayed: Collection[nn.Parameter] = ()
-    ) -> torch.optim.Optimizer:
+    ) -> Optimizer:
         """Make the optimizer of all `parameters`, with weight decay for those in `decayed`."""
         if not self.weight_decay:
             return self.make([{"params": list(parameters), "weight_decay": 0.0}])
@@ -68,9 +82,9 @@ class AdamFactory(OptimizerFactory):
     beta1: NonNegativeFloat = 0.9
     beta2: NonNegativeFloat = 0.999
     eps: PositiveFloat = 1e-8
-    optimizer = Adam
+    optimizer: ClassVar[Callable[..., Optimizer]] = Adam
 
-    def make(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def make(self, groups: list[dict[str, Any]]) -> Optimizer:
         betas = self.beta1, self.beta2
         return self.optimizer(groups, lr=self.learning_rate, betas=betas, eps=self.eps, fused=True)
 
@@ -105,7 +119,7 @@ class SGDFactory(OptimizerFactory):
     momentum: NonNegativeFloat = 0.0
     nesterov: bool = False
 
-    def make(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def make(self, groups: list[dict[str, Any]]) -> Optimizer:
         return torch.optim.SGD(
             groups, lr=self.learning_rate, momentum=self.momentum, nesterov=self.nesterov
         )
@@ -122,7 +136,7 @@ class CustomOptimizer(OptimizerFactory):
 
     description: str = ""
 
-    def make(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def make(self, groups: list[dict[str, Any]]) -> Optimizer:
         raise ConfigError(
             f"a program trained this run with its own optimizer ({self.description}), which a "
             "configuration cannot rebuild; resume the run in that program with Trainer.fit."

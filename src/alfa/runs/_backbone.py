@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from alfa._io import write_atomic
-from alfa.errors import CheckpointError, did_you_mean
+from alfa.errors import CheckpointError, ConfigError, did_you_mean
 from alfa.models import Model
 
 # Buffers of other programs' batch norm; alfa always uses the statistics of the current batch.
@@ -19,20 +19,31 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _MOST_LISTED = 5
 
 
+def with_backbone(model: nn.Module) -> Model:
+    """Return a model, or raise a ConfigError if it has no backbone."""
+    if not isinstance(model, Model) or model.head_name is None:
+        raise ConfigError(
+            f"the model {type(model).__name__} has no named last layer, so it has no backbone to "
+            "pretrain or load; use a subclass of alfa.models.Model with a `head_name`."
+        )
+    return model
+
+
 def save_backbone(model: Model, path: Path) -> None:
     """Save all parameters of a model except for its last layer."""
     write_atomic(path, save({n: p.detach().contiguous() for n, p in _backbone(model).items()}))
 
 
-def load_backbone(model: Model, path: Path) -> None:
-    """Load the parameters of a model by name, except for its last layer.
+def load_backbone(model: nn.Module, path: Path) -> None:
+    """Load all parameters of a model except for its last layer from a safetensors file.
 
-    The safetensors file must have all of them. Its last layer and batch-norm statistics are
-    ignored.
+    A last layer and batch-norm statistics in the file are ignored.
 
     Raises:
         CheckpointError: the file is missing, or holds the weights of another model.
+        ConfigError: the model has no backbone.
     """
+    model = with_backbone(model)
     if not path.is_file():
         raise CheckpointError(f"the weights file {path} does not exist.")
     try:

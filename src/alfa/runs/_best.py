@@ -81,11 +81,7 @@ class TrainingProgress(BaseModel):
 
 
 def recover_best(last: Checkpoint, run: Run) -> Checkpoint:
-    """Make ``best.safetensors`` consistent with a state, and return the state without lost models.
-
-    Raises:
-        CheckpointError: a model cannot be read, or belongs to another experiment.
-    """
+    """Make ``best.safetensors`` consistent with a state; return the state without lost models."""
     best, total = list(last.progress["best"]), run.experiment.outer.num_iterations
     lost = []
     while best and not _recover(best[0]["iteration"], last, run):

@@ -85,11 +85,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path, *, fingerprint: str) -> Checkpoint:
-        """Load a checkpoint of the experiment with this fingerprint.
-
-        Raises:
-            CheckpointError: the checkpoint is missing, damaged, or of another experiment.
-        """
+        """Load a checkpoint; raise a CheckpointError if it is missing or of another experiment."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -107,12 +103,7 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, fingerprint: str, source: str) -> Checkpoint:
-        """Load a checkpoint of the experiment with this fingerprint from the content of a file.
-
-        Raises:
-            DamagedError: the content is damaged.
-            CheckpointError: it is of another experiment, or another version of alfa.
-        """
+        """Load a checkpoint from the content of a file; `source` names it in errors."""
         try:
             tensors = load(content)
             metadata = _split(content)[0]["__metadata__"]
@@ -137,11 +128,7 @@ class Checkpoint:
         return cls(tensors, found, progress, settings, source)
 
     def restore(self, learner: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Restore the state of objects of the same experiment.
-
-        Raises:
-            DamagedError: the state does not fit the objects; they are unchanged.
-        """
+        """Restore the state of objects, or raise a DamagedError and leave them unchanged."""
         own = _learner_state(learner)
         if problem := self._mismatch(own, optimizer):
             raise _damaged(self.source, f"is damaged: {problem}")
@@ -171,10 +158,10 @@ class Checkpoint:
         Without this check, copying would broadcast, and kernels would read beyond short tensors.
         """
         expected = {f"learner.{key}": (tensor, tensor.shape) for key, tensor in own.items()}
-        found = self.tensors.keys()
+        found = set(self.tensors)
         states = {key for key in found if key.startswith("optimizer.")}
         if optimizer is None:
-            found = found - states
+            found -= states
         else:
             groups = optimizer.param_groups
             if [set(group) for group in self.settings] != [set(_settings(g)) for g in groups]:
@@ -199,12 +186,7 @@ class Checkpoint:
 def load_newest(
     paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
 ) -> Checkpoint | None:
-    """Load the first intact checkpoint; return None if no file exists.
-
-    Args:
-        paths: the files, the newest first.
-        progress: the pydantic model of `Checkpoint.progress`.
-        fingerprint: the fingerprint of the experiment.
+    """Load the first intact checkpoint with valid progress; return None if no file exists.
 
     Raises:
         CheckpointError: no existing file is intact.

@@ -146,11 +146,7 @@ class RunFiles:
         write_json(self.result, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """Read the result; return None if training is not complete.
-
-        Raises:
-            CheckpointError: the file is damaged.
-        """
+        """Read the result; return None if training is not complete."""
         content = read_json(self.result)
         if content is None:
             return None

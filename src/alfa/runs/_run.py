@@ -18,12 +18,11 @@ from alfa.config import Experiment, differing, load_experiment, parse_experiment
 from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import CheckpointError, ConfigError
 from alfa.learner import Learner
-from alfa.models import Model
+from alfa.ops import get_loss
 from alfa.runs._backbone import load_backbone
 from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
-from alfa.runs._match import match_tasks
 
 CHECKPOINTS = ("best", "last", "ensemble")
 
@@ -59,11 +58,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a run folder.
-
-        Raises:
-            CheckpointError: the folder is not a run.
-        """
+        """Open a run folder; raise a CheckpointError if it is not a run."""
         run = cls(path)
         run.files.check_exists()
         return run
@@ -176,11 +171,7 @@ class Run:
         return differing(self.experiment, other.experiment)
 
     def learner(self, which: str = "best", *, device: torch.device | str = "cpu") -> Learner:
-        """Return the learner with the weights of a checkpoint, ``"best"`` or ``"last"``.
-
-        Raises:
-            CheckpointError: the checkpoint is missing or damaged.
-        """
+        """Return the learner with the weights of a checkpoint, ``"best"`` or ``"last"``."""
         return self.learners(which, device=device)[0]
 
     def learners(
@@ -190,12 +181,15 @@ class Run:
         init: Mapping[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> list[Learner]:
-        """Return the learners of a checkpoint.
+        """Return the learners of a checkpoint, of which only ``"ensemble"`` has several.
 
         Args:
-            which: ``"best"``, ``"last"``, or ``"ensemble"``, which has a learner per best epoch.
+            which: ``"best"``, ``"last"``, or ``"ensemble"``.
             init: an init that replaces the experiment's, such as ``{"name": "prototype-head"}``.
             device: the device of the learners.
+
+        Raises:
+            CheckpointError: the checkpoint is missing or damaged.
         """
         learners = []
         for checkpoint in self.load_models(which):
@@ -207,22 +201,19 @@ class Run:
     def tasks(self, overrides: Sequence[str] = ()) -> Tasks:
         """Return tasks for the run's models, by default the run's own tasks.
 
-        Args:
-            overrides: changes such as ``"tasks.dataset=cub"``, which does not need the run's own
-                dataset.
+        Overrides such as ``"tasks.dataset=cub"`` change the tasks. The run's own dataset is then
+        not needed.
 
         Raises:
-            ConfigError: the models cannot take these tasks.
+            ConfigError: the models cannot take the tasks.
         """
         experiment = self.with_overrides(overrides) if overrides else self.experiment
         return match_tasks(build_tasks(experiment), self.signature, variable_way=self._variable_way)
 
     def dataset_overrides(self, dataset: str, *, size: int | None = None) -> list[str]:
-        """Return the overrides that draw the same kind of tasks from another dataset.
+        """Return the overrides that draw the same kind of tasks from another prepared dataset.
 
-        Args:
-            dataset: the name of a prepared dataset.
-            size: the prepared image size; by default the only one, whatever the training images.
+        `size` is the prepared image size, by default the only one.
         """
         return TASKS.get(self.experiment.tasks.name).dataset_overrides(dataset, size)
 
@@ -235,15 +226,8 @@ class Run:
     def load_initial_weights(self, learner: Learner) -> None:
         """Load the backbone weights that the experiment names, if any."""
         weights = self.experiment.model.options.get("weights")
-        if weights is None:
-            return
-        model = learner.model
-        if not isinstance(model, Model) or model.head_name is None:
-            raise ConfigError(
-                f"model.weights is {weights!r}, but {self.experiment.model.name!r} has no backbone "
-                "to load; remove the option."
-            )
-        load_backbone(model, Path(weights))
+        if weights is not None:
+            load_backbone(learner.model, Path(weights))
 
     def load_checkpoint(self, name: str) -> Checkpoint:
         return Checkpoint.load(self.files.checkpoint(name), fingerprint=self.fingerprint)
@@ -252,11 +236,7 @@ class Run:
         return Checkpoint.load(self.files.member(iteration), fingerprint=self.fingerprint)
 
     def load_last(self) -> Checkpoint | None:
-        """Load the newest intact training state; return None if none was saved yet.
-
-        Raises:
-            CheckpointError: no saved state can be used.
-        """
+        """Load the newest intact training state; return None if none was saved yet."""
         paths = [self.files.checkpoint("last"), self.files.checkpoint("previous")]
         return load_newest(paths, TrainingProgress, fingerprint=self.fingerprint)
 
@@ -274,3 +254,27 @@ class Run:
         epochs = [] if last is None else last.progress["best"][: self.experiment.test.ensemble]
         members = self.files.members([epoch["iteration"] for epoch in epochs])
         return [self.load_member(n) for n in members] or [self.load_checkpoint("best")]
+
+
+def match_tasks(tasks: Tasks, own: Signature, *, variable_way: bool = False) -> Tasks:
+    """Convert tasks to the inputs of a model that was trained on tasks with the signature `own`.
+
+    The last layer of a `variable_way` model has an output for each class of a task.
+
+    Raises:
+        ConfigError: the model cannot take the tasks.
+    """
+    if own.mean:
+        # A model keeps the normalization of its training set.
+        tasks = tasks.like(own)
+    fits = tasks.num_outputs == own.num_outputs or (
+        # The outputs of the linear layer are classes, and some of them may stay unused.
+        get_loss(tasks.loss).has_classes and (variable_way or tasks.num_outputs < own.num_outputs)
+    )
+    if tuple(tasks.input_shape) != tuple(own.input_shape) or not fits:
+        raise ConfigError(
+            f"the run was trained on inputs of shape {tuple(own.input_shape)} with "
+            f"{own.num_outputs} outputs, but these tasks have {tuple(tasks.input_shape)} with "
+            f"{tasks.num_outputs}."
+        )
+    return tasks

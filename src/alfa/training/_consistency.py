@@ -14,20 +14,10 @@ import alfa
 from alfa._distributed import Processes
 from alfa.data import Tasks
 from alfa.errors import CheckpointError, ConfigError
-from alfa.runs import Run
 
 
 def versions() -> dict[str, str]:
     return {"alfa": alfa.__version__, "torch": torch.__version__}
-
-
-def check_experiment(before: Run, now: Run) -> None:
-    """Raise a CheckpointError if a run is resumed with another experiment."""
-    if before.fingerprint != now.fingerprint:
-        raise CheckpointError(
-            f"{now.path} belongs to another experiment: {', '.join(before.differences(now))}; "
-            "undo the change, or train in another folder."
-        )
 
 
 def check_data(path: Path, before: str, tasks: Tasks) -> None:
@@ -76,19 +66,10 @@ def check_files(
     has_begun: bool,
     tell: Callable[[str], None] = lambda message: None,
 ) -> list[str]:
-    """Verify data files that were modified since a training began, and return all known stamps.
+    """Raise a DataError if a data file has changed since the training began.
 
-    Every process checks the files on its machine.
-
-    Args:
-        processes: all processes.
-        tasks: the tasks of this process.
-        known: modification stamps of files with the correct content.
-        has_begun: the training has begun, so the content matters.
-        tell: called with a message before a long verification.
-
-    Raises:
-        DataError: the content of a file has changed.
+    Every process verifies the files on its machine if their modification stamp is not in `known`.
+    Return the stamps that are known now.
     """
     stamp = tasks.stamp()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,12 +14,12 @@ import torch
 
 from alfa._distributed import Processes, launch_name
 from alfa._io import write_atomic
-from alfa.data import Split
+from alfa.data import Signature, Split
 from alfa.errors import CheckpointError, DivergedError, LostError, Stopped
 from alfa.evaluation import ADVICE, Evaluation, evaluate
 from alfa.learner import Learner
 from alfa.runs import Checkpoint, Epoch, Run, TrainingProgress, load_best, recover_best
-from alfa.training._consistency import check_data, check_experiment, check_files, versions
+from alfa.training._consistency import check_data, check_files, versions
 from alfa.training._outer_step import OuterStep
 
 if TYPE_CHECKING:
@@ -78,27 +79,44 @@ class TrainingLoop:
         self.saved_at = time.perf_counter()
         self.saved: tuple[int, int] | None = None
 
-    def begin(self, *, resume: bool) -> Checkpoint:
-        """Prepare the run folder and return the state to continue from."""
-        run, files, wanted = self.run, self.run.files, self.trainer.num_iterations
+    def begin(self, locks: ExitStack | None, *, resume: bool) -> Checkpoint:
+        """Lock and prepare the run folder, and return the state to continue from."""
+        run, files = self.run, self.run.files
+        # Check before locking, which would create the folder.
+        before = Run.open(run.path) if resume else run
+        if not resume:
+            files.check_empty()
+            run.load_initial_weights(self.learner)
+        if locks is not None:
+            locks.enter_context(files.lock())
+        checkpoint = None
         if not resume:
             files.check_empty()
             files.write_launch(launch_name())
-            run.create(self.tasks.signature())
-            return self._checkpoint(self.optimizer)
-        before = Run.open(run.path)
-        check_experiment(before, run)
-        files.remove_leftovers()
-        checkpoint = run.load_last()
+        else:
+            if before.fingerprint != run.fingerprint:
+                raise CheckpointError(
+                    f"{run.path} belongs to another experiment: "
+                    f"{', '.join(before.differences(run))}; undo the change, or train in another "
+                    "folder."
+                )
+            files.remove_leftovers()
+            checkpoint = run.load_last()
+            if checkpoint is None:
+                # The process was killed before the first checkpoint: start over.
+                run.load_initial_weights(self.learner)
+                files.remove_other_members([])
+                files.checkpoint("best").unlink(missing_ok=True)
+                files.rewind_metrics(-1)
         if checkpoint is None:
-            # The process was killed before the first checkpoint: start over.
-            run.load_initial_weights(self.learner)
-            files.remove_other_members([])
-            files.checkpoint("best").unlink(missing_ok=True)
-            files.rewind_metrics(-1)
             run.create(self.tasks.signature())
             return self._checkpoint(self.optimizer)
-        check_data(run.path, before.signature.data, self.tasks)
+        return self._resume(checkpoint, before.signature)
+
+    def _resume(self, checkpoint: Checkpoint, signature: Signature) -> Checkpoint:
+        """Make the run folder consistent with a checkpoint to resume from."""
+        run, files, wanted = self.run, self.run.files, self.trainer.num_iterations
+        check_data(run.path, signature.data, self.tasks)
         iteration = checkpoint.progress["iteration"]
         if iteration > wanted:
             raise CheckpointError(
@@ -115,7 +133,7 @@ class TrainingLoop:
             write_atomic(files.member(best[0]), files.checkpoint("best").read_bytes())
         # Validations that will be repeated will write their records again.
         files.rewind_metrics(checkpoint.progress["validated"])
-        run.create(before.signature)
+        run.create(signature)
         return checkpoint
 
     def from_first(self, make: Callable[[], Checkpoint]) -> Checkpoint:

@@ -24,7 +24,7 @@ from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.evaluation import seeded, without_dropout
 from alfa.models import Model
 from alfa.optim import Adam
-from alfa.runs import Checkpoint, Run, RunFiles, load_newest, save_backbone
+from alfa.runs import Checkpoint, Run, RunFiles, load_newest, save_backbone, with_backbone
 from alfa.training._consistency import check_data, check_files, versions
 from alfa.types import Count, PositiveFloat
 
@@ -98,8 +98,8 @@ def pretrain(
         tasks: the tasks whose images are used.
         path: the folder of the weights and the training state.
         seed: the seed of the order of the images.
-        config: plain values that describe the model, tasks, and seed; a folder with a different
-            description is refused.
+        config: plain values that describe the model, tasks, and seed; pretraining does not resume
+            in a folder with a different description.
         options: the options of the training.
         device: the device to compute on.
         should_stop: called after every batch.
@@ -116,13 +116,11 @@ def pretrain(
         Stopped: `should_stop` returned True; progress is saved.
     """
     images = _Images(_sources(tasks), options, seed)
-    if not isinstance(model, Model) or model.head_name is None:
-        raise ConfigError(f"the model {type(model).__name__} has no last layer.")
+    model = with_backbone(model).to(device)
     with RunFiles(path).lock():
-        trainer = _Pretrainer(
-            model.to(device), tasks, images, path, config or {}, device, should_stop, on_progress
-        )
-        return trainer.run()
+        return _Pretrainer(
+            model, tasks, images, path, config or {}, device, should_stop, on_progress
+        ).run()
 
 
 def pretrain_run(run: Run, **options: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from alfa.data import SPLITS, Tasks
 from alfa.errors import ConfigError
 from alfa.learner import Learner
 from alfa.optim import Adam
-from alfa.runs import Checkpoint, Run
+from alfa.runs import Run
 from alfa.training._consistency import compare_processes
 from alfa.training._loop import OnProgress, TrainingLoop
 from alfa.training._outer_step import trained_parameters
@@ -126,9 +126,10 @@ class Trainer:
         Args:
             run: the folder; only the first process needs access to it.
             resume: continue from the folder's last checkpoint, to the same numbers as an
-                uninterrupted run. A run that is resumed with more iterations equals the longer run,
-                except for an extra validation at its earlier end, whose model may be the best.
-                ``"auto"`` resumes if the folder holds a run, and starts otherwise.
+                uninterrupted run. A run that is resumed with more iterations equals the longer run
+                except for a validation at its earlier end, whose model may be the best and after
+                which the next mean training loss starts. ``"auto"`` resumes if the folder holds a
+                run, and starts otherwise.
             lock: lock the folder; False if the caller has locked it.
             processes: the processes that train together.
             num_sharing: trainings that share the memory of this machine.
@@ -155,18 +156,8 @@ class Trainer:
         loop = TrainingLoop(self, run, processes, num_sharing, should_stop, on_progress)
         compare_processes(processes, run.config(), self.tasks)
         with ExitStack() as stack:
-
-            def begin() -> Checkpoint:
-                if resumes:
-                    files.check_exists()
-                else:
-                    files.check_empty()
-                    run.load_initial_weights(self.learner)
-                if lock:
-                    stack.enter_context(files.lock())
-                return loop.begin(resume=resumes)
-
-            loop.restore(loop.from_first(begin))
+            locks = stack if lock else None
+            loop.restore(loop.from_first(lambda: loop.begin(locks, resume=resumes)))
             loop.train()
             return loop.test(extra or {})
 

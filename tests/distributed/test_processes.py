@@ -1,4 +1,4 @@
-"""One run trained by several processes: the same numbers as one, and errors raised in all."""
+"""Several processes train one run to the same numbers as one process and share errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 
 import alfa.training._outer_step
+from alfa import _distributed as distributed
 from alfa._distributed import ALONE, Processes, joined
-from alfa._distributed import _processes as distributed
 from alfa.build import build_learner, trainer_options
 from alfa.config import Experiment, parse_experiment
 from alfa.data import Group, Sinusoids

@@ -1,4 +1,4 @@
-"""Differences between models, taken task by task or by their intervals."""
+"""Paired and unpaired differences between models."""
 
 from __future__ import annotations
 

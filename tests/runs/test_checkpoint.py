@@ -139,10 +139,10 @@ def test_every_changed_byte_is_noticed(saved: Path) -> None:
         changed[place // 8] ^= 1 << place % 8
         try:
             found = Checkpoint.from_bytes(bytes(changed), fingerprint="f", source="here")
-        # Never another version, or another experiment: the one before it must be looked for.
+        # Always DamagedError, so that the previous checkpoint is tried.
         except DamagedError:
             continue
-        # What is left are spaces that fill up the header.
+        # The remaining bits are padding of the header.
         assert found.progress == expected.progress
         assert all(found.tensors[k].equal(v) for k, v in expected.tensors.items())
 
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_changed(saved: Path, wh
     kept = Checkpoint.load(saved, fingerprint="f")
     changed = {**kept.tensors, **_foreign_states()[what]}
     tensors = {key: tensor for key, tensor in changed.items() if tensor is not None}
-    # With a checksum of its own, as somebody would make it.
+    # The forged file has a valid checksum.
     Checkpoint(tensors, "f", {}).save(saved)
     module, optimizer = _trained_pair(seed=1)
     before = {key: tensor.clone() for key, tensor in module.state_dict().items()}

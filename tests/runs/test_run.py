@@ -1,4 +1,4 @@
-"""Run folders: who may write into them, and what they know of their tasks."""
+"""Run folders: locks, files, and tasks."""
 
 from __future__ import annotations
 

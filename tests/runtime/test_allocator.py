@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from alfa._runtime import _tune
-from alfa._runtime._tune import keep_memory
+from alfa import _runtime
+from alfa._runtime import keep_memory
 
 needs_glibc = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only glibc can keep memory"
@@ -19,7 +19,7 @@ needs_glibc = pytest.mark.skipif(
 PROGRAM = """
 import resource
 import torch
-from alfa._runtime._tune import keep_memory
+from alfa._runtime import keep_memory
 keep_memory()
 
 def faults_after(rounds):
@@ -41,12 +41,12 @@ class Process(NamedTuple):
 
 @pytest.fixture(scope="module")
 def usual(printed) -> Process:
-    return Process(*printed(PROGRAM, _tune.KEEP_MEMORY))
+    return Process(*printed(PROGRAM, _runtime.KEEP_MEMORY))
 
 
 @pytest.fixture(scope="module")
 def switched_off(printed) -> Process:
-    return Process(*printed(PROGRAM, _tune.KEEP_MEMORY, value="0"))
+    return Process(*printed(PROGRAM, _runtime.KEEP_MEMORY, value="0"))
 
 
 @pytest.fixture
@@ -77,18 +77,18 @@ def test_memory_that_is_kept_is_not_handed_out_again(usual, switched_off) -> Non
 
 @needs_glibc
 def test_any_other_value_of_the_switch_leaves_it_on(asked_again, monkeypatch) -> None:
-    monkeypatch.setenv(_tune.KEEP_MEMORY, "1")
+    monkeypatch.setenv(_runtime.KEEP_MEMORY, "1")
     assert keep_memory() is True
 
 
 def test_the_switch_turns_it_off(asked_again, no_library, monkeypatch) -> None:
-    monkeypatch.setenv(_tune.KEEP_MEMORY, "0")
+    monkeypatch.setenv(_runtime.KEEP_MEMORY, "0")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     assert keep_memory() is False
 
 
 def test_nothing_is_done_where_the_library_is_another(asked_again, no_library, monkeypatch) -> None:
-    monkeypatch.delenv(_tune.KEEP_MEMORY, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert keep_memory() is False
 
@@ -98,7 +98,7 @@ def test_a_setting_that_the_library_refuses_is_told(asked_again, monkeypatch) ->
         def mallopt(self, key: int, value: int) -> int:
             return 0
 
-    monkeypatch.delenv(_tune.KEEP_MEMORY, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert keep_memory() is False
@@ -112,7 +112,7 @@ def test_nothing_is_given_back_however_much_lies_free(asked_again, monkeypatch) 
             settings[key] = value
             return 1
 
-    monkeypatch.delenv(_tune.KEEP_MEMORY, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert keep_memory() is True

@@ -13,7 +13,7 @@ import pytest
 # Starts a child, prints its process id, waits for it if asked, and exits.
 _PARENT = """
 import os, subprocess, sys
-from alfa._runtime._child_processes import name_parent
+from alfa._runtime import name_parent
 if {named}:
     name_parent()
 child = subprocess.Popen([sys.executable, sys.argv[1]], stdin=subprocess.DEVNULL)
@@ -24,7 +24,7 @@ os._exit(0)
 _CHILD = """
 import os, sys, time
 from pathlib import Path
-from alfa._runtime._child_processes import leave_with_parent
+from alfa._runtime import leave_with_parent
 {wait}
 leave_with_parent({parent})
 Path(sys.argv[0]).with_name("watches").touch()
@@ -83,7 +83,7 @@ def test_a_command_looks_before_it_imports(tmp_path: Path) -> None:
 
 
 def test_what_a_child_starts_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from alfa._runtime import _child_processes as parent
+    from alfa import _runtime as parent
 
     watched: list[int] = []
     monkeypatch.setattr(parent, "_watch", watched.append)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alfa._runtime import _tune
-from alfa._runtime._tune import flush_denormals
+from alfa import _runtime
+from alfa._runtime import flush_denormals
 
 PROGRAM = """
 import torch
-from alfa._runtime._tune import flush_denormals
+from alfa._runtime import flush_denormals
 flush_denormals()
 
 torch.set_num_threads(2)
@@ -28,12 +28,12 @@ can = pytest.mark.skipif(
 
 @can
 def test_all_threads_take_them_for_zero(printed) -> None:
-    assert printed(PROGRAM, _tune.FLUSH_DENORMALS) == [1, 0, 0]
+    assert printed(PROGRAM, _runtime.FLUSH_DENORMALS) == [1, 0, 0]
 
 
 @can
 def test_it_can_be_switched_off(printed) -> None:
-    said, added, convolved = printed(PROGRAM, _tune.FLUSH_DENORMALS, value="0")
+    said, added, convolved = printed(PROGRAM, _runtime.FLUSH_DENORMALS, value="0")
     assert said == 0
     assert added == 2_000_000
     assert convolved > 0

@@ -22,7 +22,7 @@ NUM_MEMBERS = 3
 
 @pytest.fixture
 def experiment(spots):
-    """Bright spots in places that tell the classes apart, so that a few steps learn something."""
+    """Classes that differ in the position of bright spots, which a few steps can learn."""
 
     def make(**outer):
         return parse_experiment(
@@ -136,7 +136,7 @@ def test_an_ensemble_lists_the_models_that_it_has(experiment, tmp_path) -> None:
     train_run(Run.new(tmp_path / "run", first))
     result = train_run(Run.new(tmp_path / "run", experiment()), resume=True)
     assert result["ensemble"]["num_models"] == len(result["ensemble"]["iterations"])
-    # The best of those before was kept for a test of its own only, and is one of them now.
+    # The first training stored its best model only once; the model is now also a member.
     unbroken = train_run(Run.new(tmp_path / "unbroken", experiment()))
     for key in ("best_iteration", "ensemble"):
         assert result[key] == unbroken[key]
@@ -160,7 +160,7 @@ def test_a_run_that_was_stopped_keeps_the_same_members(
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(Run.new(path, experiment()), on_progress=stop)
-    # As if it had been killed before what is not needed any more was removed.
+    # As if the process was killed before it removed an outdated member.
     Run(path).files.member(777777).parent.mkdir(exist_ok=True, parents=True)
     Run(path).files.member(777777).write_bytes(b"")
     train_run(Run.new(path, experiment()), resume=True)
@@ -247,6 +247,6 @@ def test_a_head_of_any_size_is_judged_on_more_classes_than_it_was_trained_on(
     train_run(Run.new(tmp_path / "run", parse_experiment(content)))
     few = evaluate_run(Run(tmp_path / "run"), num_tasks=20)
     many = evaluate_run(Run(tmp_path / "run"), overrides=["tasks.way=4"], num_tasks=20)
-    # Chance is a third, and a quarter; the spots tell the classes apart at once.
+    # Chance is a third and a quarter; the spots make the classes easy to separate.
     assert few.accuracy > 0.5
     assert many.accuracy > 0.5

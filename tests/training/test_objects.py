@@ -62,7 +62,7 @@ def test_objects_and_their_configuration_train_to_the_same_numbers(tmp_path) -> 
     found = make_trainer(5, seed=3).fit(tmp_path / "objects")
     run = Run.open(tmp_path / "objects")
     again = Trainer.from_run(Run.new(tmp_path / "config", run.experiment))
-    # The configuration draws other weights; these are the learner's own.
+    # The configuration draws other initial weights; load the learner's.
     again.learner.load_state_dict(make_learner().state_dict())
     assert again.fit(Run.new(tmp_path / "config", run.experiment))["test"] == found["test"]
 

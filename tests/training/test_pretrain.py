@@ -1,4 +1,4 @@
-"""Backbones: pretrained as classifiers, kept in files, and loaded."""
+"""Backbones: pretraining as classifiers, saving, and loading."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def pretrained(experiment, tmp_path) -> Path:
 def test_classes_are_told_apart(experiment, tmp_path) -> None:
     options = Pretraining(num_epochs=30, batch_size=18, learning_rate=0.02)
     result = pretrain_run(Run.new(tmp_path / "out", experiment()), options=options)
-    # Six classes of nine images, of which none is held out.
+    # Classes of nine images are too small for held-out images.
     assert result["num_classes"] == 6
     assert result["num_images"] == 54
     assert result["accuracy"] is None
@@ -134,7 +134,7 @@ def test_what_was_stopped_goes_on_to_the_same_numbers(
         options=options,
         on_progress=lambda done, total, epoch: seen.append(done),
     )
-    # After the two epochs, or after the batch that was saved last.
+    # Resumes after two epochs, or after the last saved batch.
     assert min(seen) == (13 if seconds else 16)
     assert parts["epochs"] == whole["epochs"]
     for left, right in zip(

@@ -18,9 +18,8 @@ from alfa.evaluation._evaluate import (
     stack_size,
     without_dropout,
 )
-from alfa.evaluation._evaluate_run import evaluate_run
+from alfa.evaluation._evaluate_run import average_ranks, evaluate_once, evaluate_run, ranks
 from alfa.evaluation._memory_probe import MemoryProbe
-from alfa.evaluation._ranking import average_ranks, evaluate_once, ranks
 
 __all__ = [
     "MemoryProbe",

@@ -38,9 +38,8 @@ class Difference:
     @property
     def is_decided(self) -> bool:
         """Whether the difference is significant at the 95 % level."""
-        if self.interval is None or self.num_tasks < self.fewest_tasks:
-            return False
-        return abs(self.mean) > self.interval
+        is_large = self.interval is not None and abs(self.mean) > self.interval
+        return is_large and self.num_tasks >= self.fewest_tasks
 
 
 def difference(found: Evaluation, other: Evaluation) -> Difference:
@@ -90,9 +89,7 @@ def _check_comparable(found: Evaluation, other: Evaluation) -> None:
                 f"{theirs}."
             )
     if (found.accuracy is None) != (other.accuracy is None):
-        raise ConfigError(
-            "an accuracy cannot be compared with a loss; compare runs of the same kind of tasks."
-        )
+        raise ConfigError("an accuracy cannot be compared with a loss; compare similar tasks.")
 
 
 @dataclass(frozen=True)

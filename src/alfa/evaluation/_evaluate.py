@@ -165,14 +165,12 @@ def evaluate(
 
 @dataclass
 class _Stack:
-    """The query outputs of tasks that are adapted together, summed over learners.
-
-    `losses` are the losses of the first learner, ``[task]``.
-    """
+    """Tasks that are adapted together, with their query outputs summed over all learners."""
 
     indices: tuple[int, ...]
     outputs: Tensor
     targets: Tensor
+    # The query losses of the first learner, ``[task]``.
     losses: Tensor
 
 

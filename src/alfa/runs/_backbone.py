@@ -72,31 +72,23 @@ def _problems(wanted: dict[str, nn.Parameter], found: dict[str, Tensor], head: s
     missing = [name for name in wanted if name not in found]
     unknown = [
         name
-        for name in found
-        if name not in wanted
-        and not name.startswith(head)
-        and name.rpartition(".")[2] not in _STATISTICS
+        for name in found.keys() - wanted.keys()
+        if not name.startswith(head) and name.rpartition(".")[2] not in _STATISTICS
     ]
-    common = [(name, parameter, found[name]) for name, parameter in wanted.items() if name in found]
+    wrong = []
+    for name, parameter in wanted.items():
+        tensor = found.get(name, parameter)
+        if tensor.shape != parameter.shape:
+            wrong.append(f"{name} is {list(tensor.shape)}, but must be {list(parameter.shape)}")
+        elif not tensor.is_floating_point():
+            wrong.append(f"{name} is {tensor.dtype}, but must have a floating-point type")
     problems = []
     if missing:
         hint = did_you_mean(missing[0], unknown).strip()
         problems.append(f"it lacks {_shortened(missing)}{f' ({hint})' if hint else ''}")
     if unknown:
-        problems.append(f"it has {_shortened(unknown)}, which the model lacks")
-    if shapes := [
-        f"{name} is {list(tensor.shape)}, but must be {list(parameter.shape)}"
-        for name, parameter, tensor in common
-        if tensor.shape != parameter.shape
-    ]:
-        problems.append(_shortened(shapes))
-    if types := [
-        f"{name} is {tensor.dtype}, but must have a floating-point type"
-        for name, _, tensor in common
-        if not tensor.is_floating_point()
-    ]:
-        problems.append(_shortened(types))
-    return problems
+        problems.append(f"it has {_shortened(sorted(unknown))}, which the model lacks")
+    return problems + ([_shortened(wrong)] if wrong else [])
 
 
 def _shortened(names: list[str]) -> str:

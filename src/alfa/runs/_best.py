@@ -8,6 +8,7 @@ rounding. `recover_best` makes ``best.safetensors`` consistent with the trainer 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,20 +121,11 @@ def _recover(iteration: int, last: Checkpoint, run: Run) -> bool:
         # Replace an existing file, too: its model may differ in rounding.
         last.without_optimizer().save(path)
         return True
-    best = _load_intact(path, run.fingerprint)
-    if best is not None and best.progress["iteration"] == iteration:
-        return True
-    member = _load_intact(run.files.member(iteration), run.fingerprint)
-    if member is not None:
-        member.save(path)
-    return member is not None
-
-
-def _load_intact(path: Path, fingerprint: str) -> Checkpoint | None:
-    """Load a checkpoint; return None if it is missing or damaged."""
-    if not path.is_file():
-        return None
-    try:
-        return Checkpoint.load(path, fingerprint=fingerprint)
-    except DamagedError:
-        return None
+    for source in filter(Path.is_file, [path, run.files.member(iteration)]):
+        with contextlib.suppress(DamagedError):
+            found = Checkpoint.load(source, fingerprint=run.fingerprint)
+            if found.progress["iteration"] == iteration:
+                if source != path:
+                    found.save(path)
+                return True
+    return False

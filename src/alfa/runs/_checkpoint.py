@@ -186,11 +186,7 @@ class Checkpoint:
 def load_newest(
     paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
 ) -> Checkpoint | None:
-    """Load the first intact checkpoint with valid progress; return None if no file exists.
-
-    Raises:
-        CheckpointError: no existing file is intact.
-    """
+    """Load the first intact checkpoint with valid progress; return None if no file exists."""
     damaged: DamagedError | None = None
     for path in filter(Path.is_file, paths):
         try:

@@ -52,7 +52,7 @@ class RunFiles:
         return [number for number in sorted(iterations) if self.member(number).is_file()]
 
     def remove_other_members(self, iterations: Sequence[int]) -> None:
-        """Remove all ensemble members except for those of some iterations."""
+        """Remove the ensemble members of all iterations except for the given ones."""
         wanted = {self.member(iteration) for iteration in iterations}
         for path in (self.path / "checkpoints").glob("epoch-*.safetensors"):
             if path not in wanted:

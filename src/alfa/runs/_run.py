@@ -199,13 +199,10 @@ class Run:
         return learners
 
     def tasks(self, overrides: Sequence[str] = ()) -> Tasks:
-        """Return tasks for the run's models, by default the run's own tasks.
+        """Return the run's tasks with overrides such as ``"tasks.dataset=cub"``.
 
-        Overrides such as ``"tasks.dataset=cub"`` change the tasks. The run's own dataset is then
-        not needed.
-
-        Raises:
-            ConfigError: the models cannot take the tasks.
+        The dataset of the training is needed only if it is not overridden. Tasks that the models
+        cannot take raise a ConfigError.
         """
         experiment = self.with_overrides(overrides) if overrides else self.experiment
         return match_tasks(build_tasks(experiment), self.signature, variable_way=self._variable_way)
@@ -259,10 +256,8 @@ class Run:
 def match_tasks(tasks: Tasks, own: Signature, *, variable_way: bool = False) -> Tasks:
     """Convert tasks to the inputs of a model that was trained on tasks with the signature `own`.
 
-    The last layer of a `variable_way` model has an output for each class of a task.
-
-    Raises:
-        ConfigError: the model cannot take the tasks.
+    The last layer of a `variable_way` model has an output for each class of a task. Tasks that the
+    model cannot take raise a ConfigError.
     """
     if own.mean:
         # A model keeps the normalization of its training set.

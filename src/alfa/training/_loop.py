@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import torch
 
 from alfa._distributed import Processes, launch_name
 from alfa._io import write_atomic
-from alfa.data import Signature, Split
+from alfa.data import Signature
 from alfa.errors import CheckpointError, DivergedError, LostError, Stopped
 from alfa.evaluation import ADVICE, Evaluation, evaluate
 from alfa.learner import Learner
@@ -74,6 +74,14 @@ class TrainingLoop:
         self.step = OuterStep(self.trainer, processes=self.processes, num_sharing=self.num_sharing)
         # A fixed init with a rule without parameters has nothing to train.
         self.total = self.trainer.num_iterations if self.step.parameters else 0
+        self.evaluate = partial(
+            evaluate,
+            tasks=self.tasks,
+            num_steps=self.trainer.num_test_steps,
+            seed=self.trainer.seed,
+            device=self.trainer.device,
+            processes=self.processes,
+        )
         self.state = TrainingProgress(iteration=0)
         # The time of the last checkpoint, with its iteration and last validation.
         self.saved_at = time.perf_counter()
@@ -95,10 +103,10 @@ class TrainingLoop:
             files.write_launch(launch_name())
         else:
             if before.fingerprint != run.fingerprint:
+                changes = ", ".join(before.differences(run))
                 raise CheckpointError(
-                    f"{run.path} belongs to another experiment: "
-                    f"{', '.join(before.differences(run))}; undo the change, or train in another "
-                    "folder."
+                    f"{run.path} belongs to another experiment: {changes}; undo the change, or "
+                    "train in another folder."
                 )
             files.remove_leftovers()
             checkpoint = run.load_last()
@@ -137,7 +145,7 @@ class TrainingLoop:
         return checkpoint
 
     def from_first(self, make: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return in all processes the checkpoint that the first process makes or reads."""
+        """Send the checkpoint that the first process makes or reads to every process."""
         if self.processes.count == 1:
             return make()
         content = self.processes.bytes_from_first(lambda: make().to_bytes())
@@ -214,9 +222,13 @@ class TrainingLoop:
         state, num_tasks = self.state, self.trainer.num_val_tasks
         found: Evaluation | None = None
         try:
-            where = f"at iteration {state.iteration}, on validation tasks"
-            on_tasks = partial(self._report_work, "validating", num_tasks)
-            found = self._evaluate(self.learner, "val", num_tasks, on_tasks, where=where)
+            found = self.evaluate(
+                self.learner,
+                num_tasks=num_tasks,
+                split="val",
+                where=f"at iteration {state.iteration}, on validation tasks",
+                on_tasks=partial(self._report_work, "validating", num_tasks),
+            )
         except DivergedError as error:
             self._skip(error)
         state.validated = state.iteration
@@ -314,26 +326,6 @@ class TrainingLoop:
                 member.restore(self.learner)
                 yield self.learner
 
-        on_tasks = partial(self._report_work, name, num_tasks * len(members))
-        return self._evaluate(learners(), "test", num_tasks, on_tasks).as_dict()
-
-    def _evaluate(
-        self,
-        learner: Learner | Iterable[Learner],
-        split: Split,
-        num_tasks: int,
-        on_tasks: Callable[[int], None],
-        where: str | None = None,
-    ) -> Evaluation:
-        return evaluate(
-            learner,
-            self.tasks,
-            num_tasks=num_tasks,
-            num_steps=self.trainer.num_test_steps,
-            split=split,
-            seed=self.trainer.seed,
-            device=self.trainer.device,
-            where=where,
-            processes=self.processes,
-            on_tasks=on_tasks,
-        )
+        report = partial(self._report_work, name, num_tasks * len(members))
+        found = self.evaluate(learners(), num_tasks=num_tasks, split="test", on_tasks=report)
+        return found.as_dict()

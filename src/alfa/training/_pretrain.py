@@ -154,9 +154,8 @@ class _Images:
         for number, source in enumerate(sources):
             classes = source.splits["train"]
             for first, count in zip(classes.first, classes.count, strict=True):
-                rows = np.empty((count, 3), np.int64)
-                rows[:, 0], rows[:, 1] = number, np.arange(first, first + count)
-                rows[:, 2] = self.num_classes
+                rows = np.full((count, 3), (number, 0, self.num_classes), np.int64)
+                rows[:, 1] = np.arange(first, first + count)
                 end = count - count // _HELD_OUT_PART
                 trained.append(rows[:end])
                 held_out.append(rows[end:])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from alfa._distributed import ALONE, Processes
@@ -71,7 +72,7 @@ class Trainer:
     learner: Learner
     tasks: Tasks
     _: KW_ONLY
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Optimizer | None = None
     scheduler: LRScheduler | None = None
     num_iterations: int = 50_000
     num_tasks: int = 4
@@ -171,9 +172,7 @@ def train_run(
 
 
 def _check_optimizer(
-    optimizer: torch.optim.Optimizer,
-    scheduler: LRScheduler | None,
-    parameters: list[torch.nn.Parameter],
+    optimizer: Optimizer, scheduler: LRScheduler | None, parameters: list[torch.nn.Parameter]
 ) -> None:
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if missing := [p for p in parameters if id(p) not in trained]:

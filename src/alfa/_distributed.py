@@ -1,7 +1,7 @@
 """Training of one run by several processes that share its tasks.
 
 Every process holds the whole learner and takes the same outer steps; the processes differ only in
-the tasks that they compute. An error in one process is raised in all of them. The processes
+the tasks that they compute. An error in one process is raised in every process. The processes
 exchange tensors and JSON, never pickles.
 """
 
@@ -42,8 +42,6 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
 # The variables that every launcher of several processes sets.
 _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# The run id that `torchrun` uses if the user gives none.
-_NO_NAME = "none"
 
 
 class Processes:
@@ -71,7 +69,7 @@ class Processes:
         """Sum the ``[value]`` rows of all processes, row by row in the order of the processes.
 
         The sum depends only on the rows and not on how the processes share them. An error in the
-        iterable is raised in all processes.
+        iterable is raised in every process.
         """
         return reduce(Tensor.add_, rows)
 
@@ -80,15 +78,15 @@ class Processes:
         return make()
 
     def together(self, make: Callable[[], T]) -> T:
-        """Call `make` in every process; an error in one process is raised in all."""
+        """Call `make` in every process; an error in one process is raised in every process."""
         return make()
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """Return in all processes the JSON value that `make` returns in the first process."""
+        """Call `make` in the first process and send its JSON value to every process."""
         return make()
 
     def bytes_from_first(self, make: Callable[[], bytes]) -> bytes:
-        """Return in all processes the bytes that `make` returns in the first process."""
+        """Call `make` in the first process and send its bytes to every process."""
         return make()
 
     def any(self, wish: bool) -> bool:
@@ -207,8 +205,9 @@ def is_restarted() -> bool:
 
 def launch_name() -> str | None:
     """Return the name that all processes of a launch and their replacements share, if any."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", _NO_NAME)
-    return None if name == _NO_NAME else name
+    # `torchrun` uses "none" if the user gives no name.
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return None if name == "none" else name
 
 
 def check_cards(device: str, count: int) -> None:

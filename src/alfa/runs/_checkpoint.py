@@ -229,7 +229,7 @@ def _learner_state(learner: nn.Module) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise ConfigError(
                 f"the state of the model has {key}, a {type(tensor).__name__}, but a checkpoint "
-                "stores only tensors; make it a buffer, or remove `get_extra_state`."
+                "holds only tensors; make it a buffer, or remove `get_extra_state`."
             )
         if id(tensor) not in seen:
             seen.add(id(tensor))

@@ -1,4 +1,4 @@
-"""One run over several processes: the same numbers as one, and errors that all of them hear of."""
+"""Several processes train one run to the same numbers as one process and share errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 
 import alfa.training._outer_step
+from alfa import _distributed as distributed
 from alfa._distributed import ALONE, Processes, joined
-from alfa._distributed import _processes as distributed
-from alfa._distributed._processes import Alone
 from alfa.build import build_learner, trainer_options
 from alfa.config import Experiment, parse_experiment
 from alfa.data import Group, Sinusoids
@@ -36,8 +34,7 @@ from alfa.errors import (
     Stopped,
 )
 from alfa.runs import Run
-from alfa.training import train_run
-from alfa.training._outer_step import OuterStep
+from alfa.training import OuterStep, Trainer, train_run
 from alfa.types import Episode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -66,7 +63,7 @@ def strokes(**sections: dict[str, Any]) -> Experiment:
 
 
 class _Call:
-    """When it is unpickled, it is made."""
+    """Calls a function when it is unpickled."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
         self.function, self.arguments = function, arguments
@@ -76,12 +73,12 @@ class _Call:
 
 
 def in_processes(count: int, function: Callable[[Processes], Any]) -> list[Any]:
-    """What a function returns, or the error it raises, in each of some processes."""
+    """Return the result of a function, or the error it raises, in each of `count` processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # A process that has used several threads cannot be forked; this one forks others before it
-    # has, so that they need not import everything anew.
+    # A process that has started threads cannot be forked. The fork server has none, so the
+    # processes need not import everything again.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["alfa.training", "alfa.ops._mlp_kernels", "torch.distributed", "cloudpickle"]
@@ -91,7 +88,7 @@ def in_processes(count: int, function: Callable[[Processes], Any]) -> list[Any]:
         started = []
         for rank, answer in enumerate(answers):
             call = _Call(_one, rank, count, port, function, answer)
-            # Functions of a test cannot be imported elsewhere.
+            # Another process cannot import the functions of a test.
             process = context.Process(target=cloudpickle.loads, args=(cloudpickle.dumps(call),))
             process.start()
             started.append(process)
@@ -121,7 +118,7 @@ def _one(rank: int, count: int, port: int, function: Any, answer: Path) -> None:
 def test_every_piece_belongs_to_one_process(number: int, count: int) -> None:
     ranges = []
     for rank in range(count):
-        process = Alone()
+        process = Processes()
         process.rank, process.count = rank, count
         ranges.append(process.own(number))
     assert [piece for own in ranges for piece in own] == list(range(number))
@@ -134,7 +131,7 @@ def test_every_piece_belongs_to_one_process(number: int, count: int) -> None:
 def test_a_sum_is_taken_in_the_order_of_the_rows(
     count: int, dtype: torch.dtype, width: int
 ) -> None:
-    # Of five rows the last of three processes has none.
+    # The last of three processes has no rows.
     owners = {2: [[0, 1, 2], [3, 4]], 3: [[0, 1, 2, 3], [4], []]}[count]
     rows = torch.randn(5, width, dtype=dtype) * 10.0 ** torch.arange(5).unsqueeze(1)
 
@@ -210,7 +207,7 @@ def test_a_process_that_is_gone_is_missed() -> None:
 
 
 def sines(**sections: dict[str, Any]) -> Experiment:
-    """What is quicker than images, where they make no difference."""
+    """Return an experiment that is faster than one on images."""
     content = {
         "tasks": {"name": "sinusoid", "num_support": 5, "num_query": 5},
         "model": {"name": "mlp", "hidden": [8]},
@@ -224,7 +221,7 @@ def sines(**sections: dict[str, Any]) -> Experiment:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process makes of the sines."""
+    """The run of one process."""
     path = tmp_path_factory.mktemp("alone") / "run"
     torch.set_num_threads(1)
     train_run(Run.new(path, sines()))
@@ -232,7 +229,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _compare(path: Path, other: Path, *, exactly: bool = True) -> None:
-    """The same weights, and the same figures but for rounding: stacks of tasks differ there."""
+    """Compare weights exactly, if asked, and metrics up to the rounding of stacked tasks."""
     own, others = (Run(p).metrics for p in (path, other))
     assert [list(record) for record in own] == [list(record) for record in others]
     for record, expected in zip(own, others, strict=True):
@@ -265,7 +262,7 @@ def test_any_number_of_processes_gives_the_same_weights(tmp_path) -> None:
     train_run(Run.new(tmp_path / "1", one_by_one))
     for count in (2, 3):
         _train(tmp_path / str(count), one_by_one, count)
-        # Nearly always to the last bit; a difference of 3e-14 was seen once, on a busy machine.
+        # Usually identical to the last bit; a busy machine once gave a difference of 3e-14.
         _compare(tmp_path / str(count), tmp_path / "1", exactly=False)
         result = Run(tmp_path / str(count)).result
         assert result is not None
@@ -280,7 +277,7 @@ def test_also_more_processes_than_tasks(count: int, alone: Path, tmp_path) -> No
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_stacks_of_tasks_differ_by_rounding_only(count: int, alone: Path, tmp_path) -> None:
-    # As many at once as leave something to do for each: four, or two.
+    # As many at once as leave a stack for each process: four, or two.
     _train(tmp_path / "run", sines(engine={"tasks_at_once": None}), count)
     _compare(tmp_path / "run", alone, exactly=False)
 
@@ -294,7 +291,7 @@ def _after(count: int) -> Callable[[], bool]:
 def test_a_run_stopped_under_one_goes_on_under_two(asked: int, alone: Path, tmp_path) -> None:
     path = tmp_path / "run"
     with pytest.raises(Stopped):
-        # In training, at its first validation, within that, and in the test at the end.
+        # In training, at its first validation, within it, and in the final test.
         train_run(Run.new(path, sines()), should_stop=_after(asked))
     _train(path, sines(), 2, resume=True)
     _compare(path, alone)
@@ -304,7 +301,7 @@ def test_a_run_stopped_under_two_goes_on_under_one(alone: Path, tmp_path) -> Non
     path = tmp_path / "run"
 
     def run(processes: Processes) -> Any:
-        # One of them is asked, and all stop.
+        # One process is asked to stop, and all of them stop.
         stop = _after(3) if processes.rank == 1 else lambda: False
         return train_run(Run.new(path, sines()), processes=processes, should_stop=stop)
 
@@ -344,7 +341,7 @@ def test_a_task_that_diverges_in_one_process(max_skipped: int, tmp_path) -> None
         check = alfa.training._outer_step.check_finite
 
         def check_finite(support: torch.Tensor, query: torch.Tensor, **options: Any) -> None:
-            # Task 7 is the last of the second iteration, and so of the second process.
+            # Task 7 is the last of the second iteration and belongs to the second process.
             bad = [float("nan") if index == 7 else 0.0 for index in options["indices"]]
             check(support, query + torch.tensor(bad), **options)
 
@@ -367,7 +364,7 @@ def test_a_task_that_diverges_in_one_process(max_skipped: int, tmp_path) -> None
 
 def test_processes_with_different_experiments_are_refused(tmp_path) -> None:
     def run(processes: Processes) -> Any:
-        # Neither changes the states that training goes through, but what is made of them.
+        # Neither option changes the training itself.
         others = {"test": {"num_tasks": 9}, "engine": {"memory": "recompute"}}
         experiment = sines(**({} if processes.is_first else others))
         return train_run(Run.new(tmp_path / "run", experiment), processes=processes)
@@ -390,16 +387,16 @@ def test_a_folder_that_cannot_be_used_is_refused_by_all(resume: bool, alone: Pat
 
 
 def test_processes_that_do_not_come_are_named(monkeypatch) -> None:
-    monkeypatch.setattr(distributed, "_LONGEST", 0.1)
+    monkeypatch.setattr(distributed, "_STARTUP_SECONDS", 0.1)
     store = HashStore()
     store.set("alfa/ask/1", "of one that is gone")
-    with pytest.raises(LostError, match=r"processes \[1, 2\] have not come within"):
-        distributed._round(store, 0, 3)
-    with pytest.raises(LostError, match="process 0 has not come within"):
-        distributed._round(HashStore(), 1, 3)
+    with pytest.raises(LostError, match=r"processes \[1, 2\] did not start within"):
+        distributed._session_name(store, 0, 3)
+    with pytest.raises(LostError, match="process 0 did not start within"):
+        distributed._session_name(HashStore(), 1, 3)
 
 
-@pytest.mark.parametrize(("device", "told"), [("cuda", "0 graphics"), ("cuda:1", "say cuda, and")])
+@pytest.mark.parametrize(("device", "told"), [("cuda", "0 GPUs"), ("cuda:1", "use cuda, which")])
 def test_graphics_cards_that_are_not_there_are_refused(device: str, told: str, monkeypatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)
@@ -411,7 +408,7 @@ def test_graphics_cards_that_are_not_there_are_refused(device: str, told: str, m
 
 def test_rows_are_in_the_order_of_the_tasks_whatever_their_sizes() -> None:
     class Grouped(Sinusoids):
-        """Every other task is of another size."""
+        """Every other task has a different size."""
 
         def groups(self, first: int, **options: Any) -> list[Group]:
             (whole,) = super().groups(first, **options)
@@ -428,16 +425,7 @@ def test_rows_are_in_the_order_of_the_tasks_whatever_their_sizes() -> None:
     for tasks in (Sinusoids(num_support=5), Grouped(num_support=5)):
         experiment = sines()
         learner = build_learner(experiment, tasks)
-        options = trainer_options(experiment, learner)
-        names = signature(OuterStep).parameters.keys() & options.keys()
-        step = OuterStep(
-            learner,
-            tasks,
-            device=torch.device("cpu"),
-            processes=ALONE,
-            num_sharing=1,
-            **{name: options[name] for name in names},
-        )
+        step = OuterStep(Trainer(learner, tasks, **trainer_options(experiment, learner)))
         step.make_plan()
         rows.append(torch.stack(list(step._rows(3))))
     assert rows[0].equal(rows[1])

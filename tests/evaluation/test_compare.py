@@ -1,4 +1,4 @@
-"""Differences between models, taken task by task or by their intervals."""
+"""Paired and unpaired differences between models."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_few_tasks_decide_nothing(count, is_decided) -> None:
 
 
 def test_figures_of_single_tasks_are_needed() -> None:
-    with pytest.raises(
-        ConfigError, match="there are figures of 0 single tasks, but it takes all 2"
-    ):
+    with pytest.raises(ConfigError, match="needs the results of all 2 tasks, got 0"):
         difference(found([0.5, 0.5]), found([0.5, 0.5], per_task=()))
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: the figure, its interval, and the tasks it is taken over."""
+"""Evaluation: means, intervals, and tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def learner_and_tasks(tiny):
 
 @pytest.fixture
 def set_stack(monkeypatch: pytest.MonkeyPatch):
-    """Change how many tasks are adapted at once."""
+    """Set the number of tasks that are adapted at once."""
     # The package has a function of the same name as this module.
     module = importlib.import_module("alfa.evaluation._evaluate")
     return lambda size: monkeypatch.setattr(module, "_MOST_TASKS", size)
@@ -53,8 +53,8 @@ def test_an_accuracy_is_over_all_places_of_an_example(places) -> None:
     # One place of the second task's first example is wrong.
     wrong = outputs[1, 0].view(-1, 3)[0]
     wrong.copy_(wrong.roll(1))
-    part = module._Part((0, 1), outputs, targets, torch.zeros(2))
-    found = module._TaskOutputs((part,)).scores(mse, accuracy, num_models=1)[:, 1]
+    stack = module._Stack((0, 1), outputs, targets, torch.zeros(2))
+    found = module._scores([stack], mse, accuracy, num_models=1)[:, 1]
     assert found.tolist() == pytest.approx([1, 1 - 1 / (4 * math.prod(places))])
 
 
@@ -107,7 +107,7 @@ def test_as_many_steps_as_in_training_do_not_warn(learner_and_tasks) -> None:
 
 @pytest.fixture
 def stacks(monkeypatch: pytest.MonkeyPatch):
-    """How many tasks are adapted at once, every time."""
+    """Record the number of tasks of each adaptation."""
     sizes: list[int] = []
     real = Learner.forward
 
@@ -127,7 +127,7 @@ def test_small_tasks_are_adapted_a_hundred_at_once(tiny, stacks) -> None:
 
 
 class _Wide(torch.nn.Module):
-    """Makes a million values, 4 MB, of every point."""
+    """Expands every point to a million values (4 MB)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_tasks_that_take_much_memory_are_few_at_once(stacks, over_tasks: str) ->
         model, init=init, rule=SGD(init.layers), loss=mse, num_steps=1, over_tasks=over_tasks
     )
     evaluate(learner, Sinusoids(num_support=3, num_query=5), num_tasks=30)
-    # Of one task, at least the 20 MB of the query set are there at some time.
+    # The query set of one task needs at least 20 MB.
     assert stacks[:2] == [1, 1]
     assert 2 <= max(stacks) <= 2**29 // 20_000_000
 
@@ -164,7 +164,7 @@ def test_how_many_tasks_are_adapted_at_once_is_always_the_same(tiny, stacks, mon
 
 
 class _OneBadTask(Sinusoids):
-    """Sine curves, of which one has a support target that is not a number."""
+    """Sine curves, one of which has a NaN as a support target."""
 
     bad = 3
 
@@ -192,7 +192,7 @@ def test_an_exploding_adaptation_names_task_and_step(tiny) -> None:
 
 
 class _Own(torch.nn.Module):
-    """Drops by a function, as long as it is in training mode."""
+    """A model with functional dropout in training mode."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Counting the memory of some work: what lives at once, and nothing twice."""
+"""The memory probe counts tensors that exist at the same time, each of them once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of several runs on several sources."""
+"""Ranks of several runs on several datasets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from alfa.config import parse_experiment
 from alfa.errors import ConfigError
 from alfa.evaluation import Evaluation, average_ranks, difference, evaluate_once, ranks
-from alfa.evaluation import _ranking as module
+from alfa.evaluation import _evaluate_run as module
 from alfa.runs import Run
 from alfa.training import train_run
 
@@ -42,7 +42,7 @@ def test_the_best_is_first() -> None:
 
 
 def test_what_chance_explains_is_shared() -> None:
-    """The best is alone, and what is within an interval of about 0.02 of another shares."""
+    """Models within an interval of about 0.02 share a rank; the best model is outside of it."""
     found = [
         make(0.60, noise=0.05, seed=1),
         make(0.602, noise=0.05, seed=2),
@@ -53,7 +53,7 @@ def test_what_chance_explains_is_shared() -> None:
 
 
 def of_mean(mean: float, interval: float | None, /, **options) -> Evaluation:
-    """What was found, by its figure alone."""
+    """Return an evaluation with a given mean and interval."""
     settings = {"loss": 0.0, "interval": 0.1, "accuracy": mean, "accuracy_interval": interval}
     settings |= {"num_tasks": 600, "num_steps": 5, "split": "test", "seed": 0, "batch_norm": None}
     return Evaluation(**(settings | options))
@@ -64,16 +64,16 @@ def test_ranks_are_those_of_meta_datasets_leaderboard() -> None:
     # Intervals of 0.03 and 0.04 make one of 0.05.
     assert ranks([of_mean(0.55, 0.03), of_mean(0.501, 0.04)]) == [1.5, 1.5]
     assert ranks([of_mean(0.55, 0.03), of_mean(0.499, 0.04)]) == [1, 2]
-    # Neither the larger of the two, nor both together, is the measure.
+    # Neither the larger interval nor the sum of both decides.
     assert ranks([of_mean(0.55, 0.03), of_mean(0.505, 0.04)]) == [1.5, 1.5]
     assert ranks([of_mean(0.55, 0.03), of_mean(0.485, 0.04)]) == [1, 2]
-    # Whoever ties with the best shares its rank, though it would tie with the next one as well.
+    # The second model ties with the best one, although it would also tie with the third.
     three = [of_mean(0.50, 0.03), of_mean(0.54, 0.03), of_mean(0.57, 0.03)]
     assert ranks(three) == [3, 1.5, 1.5]
 
 
 def test_a_difference_on_every_task_is_not_enough_for_a_rank() -> None:
-    """That is what `alfa compare` tells; the leaderboard takes figures as independent."""
+    """`alfa compare` pairs the tasks, but the leaderboard treats results as independent."""
     found = [make(0.60, noise=0.001, seed=1), make(0.605, noise=0.001, seed=2)]
     assert difference(found[1], found[0]).is_decided
     assert ranks(found) == [1.5, 1.5]
@@ -147,7 +147,7 @@ def test_a_source_is_tested_once(run, monkeypatch) -> None:
     monkeypatch.setattr(module, "evaluate_run", evaluate_run)
     assert evaluate_once(run, "spots", num_tasks=4, seed=1) == first
     assert calls == []
-    # Another number of tasks, another seed, or a damaged file: tested again.
+    # Another number of tasks, another seed, and a damaged file cause a new evaluation.
     assert evaluate_once(run, "spots", num_tasks=3, seed=1).per_task == first.per_task[:3]
     assert evaluate_once(run, "spots", num_tasks=3, seed=2).per_task != first.per_task[:3]
     (path,) = (run.path / "tests").glob("leaderboard-*.json")
@@ -164,7 +164,7 @@ def test_a_source_is_tested_once(run, monkeypatch) -> None:
 def test_a_source_that_is_now_known_for_another_is_tested_again(
     run, spots, tmp_path, monkeypatch
 ) -> None:
-    """Its classes may be related, which makes other tasks of the same images."""
+    """Its classes may have a hierarchy, which gives other tasks on the same images."""
     root = tmp_path / "data"
     shutil.copytree(spots, root)
     monkeypatch.setenv("ALFA_DATA", str(root))

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from alfa._io import is_locked, locked
-from alfa._io._locks import _try_lock
 
 fcntl = pytest.importorskip("fcntl", reason="there are no such locks on this system")
 BUSY = RuntimeError("busy")
@@ -32,8 +31,7 @@ def test_a_disk_without_locks_is_used_without(number: int, tmp_path: Path, monke
     path = tmp_path / "file"
     path.touch()
     monkeypatch.setattr(fcntl, "flock", failing_flock(number))
-    with path.open("a") as file:
-        assert _try_lock(file)
+    assert not is_locked(path)
     for _ in range(2):
         with locked(path, busy=BUSY):
             assert not is_locked(path)
@@ -80,13 +78,13 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
 def test_a_file_that_was_removed_before_it_could_be_locked_is_not_held(
     tmp_path: Path, monkeypatch
 ) -> None:
-    """Otherwise a third process creates the file again, and holds it as well."""
+    """Otherwise a third process creates the file again and holds it, too."""
     path = tmp_path / "file"
     flock, calls = fcntl.flock, []
 
     def late(*arguments: int) -> None:
         if not calls:
-            # Its holder removes it at the last moment.
+            # The holder removes the file at the last moment.
             path.unlink()
         calls.append(arguments)
         flock(*arguments)

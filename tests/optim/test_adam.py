@@ -1,4 +1,4 @@
-"""Adam: torch's own in every bit, without the compiler of torch."""
+"""Adam equals torch's Adam bit for bit, without importing torch's compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from alfa.optim._adam import Adam
+from alfa.optim import Adam
 
 _TRAIN = """
 import sys
@@ -37,7 +37,7 @@ def test_steps_and_state_are_those_of_torch(randn, dtype: torch.dtype) -> None:
             decayed.grad, other.grad = grad.clone(), 2 * grad
             optimizer.step()
         state = optimizer.state_dict()
-        # Another goes on where this one has stopped.
+        # A second optimizer resumes from the state of the first one.
         optimizer = made(groups, lr=0.01, fused=True)
         optimizer.load_state_dict(state)
         for grad in grads[3:]:

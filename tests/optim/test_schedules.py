@@ -55,11 +55,11 @@ def test_every_schedule_can_warm_up(name) -> None:
 def test_a_cosine_lasts_as_long_as_the_training_unless_told_otherwise() -> None:
     experiment = compose("sinusoid", overrides=["schedule.name=cosine", "outer.num_iterations=70"])
     assert experiment.schedule.options["period"] == 70
-    # A run that is trained further has its period spelled out.
+    # The configuration of a run stores the period explicitly.
     assert math.isclose(SCHEDULES.get("cosine")(period=70).factor(35), 0.5)
 
 
 def test_a_scheduler_of_a_program_cannot_be_rebuilt() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
-    with pytest.raises(ConfigError, match=r"scheduler from a program \(mine\).* Trainer\.fit\.$"):
+    with pytest.raises(ConfigError, match=r"its own scheduler \(mine\).* Trainer\.fit\.$"):
         SCHEDULES.get("custom")(description="mine")(optimizer)

@@ -1,4 +1,4 @@
-"""What is tested is the best model that the state of a run knows, whatever happened to its file."""
+"""The test uses the best model of the trainer state, whatever happened to its file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alfa.training import train_run
 
 @pytest.fixture
 def judged(monkeypatch) -> Callable[[Sequence[float]], None]:
-    """Gives validations these losses, one after the other, as they may be on another machine."""
+    """Replace the losses of successive validations, as if another machine computed them."""
 
     def give(losses: Sequence[float]) -> None:
         left: Iterator[float] = iter(losses)
@@ -34,7 +34,7 @@ def judged(monkeypatch) -> Callable[[Sequence[float]], None]:
 
 
 def _assert_tested(path: Path, experiment, result: dict) -> None:
-    """The file that is left is the model whose figures the result has."""
+    """The remaining file holds the model of the result."""
     best = Run(path).load_checkpoint("best")
     assert best.progress["iteration"] == result["best_iteration"]
     assert not any(key.startswith("optimizer") for key in best.tensors)
@@ -67,7 +67,7 @@ def test_a_run_killed_while_it_saves(
 
 
 def _stopped(tiny, path: Path, *, ensemble: int) -> None:
-    """A run of 20 iterations, best after 5, that is to go on."""
+    """Train for 20 iterations, of which the 5th is the best, and remove the result."""
     train_run(Run.new(path, tiny(f"test.ensemble={ensemble}")))
     (path / "result.json").unlink()
 
@@ -135,7 +135,7 @@ def test_nothing_takes_the_place_of_a_best_model_where_nothing_comes(
     with pytest.raises(CheckpointError, match=told):
         train_run(Run.new(path, tiny()), resume=True)
     _remove(Run(path).files.checkpoint("best"))
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="the checkpoint was deleted"):
         train_run(Run.new(path, tiny()), resume=True)
     assert not (path / "result.json").exists()
 

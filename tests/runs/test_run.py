@@ -1,4 +1,4 @@
-"""Run folders: who may write into them, and what they know of their tasks."""
+"""Run folders: locks, files, and tasks."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_saving_again_replaces_the_weights_of_the_same_parts_only(tmp_path) -> N
     Run.save(tmp_path / "run", learner, tasks)
     saved = Run.open(tmp_path / "run").learner()
     assert all(map(torch.equal, saved.meta_parameters(), learner.meta_parameters()))
-    with pytest.raises(CheckpointError, match="run holds a run of other parts; choose another"):
+    with pytest.raises(CheckpointError, match="run holds a run with another configuration; choose"):
         Run.save(tmp_path / "run", make_learner(hidden=9), tasks)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()

@@ -1,4 +1,4 @@
-"""The memory of large tensors stays with the process, where that is wanted."""
+"""The process keeps the memory of large tensors, unless that is disabled."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import pytest
 
-from alfa._runtime import _allocator
-from alfa._runtime._allocator import keep_memory
+from alfa import _runtime
+from alfa._runtime import keep_memory
 
 needs_glibc = pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep memory"
+    platform.libc_ver()[0] != "glibc", reason="only glibc can keep memory"
 )
 
 PROGRAM = """
 import resource
 import torch
-from alfa._runtime._allocator import keep_memory
+from alfa._runtime import keep_memory
 keep_memory()
 
 def faults_after(rounds):
@@ -33,7 +33,7 @@ print(int(keep_memory()), faults_after(5) - settled)
 
 
 class Process(NamedTuple):
-    """What `keep_memory` says in a new process, and the page faults of five large tensors."""
+    """The result of `keep_memory` in a new process, and the page faults of five large tensors."""
 
     kept: int
     faults: int
@@ -41,17 +41,17 @@ class Process(NamedTuple):
 
 @pytest.fixture(scope="module")
 def usual(printed) -> Process:
-    return Process(*printed(PROGRAM, _allocator.SWITCH))
+    return Process(*printed(PROGRAM, _runtime.KEEP_MEMORY))
 
 
 @pytest.fixture(scope="module")
 def switched_off(printed) -> Process:
-    return Process(*printed(PROGRAM, _allocator.SWITCH, value="0"))
+    return Process(*printed(PROGRAM, _runtime.KEEP_MEMORY, value="0"))
 
 
 @pytest.fixture
 def asked_again() -> Iterator[None]:
-    """The answer is remembered otherwise."""
+    """Clear the cached answer."""
     keep_memory.cache_clear()
     yield
     keep_memory.cache_clear()
@@ -77,18 +77,18 @@ def test_memory_that_is_kept_is_not_handed_out_again(usual, switched_off) -> Non
 
 @needs_glibc
 def test_any_other_value_of_the_switch_leaves_it_on(asked_again, monkeypatch) -> None:
-    monkeypatch.setenv(_allocator.SWITCH, "1")
+    monkeypatch.setenv(_runtime.KEEP_MEMORY, "1")
     assert keep_memory() is True
 
 
 def test_the_switch_turns_it_off(asked_again, no_library, monkeypatch) -> None:
-    monkeypatch.setenv(_allocator.SWITCH, "0")
+    monkeypatch.setenv(_runtime.KEEP_MEMORY, "0")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     assert keep_memory() is False
 
 
 def test_nothing_is_done_where_the_library_is_another(asked_again, no_library, monkeypatch) -> None:
-    monkeypatch.delenv(_allocator.SWITCH, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert keep_memory() is False
 
@@ -98,7 +98,7 @@ def test_a_setting_that_the_library_refuses_is_told(asked_again, monkeypatch) ->
         def mallopt(self, key: int, value: int) -> int:
             return 0
 
-    monkeypatch.delenv(_allocator.SWITCH, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert keep_memory() is False
@@ -112,9 +112,9 @@ def test_nothing_is_given_back_however_much_lies_free(asked_again, monkeypatch) 
             settings[key] = value
             return 1
 
-    monkeypatch.delenv(_allocator.SWITCH, raising=False)
+    monkeypatch.delenv(_runtime.KEEP_MEMORY, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert keep_memory() is True
-    # By malloc.h M_TRIM_THRESHOLD is -1, and only a threshold of -1 switches trimming off.
+    # M_TRIM_THRESHOLD is -1 in malloc.h, and only a threshold of -1 disables trimming.
     assert settings[-1] == -1

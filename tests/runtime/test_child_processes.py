@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them."""
+"""Child processes that exit when their parent does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-# Starts a child, tells its number, and dies at once or when it is told to.
+# Starts a child, prints its process id, waits for it if asked, and exits.
 _PARENT = """
 import os, subprocess, sys
-from alfa._runtime._child_processes import name_parent
+from alfa._runtime import name_parent
 if {named}:
     name_parent()
 child = subprocess.Popen([sys.executable, sys.argv[1]], stdin=subprocess.DEVNULL)
@@ -24,13 +24,13 @@ os._exit(0)
 _CHILD = """
 import os, sys, time
 from pathlib import Path
-from alfa._runtime._child_processes import leave_with_parent
+from alfa._runtime import leave_with_parent
 {wait}
 leave_with_parent({parent})
 Path(sys.argv[0]).with_name("watches").touch()
 time.sleep(60)
 """
-# A slow import, in which the parent dies.
+# A slow import, during which the parent exits.
 _ORPHANED = """
 parent = os.getppid()
 Path(sys.argv[0]).with_name("began").touch()
@@ -44,9 +44,7 @@ while not Path(sys.argv[1]).with_name("{file}").exists():
     time.sleep(0.01)
 """
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="the system has no /proc to look in"
-)
+pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")
 
 
 def _lives(pid: int) -> bool:
@@ -73,7 +71,7 @@ def test_a_child_ends_with_its_parent(late: bool, tmp_path: Path) -> None:
 
 
 def test_a_command_looks_before_it_imports(tmp_path: Path) -> None:
-    """Named another process than its parent, it leaves before it says anything."""
+    """If the named parent is not its parent, it exits before it prints anything."""
     words = [sys.executable, "-X", "importtime", "-m", "alfa", "train", "nowhere"]
     environment = {**os.environ, "ALFA_STARTED_BY": "1" if os.getpid() != 1 else "2"}
     done = subprocess.run(
@@ -85,7 +83,7 @@ def test_a_command_looks_before_it_imports(tmp_path: Path) -> None:
 
 
 def test_what_a_child_starts_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from alfa._runtime import _child_processes as parent
+    from alfa import _runtime as parent
 
     watched: list[int] = []
     monkeypatch.setattr(parent, "_watch", watched.append)
@@ -93,7 +91,7 @@ def test_what_a_child_starts_has_another_parent(monkeypatch: pytest.MonkeyPatch)
     parent.leave_with_parent()
     parent.leave_with_parent()
     parent.leave_with_parent(456)
-    # What a user may have set is no reason to fail.
+    # An invalid value from the user is ignored.
     monkeypatch.setenv("ALFA_STARTED_BY", "x")
     parent.leave_with_parent()
     deadline = time.monotonic() + 30

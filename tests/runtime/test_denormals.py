@@ -1,20 +1,20 @@
-"""Numbers too small to matter are taken for 0, in every thread, where that is wanted."""
+"""All threads treat denormal numbers as 0, unless that is disabled."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from alfa._runtime import _denormals
-from alfa._runtime._denormals import flush_denormals
+from alfa import _runtime
+from alfa._runtime import flush_denormals
 
 PROGRAM = """
 import torch
-from alfa._runtime._denormals import flush_denormals
+from alfa._runtime import flush_denormals
 flush_denormals()
 
 torch.set_num_threads(2)
-# Each so large that both threads have a part of it.
+# Large enough for both threads.
 tiny = torch.full((2_000_000,), 1e-39)
 product = torch.full((8, 32, 64, 64), 1e-20), torch.full((32, 32, 3, 3), 1e-20)
 found = [int(torch.count_nonzero(tiny + tiny)), int(torch.count_nonzero(torch.conv2d(*product)))]
@@ -22,18 +22,18 @@ print(int(flush_denormals()), *found)
 """
 can = pytest.mark.skipif(
     not torch.set_flush_denormal(flush_denormals()),
-    reason="this processor has no way to take denormal numbers for 0",
+    reason="this CPU cannot flush denormal numbers",
 )
 
 
 @can
 def test_all_threads_take_them_for_zero(printed) -> None:
-    assert printed(PROGRAM, _denormals.SWITCH) == [1, 0, 0]
+    assert printed(PROGRAM, _runtime.FLUSH_DENORMALS) == [1, 0, 0]
 
 
 @can
 def test_it_can_be_switched_off(printed) -> None:
-    said, added, convolved = printed(PROGRAM, _denormals.SWITCH, value="0")
+    said, added, convolved = printed(PROGRAM, _runtime.FLUSH_DENORMALS, value="0")
     assert said == 0
     assert added == 2_000_000
     assert convolved > 0

@@ -1,4 +1,4 @@
-"""What there is to compute on."""
+"""The devices of this machine."""
 
 from __future__ import annotations
 

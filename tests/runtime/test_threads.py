@@ -1,4 +1,4 @@
-"""As many threads as the machine really gives."""
+"""The number of threads that the machine provides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from alfa._runtime import _threads, set_threads
+from alfa import _runtime
+from alfa._runtime import set_threads
 from alfa.ops import _compiled
 
 
@@ -34,13 +35,13 @@ def test_affinity_limits_the_processors() -> None:
 
 @pytest.mark.parametrize("small", [True, False])
 def test_a_number_that_is_asked_for_is_set(monkeypatch, small) -> None:
-    monkeypatch.setattr(_threads, "usable_cpus", lambda: 1)
+    monkeypatch.setattr(_runtime, "usable_cpus", lambda: 1)
     assert set_threads(3, small=small) == 3
     assert torch.get_num_threads() == 3
 
 
 def test_small_operations_get_one_thread(monkeypatch) -> None:
-    monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(_runtime, "usable_cpus", lambda: 8)
     torch.set_num_threads(2)
     assert set_threads(small=True) == 1
     assert torch.get_num_threads() == 1
@@ -48,24 +49,24 @@ def test_small_operations_get_one_thread(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("usable", "number"), [(1, 1), (2, 2), (8, 4)])
 def test_threads_are_never_more_than_usable_processors(monkeypatch, usable, number) -> None:
-    monkeypatch.setattr(_threads, "usable_cpus", lambda: usable)
+    monkeypatch.setattr(_runtime, "usable_cpus", lambda: usable)
     torch.set_num_threads(4)
     assert set_threads() == number
     assert torch.get_num_threads() == number
 
 
 def test_what_a_small_model_got_is_not_handed_on(monkeypatch) -> None:
-    monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(_runtime, "usable_cpus", lambda: 8)
     torch.set_num_threads(4)
     assert [set_threads(small=True), set_threads(), set_threads(2), set_threads()] == [1, 4, 2, 4]
-    # Somebody else's choice counts.
+    # The user's own choice counts.
     torch.set_num_threads(3)
     assert [set_threads(small=True), set_threads()] == [1, 3]
 
 
 @pytest.mark.parametrize(("share", "number"), [(1, 6), (2, 4), (3, 2), (9, 1)])
 def test_processes_share_the_processors(monkeypatch, share: int, number: int) -> None:
-    monkeypatch.setattr(_threads, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(_runtime, "usable_cpus", lambda: 8)
     torch.set_num_threads(6)
     assert set_threads(share=share) == number
     assert set_threads(5, share=share) == 5

@@ -1,4 +1,4 @@
-"""Importing alfa leaves the process as it was; `alfa.tune` changes it."""
+"""Importing alfa does not change the process; `alfa.tune` does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recorder:
 ctypes.CDLL = lambda name, *more, **named: (
     Recorder(load(name, *more, **named)) if name is None else load(name, *more, **named)
 )
-import sklearn, torch  # what these two change is not alfa's doing
+import sklearn, torch  # these two change the process themselves
 threads, environment, path = torch.get_num_threads(), dict(os.environ), list(sys.path)
 handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
 state, show = torch.get_rng_state(), warnings.showwarning

@@ -1,4 +1,4 @@
-"""Engine settings: they change how a run is computed, and not what comes of it."""
+"""Engine settings change how a run is computed, but not its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def short(tiny):
 
 @pytest.fixture
 def messages():
-    """What a run tells the user."""
+    """Collect the messages of a run."""
     told: list[str] = []
 
     def on_progress(progress: Progress) -> None:
@@ -50,7 +50,7 @@ def assert_same_figures(result, expected) -> None:
 
 @pytest.fixture(scope="module")
 def default(tmp_path_factory):
-    """The result of an experiment with no engine settings."""
+    """Return the result of an experiment without engine settings."""
     done = {}
 
     def get(experiment, method):
@@ -117,18 +117,18 @@ def test_a_tiny_budget_is_met_by_recomputing_one_task_at_once(short, tmp_path, m
     assert told[0].endswith("of a budget of 0.0 GB, which may not be enough")
 
 
-# The plan of a run that is resumed
+# The memory plan of a resumed run
 
 
 @pytest.fixture
 def busy(monkeypatch):
-    """Leaves the machine with nothing free."""
+    """Leave no free memory on the machine."""
     return lambda: monkeypatch.setattr(budget, "free_memory", lambda device: 0)
 
 
 @pytest.fixture
 def used():
-    """Mode and number of tasks, as a result says them."""
+    """Return the memory mode and the tasks at once of a result."""
     return lambda result: (result["engine"]["memory"], result["engine"]["tasks_at_once"])
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong around a run: each is survived or said in a sentence, and nothing is lost."""
+"""Faults around a run: alfa survives or reports each of them, and loses nothing."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_the_state_before_a_damaged_one_is_used(
     newest = Run(path).files.checkpoint("last")
     damage(newest)
     if damage is Path.unlink:
-        # A crash between two renamings leaves only the one before.
+        # A crash between the two renames leaves only the previous state.
         train_run(Run.new(path, experiment), resume=True)
     else:
-        # A validation keeps the state of its iteration once more.
+        # A validation saves the state of its iteration again.
         before = 5 if iteration == 5 else iteration - 1
-        told = rf"{newest} is damaged; the one before it is used, of iteration {before}\."
+        told = rf"{newest} is damaged; alfa uses the checkpoint before it, of iteration {before}\."
         with pytest.warns(AlfaWarning, match=told):
             train_run(Run.new(path, experiment), resume=True)
     assert_same(path, unbroken(experiment))
@@ -82,9 +82,9 @@ def test_the_state_before_one_that_a_disk_cannot_read_is_used(tiny, tmp_path, mo
 
     monkeypatch.setattr(Path, "read_bytes", broken)
     code = errno.EIO
-    with pytest.warns(AlfaWarning, match=r"the one before it is used, of iteration 3\."):
+    with pytest.warns(AlfaWarning, match=r"uses the checkpoint before it, of iteration 3\."):
         run.load_last()
-    # This the user can put right.
+    # The user can fix permissions.
     code = errno.EACCES
     with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
         run.load_last()
@@ -165,7 +165,7 @@ def test_a_run_that_is_asked_to_stop_keeps_everything(
         train_run(Run.new(path, experiment), should_stop=should_stop)
     kept = Run(path).load_last()
     assert kept is not None
-    # Of the questions, some are asked in a validation.
+    # Validations also call `should_stop`.
     assert kept.progress["iteration"] == {1: 1, 4: 4, 6: 5, 12: 9}[asked]
     train_run(Run.new(path, experiment), resume=True)
     assert_same(path, unbroken(experiment))
@@ -173,7 +173,7 @@ def test_a_run_that_is_asked_to_stop_keeps_everything(
 
 @pytest.fixture
 def pets(tmp_path, monkeypatch) -> Callable[..., Path]:
-    """Prepares a small dataset, and returns the file of its images."""
+    """Prepare a small dataset and return the file of its images."""
     monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
 
     def make(seed: int = 0) -> Path:
@@ -225,7 +225,7 @@ def test_a_store_that_is_changed_under_a_run_stops_it(pets, tmp_path, change) ->
     with pytest.raises(DataError, match=r"images\.npy was changed while it was being read"):
         train_run(Run.new(path, experiment), on_progress=on_progress)
 
-    # Nor does it go on with what is there now, however often it is started.
+    # Every attempt to resume with the changed file fails.
     told = r"images\.npy does not hold what was prepared" if change is _overwrite else "cannot be"
     for _ in range(2):
         with pytest.raises(DataError, match=told):
@@ -248,7 +248,7 @@ def test_files_are_read_again_only_if_somebody_has_touched_them(
         if touch:
             os.utime(file, ns=(1, 1))
         with pytest.raises(Stopped):
-            # One iteration more, whose state is kept.
+            # Train one more iteration and save its state.
             train_run(
                 Run.new(path, parse_experiment(PETS)),
                 resume=True,
@@ -256,7 +256,7 @@ def test_files_are_read_again_only_if_somebody_has_touched_them(
                 on_progress=lambda progress: told.append(str(progress.message)),
             )
         assert len(read) == times
-        assert sum("comparing their checksums" in text for text in told) == times
+        assert sum("comparing checksums" in text for text in told) == times
 
 
 def test_a_store_that_is_prepared_anew_leaves_a_run_with_the_old_one(pets, tmp_path) -> None:
@@ -277,7 +277,7 @@ def test_other_data_than_a_run_has_begun_with_is_refused(pets, tmp_path) -> None
     pets()
     _interrupted(parse_experiment(PETS), tmp_path / "run", 4)
     pets(seed=1)
-    with pytest.raises(CheckpointError, match="is not what it has been trained on"):
+    with pytest.raises(CheckpointError, match="the data differs from the data that"):
         train_run(Run.new(tmp_path / "run", parse_experiment(PETS)), resume=True)
     # The same images again are the same data.
     pets(seed=0)

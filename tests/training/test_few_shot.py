@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from alfa.config import Experiment, parse_experiment
 from alfa.data import FewShot, ImageSet
 from alfa.errors import ConfigError, DataError
 from alfa.evaluation import evaluate, evaluate_run
-from alfa.runs import Run, match_tasks
-from alfa.runs._best import Best, Epoch
+from alfa.runs import Epoch, Run, TrainingProgress, match_tasks
 from alfa.training import Progress, train_run
 
 NUM_MEMBERS = 3
@@ -24,7 +22,7 @@ NUM_MEMBERS = 3
 
 @pytest.fixture
 def experiment(spots):
-    """Bright spots in places that tell the classes apart, so that a few steps learn something."""
+    """Classes that differ in the position of bright spots, which a few steps can learn."""
 
     def make(**outer):
         return parse_experiment(
@@ -138,7 +136,7 @@ def test_an_ensemble_lists_the_models_that_it_has(experiment, tmp_path) -> None:
     train_run(Run.new(tmp_path / "run", first))
     result = train_run(Run.new(tmp_path / "run", experiment()), resume=True)
     assert result["ensemble"]["num_models"] == len(result["ensemble"]["iterations"])
-    # The best of those before was kept for a test of its own only, and is one of them now.
+    # The first training stored its best model only once; the model is now also a member.
     unbroken = train_run(Run.new(tmp_path / "unbroken", experiment()))
     for key in ("best_iteration", "ensemble"):
         assert result[key] == unbroken[key]
@@ -162,7 +160,7 @@ def test_a_run_that_was_stopped_keeps_the_same_members(
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(Run.new(path, experiment()), on_progress=stop)
-    # As if it had been killed before what is not needed any more was removed.
+    # As if the process was killed before it removed an outdated member.
     Run(path).files.member(777777).parent.mkdir(exist_ok=True, parents=True)
     Run(path).files.member(777777).write_bytes(b"")
     train_run(Run.new(path, experiment()), resume=True)
@@ -210,14 +208,13 @@ def test_the_work_beside_the_iterations_is_shown(experiment, tmp_path) -> None:
 
 
 def test_of_equal_epochs_the_earlier_stays() -> None:
-    best = Best()
-    firsts = []
-    for iteration, score in enumerate([0.2, 0.5, 0.5, 0.1, 0.6, 0.5]):
-        best, is_first = best.with_epoch(Epoch(iteration, score, -score), num_members=3)
-        firsts.append(is_first)
-    assert best.iterations == [4, 1, 2]
+    progress = TrainingProgress(iteration=0)
+    scores = [0.2, 0.5, 0.5, 0.1, 0.6, 0.5]
+    epochs = [Epoch(iteration, score, -score) for iteration, score in enumerate(scores)]
+    firsts = [progress.add_epoch(epoch, num_members=3) for epoch in epochs]
+    assert progress.best_iterations == [4, 1, 2]
     assert firsts == [True, True, False, False, True, False]
-    assert Best.from_progress(json.loads(json.dumps(best.as_progress()))) == best
+    assert TrainingProgress.model_validate_json(progress.model_dump_json()) == progress
 
 
 def images(shape: tuple[int, int, int], num_classes: int = 4) -> ImageSet:
@@ -250,6 +247,6 @@ def test_a_head_of_any_size_is_judged_on_more_classes_than_it_was_trained_on(
     train_run(Run.new(tmp_path / "run", parse_experiment(content)))
     few = evaluate_run(Run(tmp_path / "run"), num_tasks=20)
     many = evaluate_run(Run(tmp_path / "run"), overrides=["tasks.way=4"], num_tasks=20)
-    # Chance is a third, and a quarter; the spots tell the classes apart at once.
+    # Chance is a third and a quarter; the spots make the classes easy to separate.
     assert few.accuracy > 0.5
     assert many.accuracy > 0.5

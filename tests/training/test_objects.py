@@ -62,7 +62,7 @@ def test_objects_and_their_configuration_train_to_the_same_numbers(tmp_path) -> 
     found = make_trainer(5, seed=3).fit(tmp_path / "objects")
     run = Run.open(tmp_path / "objects")
     again = Trainer.from_run(Run.new(tmp_path / "config", run.experiment))
-    # The configuration draws other weights; these are the learner's own.
+    # The configuration draws other initial weights; load the learner's.
     again.learner.load_state_dict(make_learner().state_dict())
     assert again.fit(Run.new(tmp_path / "config", run.experiment))["test"] == found["test"]
 
@@ -83,7 +83,7 @@ def test_a_run_of_another_optimizer_is_not_resumed(tmp_path) -> None:
 
 def test_a_configuration_cannot_resume_a_program(tmp_path) -> None:
     make_trainer(5, torch.optim.RMSprop).fit(tmp_path / "run")
-    with pytest.raises(ConfigError, match="trained with an optimizer from a program"):
+    with pytest.raises(ConfigError, match="with its own optimizer"):
         Trainer.from_run(Run.open(tmp_path / "run"))
 
 
@@ -105,7 +105,7 @@ def test_schedulers_that_a_checkpoint_cannot_restore_are_refused() -> None:
         def state_dict(self) -> dict[str, Any]:
             return {"function": print}
 
-    with pytest.raises(ConfigError, match="a state that a checkpoint cannot hold"):
+    with pytest.raises(ConfigError, match="a state that a checkpoint cannot store"):
         Trainer(learner, Sinusoids(), optimizer=optimizer, scheduler=Opaque(optimizer))
     with pytest.raises(ConfigError, match="`scheduler` needs its `optimizer`"):
         Trainer(make_learner(), Sinusoids(), scheduler=lr_scheduler.ConstantLR(optimizer))
@@ -154,5 +154,5 @@ def test_a_checkpoint_of_another_optimizer_is_damaged(tmp_path) -> None:
     last = Run.open(tmp_path / "run").load_last()
     assert isinstance(last, Checkpoint)
     other = torch.optim.SGD(trainer.learner.meta_parameters(), lr=0.1, momentum=0.9)
-    with pytest.raises(CheckpointError, match="its settings are not those of the optimizer"):
+    with pytest.raises(CheckpointError, match="its settings do not match the optimizer"):
         last.restore(trainer.learner, other)

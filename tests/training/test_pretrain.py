@@ -1,4 +1,4 @@
-"""Backbones: pretrained as classifiers, kept in files, and loaded."""
+"""Backbones: pretraining as classifiers, saving, and loading."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def pretrained(experiment, tmp_path) -> Path:
 def test_classes_are_told_apart(experiment, tmp_path) -> None:
     options = Pretraining(num_epochs=30, batch_size=18, learning_rate=0.02)
     result = pretrain_run(Run.new(tmp_path / "out", experiment()), options=options)
-    # Six classes of nine images, of which none is held out.
+    # Classes of nine images are too small for held-out images.
     assert result["num_classes"] == 6
     assert result["num_images"] == 54
     assert result["accuracy"] is None
@@ -134,7 +134,7 @@ def test_what_was_stopped_goes_on_to_the_same_numbers(
         options=options,
         on_progress=lambda done, total, epoch: seen.append(done),
     )
-    # After the two epochs, or after the batch that was saved last.
+    # Resumes after two epochs, or after the last saved batch.
     assert min(seen) == (13 if seconds else 16)
     assert parts["epochs"] == whole["epochs"]
     for left, right in zip(
@@ -163,10 +163,12 @@ def test_the_state_before_a_damaged_one_is_used(experiment, tmp_path) -> None:
     (out / PREVIOUS).unlink()
     for progress in ({}, [], {**kept.progress, "epochs": [["low", 0]]}):
         Checkpoint(kept.tensors, fingerprint, progress).save(out / STATE)
-        with pytest.raises(DamagedError, match="does not say how far the training is"):
+        with pytest.raises(DamagedError, match="its training progress is invalid"):
             pretrain_run(Run.new(out, experiment()), options=OPTIONS)
     (out / PREVIOUS).write_bytes(before)
-    with pytest.warns(AlfaWarning, match=r"state\.safetensors is damaged; the one before it is"):
+    with pytest.warns(
+        AlfaWarning, match=r"state\.safetensors is damaged; alfa uses the checkpoint before it"
+    ):
         again = pretrain_run(Run.new(out, experiment()), options=OPTIONS)
     assert again["epochs"] == whole["epochs"]
 
@@ -210,7 +212,7 @@ def test_a_folder_of_another_pretraining_is_left_alone(experiment, pretrained) -
     assert pretrained.read_bytes() == before
     for name in (STATE, PREVIOUS):
         (pretrained.parent / name).unlink()
-    with pytest.raises(CheckpointError, match="not the state of their training"):
+    with pytest.raises(CheckpointError, match="but not their training state"):
         pretrain_run(Run.new(pretrained.parent, experiment()), options=OPTIONS)
 
 
@@ -218,7 +220,7 @@ def test_a_folder_of_a_run_is_left_alone(experiment, tmp_path) -> None:
     path = tmp_path / "run"
     train_run(Run.new(path, experiment()))
     before = (path / RESULT).read_bytes()
-    with pytest.raises(CheckpointError, match="holds a run that is no pretraining"):
+    with pytest.raises(CheckpointError, match="holds a run that is not a pretraining"):
         pretrain_run(Run.new(path, experiment()), options=OPTIONS)
     assert (path / RESULT).read_bytes() == before
 
@@ -239,7 +241,7 @@ def test_other_images_are_not_taken_for_those_it_was_trained_on(
     index_file.write_text(replace(index, classes=classes).to_json())
     monkeypatch.setenv("ALFA_DATA", str(other))
     before = {path: path.read_bytes() for path in pretrained.parent.iterdir()}
-    with pytest.raises(CheckpointError, match="are not what it has been trained on"):
+    with pytest.raises(CheckpointError, match="the data differs from the data that"):
         pretrain_run(Run.new(pretrained.parent, experiment()), options=OPTIONS)
     assert {path: path.read_bytes() for path in pretrained.parent.iterdir()} == before
 
@@ -296,10 +298,10 @@ def test_what_cannot_be_pretrained_is_said(tmp_path) -> None:
     with pytest.raises(ConfigError, match="have no images"):
         pretrain_run(Run.new(tmp_path / "out", made))
     assert not (tmp_path / "out").exists()
-    for options in ({"batch_size": 1}, {"num_epochs": 0}, {"max_batches": 0}):
-        with pytest.raises(ConfigError, match="1 epoch, batches of 2 and one of them at least"):
-            Pretraining(**options)
-    with pytest.raises(ConfigError, match="must be above 0"):
+    for name, value, least in (("batch_size", 1, 2), ("num_epochs", 0, 1), ("max_batches", 0, 1)):
+        with pytest.raises(ConfigError, match=f"`{name}` must be at least {least}, got {value}"):
+            Pretraining(**{name: value})
+    with pytest.raises(ConfigError, match="`learning_rate` must be above 0, got 0"):
         Pretraining(learning_rate=0)
 
 
@@ -344,7 +346,7 @@ def test_a_run_does_not_need_the_file_again(experiment, pretrained, tmp_path) ->
     longer = made.model_copy(update={"outer": made.outer.model_copy(update={"num_iterations": 2})})
     result = train_run(Run.new(tmp_path / "run", longer), resume=True)
     assert result["num_iterations"] == 2
-    with pytest.raises(CheckpointError, match="no file of weights"):
+    with pytest.raises(CheckpointError, match=r"the weights file .* does not exist"):
         train_run(Run.new(tmp_path / "new", made))
     assert not (tmp_path / "new").exists()
 
@@ -388,16 +390,16 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
     with pytest.raises(CheckpointError) as caught:
         load_backbone(model, tmp_path / "own")
     told = str(caught.value)
-    assert "they lack conv1.weight (Did you mean 'conv1.weigth'?)" in told
-    assert "they have conv1.weigth, which it has no use for" in told
+    assert "it lacks conv1.weight (Did you mean 'conv1.weigth'?)" in told
+    assert "it has conv1.weigth, which the model lacks" in told
     assert "norm2.weight is [9], but must be [4]" in told
-    assert "norm1.weight is torch.int64, but must be of a floating-point type" in told
+    assert "norm1.weight is torch.int64, but must have a floating-point type" in told
     assert torch.equal(model.conv2.weight, before)
     save_backbone(Conv4((3, 8, 8), 5, filters=4, num_blocks=3), tmp_path / "deep")
-    with pytest.raises(CheckpointError, match="which it has no use for"):
+    with pytest.raises(CheckpointError, match="which the model lacks"):
         load_backbone(model, tmp_path / "deep")
     (tmp_path / "text").write_text("no weights")
-    with pytest.raises(CheckpointError, match="damaged, or no safetensors"):
+    with pytest.raises(CheckpointError, match="is damaged or not a safetensors file"):
         load_backbone(model, tmp_path / "text")
 
 

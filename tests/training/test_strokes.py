@@ -1,4 +1,4 @@
-"""With no data at all: a model learns to learn characters that are generated."""
+"""Meta-learning on generated characters, without any dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def accuracies(tmp_path_factory) -> dict[str, float]:
-    """Of both methods, on the same tasks and with the same number of iterations."""
+    """The accuracies of both methods on the same tasks after the same number of iterations."""
     found = {}
     for method in ("maml", "alfa+maml"):
         path = tmp_path_factory.mktemp("strokes") / "run"
@@ -31,7 +31,7 @@ def accuracies(tmp_path_factory) -> dict[str, float]:
 
 
 def test_both_methods_learn_beyond_chance(accuracies) -> None:
-    # Chance is 0.2; so few iterations are only the beginning.
+    # Chance is 0.2, and 40 iterations are few.
     assert accuracies["maml"] > 0.4
     assert accuracies["alfa+maml"] > 0.6
 

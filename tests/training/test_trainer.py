@@ -1,4 +1,4 @@
-"""Training: repeatable to the bit, resumable from anywhere, and it learns."""
+"""Training is repeatable to the bit, can be resumed at any point, and lowers the loss."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_resuming_another_experiment_before_its_first_checkpoint_is_refused(tiny
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(Run.new(path, tiny()), on_progress=_stop_at(2))
-    with pytest.raises(CheckpointError, match="another experiment: seed is 0 and 1; leave the"):
+    with pytest.raises(CheckpointError, match="another experiment: seed is 0 and 1; undo the"):
         train_run(Run.new(path, tiny("seed=1")), resume=True)
 
 
@@ -301,7 +301,7 @@ def test_a_huge_inner_learning_rate_is_named_as_diverged(tiny, tmp_path) -> None
 def test_divergence_keeps_the_last_good_checkpoint(tiny, unbroken, tmp_path, tensors) -> None:
     @register_rule("bursting")
     class Bursting(SGD):
-        """Loses task 2 in the third step of the 13th iteration."""
+        """Diverges on task 2 in the third step of the 13th iteration."""
 
         steps_trained = 0
 
@@ -423,7 +423,7 @@ def test_iterations_that_are_not_finite_can_be_passed_over(tiny, tmp_path, monke
     assert result["skipped"] == 2
     assert [r.get("skipped") for r in Run(tmp_path / "patient").metrics][:2] == [1, 2]
 
-    # What stopped for too little patience goes on with more of it, to the same numbers.
+    # A run that stopped at the limit resumes with a higher limit to the same numbers.
     resumed = train_run(Run.new(tmp_path / "strict", tiny("outer.max_skipped=2")), resume=True)
     assert resumed["test"] == result["test"]
     assert resumed["skipped"] == 2
@@ -450,7 +450,7 @@ def test_a_validation_that_is_not_finite_is_passed_over_and_never_best(tiny, tmp
 
 def test_fewer_iterations_than_are_done_are_refused(tiny, tmp_path):
     train_run(Run.new(tmp_path / "run", tiny()))
-    with pytest.raises(CheckpointError, match="has done 20 iterations already, more than the 10"):
+    with pytest.raises(CheckpointError, match="was trained for 20 iterations, more than the 10"):
         train_run(Run.new(tmp_path / "run", tiny("outer.num_iterations=10")), resume=True)
 
 

@@ -14,7 +14,7 @@ from alfa.data import ImageSet, Limits, Varied
 from alfa.errors import ConfigError, DataError
 from alfa.evaluation import evaluate, evaluate_run
 from alfa.inits import INITS
-from alfa.optim._adam import Adam
+from alfa.optim import Adam
 from alfa.runs import Run, match_tasks
 from alfa.training import train_run
 
@@ -73,7 +73,7 @@ def test_a_batch_of_unequal_tasks_has_the_gradient_of_one_task_at_a_time(
 
 
 def test_an_iteration_of_training_is_that_gradient(experiment, tmp_path) -> None:
-    """One step of Adam moves every weight by the sign of its gradient, which is of all tasks."""
+    """One step of Adam moves every weight by the sign of the gradient over all tasks."""
     made = experiment(outer={"num_iterations": 1, "num_tasks": 8})
     train_run(Run.new(tmp_path / "run", made))
     tasks = build_tasks(made)
@@ -86,7 +86,7 @@ def test_an_iteration_of_training_is_that_gradient(experiment, tmp_path) -> None
     sure = gradient.abs() > 1e-6
     assert sure.float().mean() > 0.5
     assert torch.equal(moved[sure].sign(), -gradient[sure].sign())
-    # The last layer is made by every task itself, and the model's own stays as it was.
+    # Every task makes its last layer, so the model's last layer is not trained.
     assert torch.equal(learner.model.linear.weight, before["linear.weight"])
 
 
@@ -123,7 +123,7 @@ def test_the_mean_of_several_models_is_judged(experiment, tmp_path) -> None:
 
 
 def test_validation_and_test_may_take_more_steps(experiment, tmp_path) -> None:
-    # That they are more than the rule was made for need not be said: they were asked for.
+    # The user requested more steps than in training, so there is no warning.
     result = train_run(Run.new(tmp_path / "run", experiment(inner={"num_test_steps": 4})))
     assert result["test"]["num_steps"] == 4
     assert result["ensemble"]["num_steps"] == 4
@@ -226,7 +226,7 @@ def test_the_rate_falls_and_weights_decay(experiment, tmp_path, monkeypatch) -> 
     assert [groups[0][0] for groups in seen] == pytest.approx(rates)
     assert [groups[1][0] for groups in seen] == pytest.approx(rates)
     (_, decay, decayed), (_, none, others) = seen[0]
-    # The two convolutions' weights; not their biases, nor those of batch norm or the rule.
+    # Only the weights of the two convolutions decay.
     assert (decay, decayed, none) == (0.1, 2, 0.0)
     assert others > 4
 

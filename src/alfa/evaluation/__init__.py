@@ -1,6 +1,13 @@
 """Evaluation and comparison of learners."""
 
-from alfa.evaluation._compare import Difference, difference
+from alfa.evaluation._compare import (
+    Difference,
+    SeedStatistics,
+    difference,
+    mean_over_seeds,
+    seed_difference_interval,
+    seed_statistics,
+)
 from alfa.evaluation._evaluate import (
     ADVICE,
     Evaluation,
@@ -11,15 +18,8 @@ from alfa.evaluation._evaluate import (
     stack_size,
     without_dropout,
 )
-from alfa.evaluation._evaluate_run import evaluate_run
+from alfa.evaluation._evaluate_run import average_ranks, evaluate_once, evaluate_run, ranks
 from alfa.evaluation._memory_probe import MemoryProbe
-from alfa.evaluation._ranking import average_ranks, evaluate_once, ranks
-from alfa.evaluation._seeds import (
-    SeedStatistics,
-    mean_over_seeds,
-    seed_difference_interval,
-    seed_statistics,
-)
 
 __all__ = [
     "MemoryProbe",

@@ -1,27 +1,29 @@
-"""Models held against each other on the same tasks."""
+"""Statistics over tasks and over seeds: differences between models, means, and intervals."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from alfa.errors import ConfigError
 from alfa.evaluation._evaluate import Evaluation, mean_and_interval
 
-# Below this the interval, which is that of many tasks, is too narrow.
+# The normal approximation of the interval is too narrow for fewer tasks.
 _FEWEST_TASKS = 30
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher the figure of one model is than another's.
+    """The difference between two models in accuracy, or in loss for regression.
 
     Attributes:
-        mean: over tasks, of accuracies, or of losses; positive where the figure is higher.
-        interval: half the width of its 95 % confidence interval; None for one task.
-        num_tasks: that it was taken over.
+        mean: the mean over tasks; positive if the first model has the higher value.
+        interval: half the width of the 95 % confidence interval of `mean`; None for one task.
+        num_tasks: number of tasks.
     """
 
     mean: float
@@ -30,63 +32,49 @@ class Difference:
 
     @property
     def fewest_tasks(self) -> int:
-        """With fewer, nothing is decided."""
+        """The number of tasks from which a difference can be significant."""
         return _FEWEST_TASKS
 
     @property
     def is_decided(self) -> bool:
-        """Whether chance alone does not explain it, at 95 %; few tasks cannot tell."""
-        if self.interval is None or self.num_tasks < self.fewest_tasks:
-            return False
-        return abs(self.mean) > self.interval
+        """Whether the difference is significant at the 95 % level."""
+        is_large = self.interval is not None and abs(self.mean) > self.interval
+        return is_large and self.num_tasks >= self.fewest_tasks
 
 
 def difference(found: Evaluation, other: Evaluation) -> Difference:
-    """The first against the second, task by task.
+    """Return the paired difference between two evaluations on the same tasks.
 
-    Tasks differ in difficulty far more than models do, and a difference taken on each task is free
-    of that: its interval is narrower than those of the two figures suggest.
-
-    Args:
-        found: of a model.
-        other: of another, on the same tasks.
-
-    Raises:
-        ConfigError: their tasks are not the same.
+    Tasks differ in difficulty far more than models do. A paired difference removes this variation,
+    so its interval is narrower than the two separate intervals suggest. Evaluations on different
+    tasks, or without `per_task`, raise a ConfigError.
     """
     _check_comparable(found, other)
     for evaluation in (found, other):
         if len(evaluation.per_task) != evaluation.num_tasks:
             raise ConfigError(
-                f"there are figures of {len(evaluation.per_task)} single tasks, but it takes all "
-                f"{evaluation.num_tasks} to compare; evaluate the run again, as its result does "
-                "not keep them."
+                f"a comparison needs the results of all {evaluation.num_tasks} tasks, got "
+                f"{len(evaluation.per_task)}; evaluate the run again, because its result file does "
+                "not store them."
             )
     ours, theirs = (torch.tensor(x.per_task, dtype=torch.float64) for x in (found, other))
     return Difference(*mean_and_interval(ours - theirs), found.num_tasks)
 
 
 def unpaired_difference(found: Evaluation, other: Evaluation) -> Difference:
-    """The first against the second by their means and intervals alone, as on Meta-Dataset's board.
+    """Return the difference between two means, as on the leaderboard of Meta-Dataset.
 
-    Its interval is 1.96 sqrt(s1^2 / n1 + s2^2 / n2), as if each had met tasks of its own, and so
-    wider than that of `difference`.
-
-    Args:
-        found: of a model.
-        other: of another, on the same tasks.
-
-    Raises:
-        ConfigError: their tasks are not the same.
+    Its interval, 1.96 sqrt(s1^2 / n1 + s2^2 / n2), treats the tasks as independent, so it is wider
+    than the interval of `difference`.
     """
     _check_comparable(found, other)
-    (ours, own), (theirs, others) = _figure(found), _figure(other)
+    (ours, own), (theirs, others) = _mean_and_interval(found), _mean_and_interval(other)
     interval = None if own is None or others is None else math.hypot(own, others)
     return Difference(ours - theirs, interval, found.num_tasks)
 
 
-def _figure(found: Evaluation) -> tuple[float, float | None]:
-    """The accuracy, or else the loss, with its interval."""
+def _mean_and_interval(found: Evaluation) -> tuple[float, float | None]:
+    """Return the accuracy, or the loss for regression, with its interval."""
     if found.accuracy is None:
         return found.loss, found.interval
     return found.accuracy, found.accuracy_interval
@@ -97,8 +85,76 @@ def _check_comparable(found: Evaluation, other: Evaluation) -> None:
         ours, theirs = getattr(found, name), getattr(other, name)
         if ours != theirs:
             raise ConfigError(
-                f"only figures on the same tasks can be compared, but `{name}` is {ours} and "
+                f"only results on the same tasks can be compared, but `{name}` is {ours} and "
                 f"{theirs}."
             )
     if (found.accuracy is None) != (other.accuracy is None):
-        raise ConfigError("an accuracy cannot be compared with a loss; compare runs of one kind.")
+        raise ConfigError("an accuracy cannot be compared with a loss; compare similar tasks.")
+
+
+@dataclass(frozen=True)
+class SeedStatistics:
+    """Statistics of a metric over seeds.
+
+    Attributes:
+        mean: the mean over runs.
+        std: the sample standard deviation over runs; None for one run.
+        interval: half the width of the 95 % confidence interval of the mean, by Student's t
+            distribution; None for one run.
+        num_runs: the number of runs.
+    """
+
+    mean: float
+    std: float | None
+    interval: float | None
+    num_runs: int
+
+
+def seed_statistics(values: Sequence[float]) -> SeedStatistics:
+    """Return the statistics of a metric over runs with different seeds."""
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return SeedStatistics(mean, None, None, count)
+    std = statistics.stdev(values)
+    return SeedStatistics(mean, std, _quantile(count - 1) * std / math.sqrt(count), count)
+
+
+def seed_difference_interval(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return half the width of the 95 % interval of the difference of two means over seeds.
+
+    Welch's t-test gives the interval without assuming equal variances. A single run on either side
+    gives None.
+    """
+    if len(first) < 2 or len(second) < 2:
+        return None
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
+    total = sum(parts)
+    if total == 0:
+        return 0.0
+    sizes = len(first) - 1, len(second) - 1
+    freedom = total**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    return _quantile(freedom) * math.sqrt(total)
+
+
+def _quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def mean_over_seeds(found: Sequence[Evaluation]) -> Evaluation:
+    """Average the evaluations of runs on the same tasks, task by task.
+
+    The interval is over tasks, of the mean over runs. A classifier's loss has no interval, because
+    evaluations do not store its losses on single tasks.
+    """
+    if len(found) == 1:
+        return found[0]
+    per_task = torch.tensor([one.per_task for one in found], dtype=torch.float64).mean(dim=0)
+    mean, interval = mean_and_interval(per_task)
+    first = replace(found[0], per_task=tuple(per_task.tolist()))
+    if first.accuracy is None:
+        return replace(first, loss=mean, interval=interval)
+    loss = statistics.fmean(one.loss for one in found)
+    return replace(first, loss=loss, interval=None, accuracy=mean, accuracy_interval=interval)

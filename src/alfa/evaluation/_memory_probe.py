@@ -1,4 +1,4 @@
-"""How much memory some work takes, counted as it runs."""
+"""Measurement of the memory that a computation needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.utils._pytree import tree_leaves
 
 
 class MemoryProbe(TorchDispatchMode):
-    """Counts the bytes of all tensors that the operations inside give and that live at once.
+    """A context that measures the peak memory of the tensors that operations in it return.
 
-    The same work gives the same number on any machine and device.
+    The same computation gives the same number on every machine and device.
 
     Attributes:
-        bytes: the most so far.
+        bytes: the peak so far.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class MemoryProbe(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Torch would import its compiler, which takes seconds, to keep it out of the method below.
+        # Otherwise, torch imports its compiler, which takes seconds.
         return False
 
     def __torch_dispatch__(
@@ -40,12 +40,12 @@ class MemoryProbe(TorchDispatchMode):
     ) -> Any:
         outputs = func(*args, **(kwargs or {}))
         for output in tree_leaves(outputs):
-            # Only a strided tensor has a storage.
+            # Only strided tensors have a storage.
             if isinstance(output, Tensor) and output.layout == torch.strided:
                 storage = output.untyped_storage()
                 self._sizes[StorageWeakRef(storage)] = storage.nbytes()
         if sum(self._sizes.values()) > self.bytes:
-            # Some may have gone since; to look at all of them takes time.
+            # Checking all storages takes time, so remove freed ones only at a possible peak.
             self._sizes = {ref: size for ref, size in self._sizes.items() if not ref.expired()}
             self.bytes = max(self.bytes, sum(self._sizes.values()))
         return outputs

@@ -1,7 +1,6 @@
 """Optimizers and learning-rate schedules of the outer loop, by name."""
 
-from alfa.optim._adam import Adam
-from alfa.optim._optimizers import OPTIMIZERS, OptimizerFactory, register_optimizer
+from alfa.optim._optimizers import OPTIMIZERS, Adam, OptimizerFactory, register_optimizer
 from alfa.optim._schedules import SCHEDULES, Schedule, register_schedule
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The best epochs of a training, and the files of their models.
+"""The progress of a training, its best epochs, and the files of their models.
 
 The trainer saves its state first and the best model afterwards. A process that is killed in between
 leaves the model of an earlier epoch. A process that resumes from an older state may find the model
@@ -8,9 +8,9 @@ rounding. `recover_best` makes ``best.safetensors`` consistent with the trainer 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,10 @@ class Epoch:
     """The validation of one epoch.
 
     Attributes:
-        iteration: the number of outer iterations before it.
-        score: epochs are compared by it; larger is better.
+        iteration: the number of outer iterations before the validation.
+        score: the score of the model; larger is better.
         loss: the mean query loss.
-        accuracy: None for regression.
+        accuracy: the mean accuracy; None for regression.
     """
 
     iteration: int
@@ -43,16 +43,16 @@ class Epoch:
 
 
 class TrainingProgress(BaseModel):
-    """The trainer's part of a checkpoint, beside the tensors.
+    """The trainer's part of a checkpoint, without the tensors.
 
     Attributes:
-        iteration: outer iterations done.
+        iteration: completed outer iterations.
         validated: the last iteration that was validated.
-        skipped: iterations and validations that were not finite.
+        skipped: number of skipped iterations and validations.
         seconds: time spent in iterations.
         window: training losses since the last validation.
         stamps: modification stamps of the data files, on all machines.
-        best: the best epochs.
+        best: the best epochs, the best first; the earlier of two equal epochs comes first.
         memory: how an iteration uses memory.
         memory_budget: the budget that `memory` was chosen for, in GB.
         schedule: the state of the learning-rate scheduler.
@@ -69,53 +69,27 @@ class TrainingProgress(BaseModel):
     memory_budget: PositiveFloat | None = None
     schedule: dict[str, Any] | None = None
 
-
-@dataclass(frozen=True)
-class Best:
-    """The best epochs so far, the best first; of equals, the earlier one first.
-
-    Attributes:
-        epochs: as many as the ensemble has, or fewer.
-    """
-
-    epochs: tuple[Epoch, ...] = ()
-
     @property
-    def iterations(self) -> list[int]:
-        return [epoch.iteration for epoch in self.epochs]
+    def best_iterations(self) -> list[int]:
+        return [epoch.iteration for epoch in self.best]
 
-    def with_epoch(self, new: Epoch, *, num_members: int) -> tuple[Best, bool]:
-        """The best epochs including a new one, and whether the new one is the best."""
-        # Sorting is stable, so of equals the earlier one stays ahead.
-        ordered = sorted([*self.epochs, new], key=lambda epoch: -epoch.score)
-        return Best(tuple(ordered[:num_members])), ordered[0] is new
-
-    def as_progress(self) -> dict[str, Any]:
-        return {"best": [asdict(epoch) for epoch in self.epochs]}
-
-    @classmethod
-    def from_progress(cls, progress: Mapping[str, Any]) -> Best:
-        return cls(tuple(Epoch(**epoch) for epoch in progress["best"]))
+    def add_epoch(self, epoch: Epoch, *, num_members: int) -> bool:
+        """Add an epoch if it is one of the best `num_members`; return True if it is the best."""
+        # Sorting is stable, so the earlier of two equal epochs stays ahead.
+        ordered = sorted([*self.best, epoch], key=lambda known: -known.score)
+        self.best = ordered[:num_members]
+        return ordered[0] is epoch
 
 
 def recover_best(last: Checkpoint, run: Run) -> Checkpoint:
-    """Make ``best.safetensors`` consistent with a state to resume from.
-
-    Returns:
-        The state without the best models that are lost.
-
-    Raises:
-        CheckpointError: a model cannot be read, or belongs to another experiment.
-    """
-    best, total = Best.from_progress(last.progress), run.experiment.outer.num_iterations
-    # After the last validation no other model can take its place: the test raises the error.
-    is_over = last.progress["iteration"] == total == last.progress["validated"]
+    """Make ``best.safetensors`` consistent with a state; return the state without lost models."""
+    best, total = list(last.progress["best"]), run.experiment.outer.num_iterations
     lost = []
-    while best.epochs and not _recover(best.iterations[0], last, run):
-        if is_over:
-            return last
-        lost.append(best.iterations[0])
-        best = Best(best.epochs[1:])
+    while best and not _recover(best[0]["iteration"], last, run):
+        if last.progress["iteration"] == total == last.progress["validated"]:
+            # After the last validation, no other model can replace it.
+            load_best(run, iteration=best[0]["iteration"])
+        lost.append(best.pop(0)["iteration"])
     if not lost:
         return last
     models = f"model{'s' if len(lost) > 1 else ''} of iteration {', '.join(map(str, lost))}"
@@ -125,15 +99,11 @@ def recover_best(last: Checkpoint, run: Run) -> Checkpoint:
         AlfaWarning,
         stacklevel=2,
     )
-    return replace(last, progress={**last.progress, **best.as_progress()})
+    return replace(last, progress={**last.progress, "best": best})
 
 
 def load_best(run: Run, *, iteration: int) -> Checkpoint:
-    """The best model of a run, which must be that of `iteration`.
-
-    Raises:
-        CheckpointError: the file cannot be read, or holds the model of another iteration.
-    """
+    """Load the best model of a run, and raise a CheckpointError unless it is of `iteration`."""
     best = run.load_checkpoint("best")
     if (found := best.progress["iteration"]) != iteration:
         raise CheckpointError(
@@ -145,26 +115,17 @@ def load_best(run: Run, *, iteration: int) -> Checkpoint:
 
 
 def _recover(iteration: int, last: Checkpoint, run: Run) -> bool:
-    """Store the model of an iteration as the best one; False if it is lost."""
+    """Store the model of an iteration as the best one; return False if it is lost."""
     path = run.files.checkpoint("best")
     if last.progress["iteration"] == iteration:
-        # Also if a file exists: it may be of the same iteration with other rounding.
+        # Replace an existing file, too: its model may differ in rounding.
         last.without_optimizer().save(path)
         return True
-    best = _intact(path, run.fingerprint)
-    if best is not None and best.progress["iteration"] == iteration:
-        return True
-    member = _intact(run.files.member(iteration), run.fingerprint)
-    if member is not None:
-        member.save(path)
-    return member is not None
-
-
-def _intact(path: Path, fingerprint: str) -> Checkpoint | None:
-    """A checkpoint; None if it is missing or damaged."""
-    if not path.is_file():
-        return None
-    try:
-        return Checkpoint.load(path, fingerprint=fingerprint)
-    except DamagedError:
-        return None
+    for source in filter(Path.is_file, [path, run.files.member(iteration)]):
+        with contextlib.suppress(DamagedError):
+            found = Checkpoint.load(source, fingerprint=run.fingerprint)
+            if found.progress["iteration"] == iteration:
+                if source != path:
+                    found.save(path)
+                return True
+    return False

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,20 @@ from alfa._io import write_atomic
 from alfa.errors import AlfaWarning, CheckpointError, ConfigError, DamagedError
 
 _FORMAT = "3"
-# A run may go on in the other one of these.
-_PRECISIONS = (torch.float32, torch.float64)
+# A run may be resumed in the other one of these precisions.
+_PRECISIONS = {torch.float32, torch.float64}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A learner and how far its training has come.
+    """The state of a learner, its optimizer, and its training.
 
     Attributes:
         tensors: the learner's state under ``learner.``, the optimizer's under ``optimizer.``.
-        fingerprint: of the experiment that it belongs to.
-        progress: plain values of the trainer.
-        settings: learning rate and the like of the optimizer's parameter groups.
-        source: where it is from.
+        fingerprint: the fingerprint of the experiment.
+        progress: JSON values of the trainer.
+        settings: the settings of the optimizer's parameter groups, such as learning rates.
+        source: the origin of the checkpoint, for error messages.
     """
 
     tensors: dict[str, Tensor]
@@ -52,8 +52,8 @@ class Checkpoint:
         fingerprint: str,
         progress: dict[str, Any],
     ) -> Checkpoint:
-        # A model that the learner and its init both hold appears under two names.
-        tensors = {f"learner.{k}": v.contiguous() for k, v in _unshared(learner).items()}
+        """Return a checkpoint of the current state."""
+        tensors = {f"learner.{k}": v.contiguous() for k, v in _learner_state(learner).items()}
         settings: list[dict[str, Any]] = []
         if optimizer is not None:
             state = optimizer.state_dict()
@@ -64,12 +64,12 @@ class Checkpoint:
         return cls(tensors, fingerprint, progress, settings)
 
     def without_optimizer(self) -> Checkpoint:
-        """The learner alone, which is all that a test needs."""
+        """Return the learner's part, which is enough for a test."""
         own = {key: tensor for key, tensor in self.tensors.items() if key.startswith("learner.")}
         return replace(self, tensors=own, settings=[])
 
     def to_bytes(self) -> bytes:
-        """The content of a file."""
+        """Return the content of a checkpoint file."""
         metadata = {
             "format": _FORMAT,
             "fingerprint": self.fingerprint,
@@ -80,25 +80,21 @@ class Checkpoint:
         return save(self.tensors, metadata={**metadata, "sha256": checksum})
 
     def save(self, path: Path, *, previous: Path | None = None) -> None:
-        """Write a file; the one that was there before is kept under another name, or lost."""
+        """Save to a file; `previous` is the new name of the old file, which is otherwise lost."""
         write_atomic(path, self.to_bytes(), previous=previous)
 
     @classmethod
     def load(cls, path: Path, *, fingerprint: str) -> Checkpoint:
-        """Read a checkpoint of the experiment with this fingerprint.
-
-        Raises:
-            CheckpointError: it is missing, damaged, or of another experiment.
-        """
+        """Load a checkpoint; raise a CheckpointError if it is missing or of another experiment."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:
             raise CheckpointError(
-                f"there is no checkpoint {path}; the weights of this run were not kept, or it has "
-                "not come so far: train it, or use a run that has them."
+                f"{path} does not exist: the checkpoint was deleted or not saved yet; train the "
+                "run, or use another one."
             ) from None
         except OSError as error:
-            # A disk that fails here may have another checkpoint that is whole.
+            # After a disk failure, another checkpoint may be intact.
             kind = CheckpointError if isinstance(error, PermissionError) else DamagedError
             raise kind(
                 f"the checkpoint {path} cannot be read: {error.strerror or error}."
@@ -107,34 +103,21 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, content: bytes, *, fingerprint: str, source: str) -> Checkpoint:
-        """Read the content of a file.
-
-        Args:
-            content: of the file.
-            fingerprint: of the experiment that it must belong to.
-            source: where it is from.
-
-        Raises:
-            DamagedError: it is damaged.
-            CheckpointError: it is of another experiment, or another version of alfa.
-        """
+        """Load a checkpoint from the content of a file; `source` names it in errors."""
         try:
             tensors = load(content)
-            metadata = _header(content)["__metadata__"]
+            metadata = _split(content)[0]["__metadata__"]
             found, progress = metadata["fingerprint"], json.loads(metadata["progress"])
             version, settings = metadata["format"], json.loads(metadata.get("settings", "[]"))
-            # Before anything else that it says is believed, also its format.
+            # Check this before trusting anything else, including the format.
             if metadata["sha256"] != _checksum(content):
-                raise ValueError("its checksum is not that of its content")
+                raise ValueError("its checksum does not match its content")
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DamagedError(
-                f"the checkpoint {source} is damaged or not one of alfa ({error}); "
-                "remove it, and train again or copy it anew."
-            ) from None
+            raise _damaged(source, f"is damaged or not from alfa ({error})") from None
         if version != _FORMAT:
             raise CheckpointError(
                 f"the checkpoint {source} has format {version}, but this version of alfa reads "
-                f"{_FORMAT}; use the version it was written with."
+                f"{_FORMAT}; use the version that wrote it."
             )
         if found != fingerprint:
             raise CheckpointError(
@@ -144,111 +127,109 @@ class Checkpoint:
             )
         return cls(tensors, found, progress, settings, source)
 
-    def check_progress(self, form: type[BaseModel]) -> None:
-        """Make sure that it says how far the training is.
-
-        Args:
-            form: what it must say.
-
-        Raises:
-            DamagedError: it does not.
-        """
-        try:
-            form.model_validate_json(json.dumps(self.progress), strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise DamagedError(
-                f"the checkpoint {self.source} is damaged: it does not say how far the training "
-                f"is ({'.'.join(map(str, first['loc']))}: {first['msg']}); remove it, and train "
-                "again or copy it anew."
-            ) from None
-
     def restore(self, learner: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Put the state back into objects of the same experiment.
-
-        Args:
-            learner: whose tensors are changed.
-            optimizer: its state and settings are changed.
-
-        Raises:
-            DamagedError: it holds something else than the state of these; nothing is changed.
-        """
-        own = _unshared(learner)
-        try:
-            found, states = self._parts()
-            _check_tensors(own, found)
-            if optimizer is not None:
-                _check_states(optimizer, states, self.settings)
-        except ValueError as error:
-            raise DamagedError(
-                f"the checkpoint {self.source} is damaged: {error}; remove it, and train again or "
-                "copy it anew."
-            ) from None
+        """Restore the state of objects, or raise a DamagedError and leave them unchanged."""
+        own = _learner_state(learner)
+        if problem := self._mismatch(own, optimizer):
+            raise _damaged(self.source, f"is damaged: {problem}")
         with torch.no_grad():
             for key, tensor in own.items():
-                # A buffer that was expanded cannot be written to, but is mostly as it was.
-                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), found[key]):
-                    tensor.copy_(found[key])
+                saved = self.tensors[f"learner.{key}"]
+                # An expanded buffer is not writable, but rarely changes.
+                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), saved):
+                    tensor.copy_(saved)
         if optimizer is not None:
+            states: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in self.tensors.items():
+                kind, _, rest = key.partition(".")
+                if kind == "optimizer":
+                    index, _, name = rest.partition(".")
+                    states.setdefault(int(index), {})[name] = tensor
             groups = optimizer.state_dict()["param_groups"]
             pairs = zip(groups, self.settings, strict=True)
-            restored = [{**group, **saved} for group, saved in pairs]
+            restored = [{**group, **settings} for group, settings in pairs]
             optimizer.load_state_dict({"state": states, "param_groups": restored})
 
-    def _parts(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]]]:
-        """The learner's tensors by their names, and the optimizer's by parameter and name."""
-        learner: dict[str, Tensor] = {}
-        states: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in self.tensors.items():
-            kind, _, rest = key.partition(".")
-            index, _, name = rest.partition(".")
-            if kind == "learner":
-                learner[rest] = tensor
-            elif kind == "optimizer" and index.isdecimal():
-                states.setdefault(int(index), {})[name] = tensor
-            else:
-                raise ValueError(f"it has {key!r}, which is no part of a training")
-        return learner, states
+    def _mismatch(
+        self, own: dict[str, Tensor], optimizer: torch.optim.Optimizer | None
+    ) -> str | None:
+        """Describe the first name, shape, or type that does not fit; return None if all fit.
+
+        Without this check, copying would broadcast, and kernels would read beyond short tensors.
+        """
+        expected = {f"learner.{key}": (tensor, tensor.shape) for key, tensor in own.items()}
+        found = set(self.tensors)
+        states = {key for key in found if key.startswith("optimizer.")}
+        if optimizer is None:
+            found -= states
+        else:
+            groups = optimizer.param_groups
+            if [set(group) for group in self.settings] != [set(_settings(g)) for g in groups]:
+                return "its settings do not match the optimizer"
+            indices = {key.split(".")[1] for key in states}
+            state = _expected_state(optimizer) if indices else {}
+            for index, parameter in enumerate(p for group in groups for p in group["params"]):
+                for name, has_shape in state.items() if str(index) in indices else ():
+                    shape = parameter.shape if has_shape else torch.Size()
+                    expected[f"optimizer.{index}.{name}"] = parameter, shape
+        for key in sorted(expected.keys() ^ found):
+            return f"it {'lacks' if key in expected else 'has'} {key!r}"
+        for key, (like, shape) in expected.items():
+            tensor = self.tensors[key]
+            fits = tensor.dtype == like.dtype or {tensor.dtype, like.dtype} <= _PRECISIONS
+            if tensor.shape != shape or not fits:
+                found_kind = f"{tensor.dtype} {list(tensor.shape)}"
+                return f"its {key!r} is {found_kind}, not {like.dtype} {list(shape)}"
+        return None
 
 
-def load_newest(paths: Sequence[Path], load: Callable[[Path], Checkpoint]) -> Checkpoint | None:
-    """The first checkpoint that is whole; None if there is none at all.
-
-    Args:
-        paths: of files, the newest first.
-        load: reads and checks one.
-
-    Raises:
-        CheckpointError: there are some, but none of them can be used.
-    """
+def load_newest(
+    paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
+) -> Checkpoint | None:
+    """Load the first intact checkpoint with valid progress; return None if no file exists."""
     damaged: DamagedError | None = None
-    for path in paths:
-        if not path.is_file():
-            continue
+    for path in filter(Path.is_file, paths):
         try:
-            found = load(path)
+            found = Checkpoint.load(path, fingerprint=fingerprint)
+            progress.model_validate_json(json.dumps(found.progress), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"is damaged: its training progress is invalid ({where}: {first['msg']})"
+            damaged = damaged or _damaged(str(path), problem)
+            continue
         except DamagedError as error:
             damaged = damaged or error
             continue
         if damaged is not None:
-            told = f"{paths[0]} is damaged; the one before it is used"
             iteration = found.progress.get("iteration")
-            told += "." if iteration is None else f", of iteration {iteration}."
-            warnings.warn(told, AlfaWarning, stacklevel=3)
+            which = "" if iteration is None else f", of iteration {iteration}"
+            warnings.warn(
+                f"{paths[0]} is damaged; alfa uses the checkpoint before it{which}.",
+                AlfaWarning,
+                stacklevel=3,
+            )
         return found
     if damaged is not None:
         raise damaged
     return None
 
 
-def _unshared(learner: nn.Module) -> dict[str, Tensor]:
+def _damaged(source: str, problem: str) -> DamagedError:
+    return DamagedError(
+        f"the checkpoint {source} {problem}; remove it, and train again or restore a copy."
+    )
+
+
+def _learner_state(learner: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a learner, each once even if it has several names."""
     seen: set[int] = set()
     state: dict[str, Tensor] = {}
     for key, tensor in learner.state_dict(keep_vars=True).items():
         if not isinstance(tensor, Tensor):
             raise ConfigError(
                 f"the state of the model has {key}, a {type(tensor).__name__}, but a checkpoint "
-                "holds tensors only; keep it as a buffer, or leave `get_extra_state` out."
+                "holds only tensors; make it a buffer, or remove `get_extra_state`."
             )
         if id(tensor) not in seen:
             seen.add(id(tensor))
@@ -256,21 +237,13 @@ def _unshared(learner: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def _check_tensors(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Make sure that tensors can take the values of others: copying would stretch and round."""
-    for key in sorted(own.keys() ^ found.keys()):
-        raise ValueError(f"it {'lacks' if key in own else 'has'} {key!r}")
-    for key, tensor in own.items():
-        _check_like(key, found[key], tensor, tensor.shape)
-
-
 def _is_expanded(tensor: Tensor) -> bool:
-    places = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(size > 1 and not stride for size, stride in places)
+    dims = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(size > 1 and not stride for size, stride in dims)
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a parameter group that JSON can hold."""
+    """Return the settings of a parameter group that JSON can represent."""
     return {
         key: value
         for key, value in group.items()
@@ -278,59 +251,27 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_states(
-    optimizer: torch.optim.Optimizer,
-    states: dict[int, dict[str, Tensor]],
-    settings: list[dict[str, Any]],
-) -> None:
-    """Raise unless the optimizer can use a state: kernels would read beyond smaller tensors."""
-    if [set(group) for group in settings] != [set(_settings(g)) for g in optimizer.param_groups]:
-        raise ValueError("its settings are not those of the optimizer")
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    expected = _state_of(optimizer) if states else {}
-    for index, state in states.items():
-        if index >= len(parameters) or state.keys() != expected.keys():
-            raise ValueError(f"its state {index} of the optimizer is not that of a parameter")
-        for name, tensor in state.items():
-            shape = parameters[index].shape if expected[name] else torch.Size()
-            _check_like(f"optimizer.{index}.{name}", tensor, parameters[index], shape)
-
-
-def _state_of(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
-    """Which state the optimizer keeps of a parameter, and whether of the parameter's shape."""
+def _expected_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
+    """Return the names of a parameter's state, and which of them have the parameter's shape."""
     probe = torch.zeros(2, 3, requires_grad=True)
     probe.grad = torch.ones_like(probe)
-    settings = optimizer.param_groups[0]
-    accepted = inspect.signature(type(optimizer)).parameters
-    copy = type(optimizer)(
-        [probe], **{k: v for k, v in settings.items() if k in accepted and k != "params"}
-    )
+    accepted = inspect.signature(type(optimizer)).parameters.keys() - {"params"}
+    settings = {k: v for k, v in optimizer.param_groups[0].items() if k in accepted}
+    copy = type(optimizer)([probe], **settings)
     copy.step()
     return {name: torch.as_tensor(v).shape == probe.shape for name, v in copy.state[probe].items()}
 
 
-def _check_like(key: str, found: Tensor, own: Tensor, shape: torch.Size) -> None:
-    fits = found.dtype == own.dtype or {found.dtype, own.dtype} <= {*_PRECISIONS}
-    if found.shape != shape or not fits:
-        raise ValueError(
-            f"its {key!r} is {found.dtype} {list(found.shape)}, not {own.dtype} {list(shape)}"
-        )
-
-
-def _header(content: bytes) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(content[8 : _data_begins(content)])
-    return header
-
-
-def _data_begins(content: bytes) -> int:
-    """Behind the length of the header, and the header."""
-    return 8 + int.from_bytes(content[:8], "little")
+def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the header and the data of a safetensors file."""
+    begin = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:begin]), memoryview(content)[begin:]
 
 
 def _checksum(content: bytes) -> str:
-    """Of a file's header, but for the checksum in it, and its data."""
-    header = _header(content)
+    """Return the checksum of a file's header, except for the checksum in it, and its data."""
+    header, data = _split(content)
     header["__metadata__"].pop("sha256", None)
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    found.update(memoryview(content)[_data_begins(content) :])
-    return found.hexdigest()
+    checksum = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    checksum.update(data)
+    return checksum.hexdigest()

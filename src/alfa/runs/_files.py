@@ -1,7 +1,7 @@
 """The files of a run folder.
 
-config.toml                 the experiment, every option spelled out
-signature.json              what a model must know of the tasks it was trained on
+config.toml                 the experiment with all options
+signature.json              properties of the training tasks that the model depends on
 metrics.jsonl               one JSON object per validation
 checkpoints/                last.safetensors and previous.safetensors, the two newest states;
                             best.safetensors; epoch-*.safetensors, the models of the ensemble
@@ -22,18 +22,14 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 from alfa._io import is_locked, locked, named_errors, read_json, write_atomic, write_json
 from alfa.errors import BusyError, CheckpointError
 
-# A temporary file that a killed process left behind.
+# A temporary file of a killed process.
 _LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
-# Seconds to wait for a lock, which `is_busy` of another process holds for a moment, too.
+# Seconds to wait for a lock, because `is_busy` of another process holds it briefly.
 _PATIENCE = 0.5
 
 
 class RunFiles:
-    """The layout of one run folder, and how its files are read and written.
-
-    Args:
-        path: the folder; it need not exist yet.
-    """
+    """The layout and the files of one run folder, which need not exist yet."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path = Path(path)
@@ -41,34 +37,29 @@ class RunFiles:
         self.signature = path / "signature.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
-        # Hidden, so that a folder with nothing else counts as empty.
+        # A hidden file, so that a folder with nothing else counts as empty.
         self.launch = path / ".launch.json"
 
     def checkpoint(self, name: str) -> Path:
         return self.path / "checkpoints" / f"{name}.safetensors"
 
     def member(self, iteration: int) -> Path:
-        """The model of one of the best epochs, which are tested together."""
+        """Return the path of an ensemble member."""
         return self.checkpoint(f"epoch-{iteration:06d}")
 
     def members(self, iterations: Sequence[int]) -> list[int]:
-        """The iterations whose models are in the folder."""
+        """Return the iterations whose ensemble members exist, sorted."""
         return [number for number in sorted(iterations) if self.member(number).is_file()]
 
     def remove_other_members(self, iterations: Sequence[int]) -> None:
-        """Remove the models of epochs that are no longer among the best."""
+        """Remove the ensemble members of all iterations except for the given ones."""
         wanted = {self.member(iteration) for iteration in iterations}
         for path in (self.path / "checkpoints").glob("epoch-*.safetensors"):
             if path not in wanted:
                 path.unlink()
 
-    def remove_models(self) -> None:
-        """Remove the best models of a training that cannot be resumed."""
-        self.remove_other_members([])
-        self.checkpoint("best").unlink(missing_ok=True)
-
     def remove_leftovers(self) -> None:
-        """Remove temporary files of a process that was killed."""
+        """Remove the temporary files of a killed process."""
         for folder in (self.path, self.path / "checkpoints"):
             for path in folder.glob(".*"):
                 if _LEFTOVER.fullmatch(path.name):
@@ -79,12 +70,8 @@ class RunFiles:
         return self.config.is_file()
 
     def check_empty(self) -> None:
-        """Raise unless a new run can use the folder.
-
-        Raises:
-            CheckpointError: the folder holds something already.
-        """
-        # A crash can leave a hidden temporary file, which is no reason to refuse the folder.
+        """Raise a CheckpointError unless a new run can use the folder."""
+        # A crash can leave hidden temporary files, which do not matter.
         if not self.path.is_dir():
             is_free = not self.path.exists()
         else:
@@ -96,23 +83,18 @@ class RunFiles:
             )
 
     def check_exists(self) -> None:
-        """Raise unless the folder is a run.
-
-        Raises:
-            CheckpointError: the folder is not a run.
-        """
+        """Raise a CheckpointError unless the folder is a run."""
         if self.exists:
             return
+        problem = "is a file" if self.path.exists() else "does not exist"
         if self.path.is_dir():
-            missing = "has no config.toml"
-        else:
-            missing = "is a file" if self.path.exists() else "does not exist"
+            problem = "has no config.toml"
         raise CheckpointError(
-            f"{self.path} is not a run: it {missing}; give a folder that `alfa train --out` made."
+            f"{self.path} is not a run: it {problem}; give a folder that `alfa train --out` made."
         )
 
     def belongs_to(self, launch: str | None) -> bool:
-        """Whether the processes of this launch began the run."""
+        """Return True if the processes of this launch began the run."""
         return self.exists and (read_json(self.launch) or {}).get("launch") == launch
 
     def write_launch(self, launch: str | None) -> None:
@@ -122,11 +104,7 @@ class RunFiles:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing into the folder.
-
-        Raises:
-            BusyError: another process is doing so.
-        """
+        """Lock the folder against writes, or raise a BusyError if another process did so."""
         busy = BusyError(
             f"{self.path} is in use by another process; wait until it has finished, or choose "
             "another folder."
@@ -144,22 +122,22 @@ class RunFiles:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The records so far; truncated and damaged lines are skipped."""
+        """Read all records; truncated and damaged lines are skipped."""
         try:
             lines = self.metrics.read_bytes().split(b"\n")
         except FileNotFoundError:
             return []
-        return [record for line in lines if (record := _record(line)) is not None]
+        return [record for line in lines if (record := _parse_record(line)) is not None]
 
     def write_metrics(self, records: Sequence[dict[str, Any]]) -> None:
         write_atomic(self.metrics, "".join(json.dumps(r) + "\n" for r in records).encode())
 
     def rewind_metrics(self, iteration: int) -> None:
-        """Remove the records after an iteration, which will be written again."""
+        """Remove the records after an iteration."""
         self.write_metrics([r for r in self.read_metrics() if r["iteration"] <= iteration])
 
     def set_result_aside(self) -> None:
-        """Rename the result of a run that is trained further after its number of iterations."""
+        """Rename the result of a run that is trained further, by its number of iterations."""
         if self.result.is_file():
             count = (read_json(self.result) or {}).get("num_iterations", "earlier")
             self.result.replace(self.path / f"result-{count}.json")
@@ -168,11 +146,7 @@ class RunFiles:
         write_json(self.result, result)
 
     def read_result(self) -> dict[str, Any] | None:
-        """The result, if training is complete.
-
-        Raises:
-            CheckpointError: the file is damaged.
-        """
+        """Read the result; return None if training is not complete."""
         content = read_json(self.result)
         if content is None:
             return None
@@ -186,8 +160,8 @@ class RunFiles:
         return content
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A record of the metrics; None if the line is damaged."""
+def _parse_record(line: bytes) -> dict[str, Any] | None:
+    """Parse a record of the metrics; return None if the line is damaged."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A run: an experiment and the folder that training leaves behind."""
+"""A run: an experiment and the folder of its training."""
 
 from __future__ import annotations
 
@@ -11,37 +11,31 @@ from typing import Any, Self
 import tomli_w
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
 from alfa._io import write_atomic, write_json
-from alfa.build import build_learner, build_model, build_tasks, describe_experiment, trainer_options
+from alfa.build import build_learner, build_tasks, describe_experiment
 from alfa.config import Experiment, differing, load_experiment, parse_experiment, to_dict
 from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import CheckpointError, ConfigError
 from alfa.learner import Learner
-from alfa.models import Model
+from alfa.ops import get_loss
 from alfa.runs._backbone import load_backbone
-from alfa.runs._best import Best, TrainingProgress
+from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
-from alfa.runs._match import match_tasks
 
 CHECKPOINTS = ("best", "last", "ensemble")
 
 
 class Run:
-    """One run folder; every file is read at most once.
+    """A run folder, whose files are read at most once.
 
-    Make it with `Run.open` for a folder on disk, `Run.new` for one that training will create, or
-    `Run.save` for a learner that was trained by other means.
-
-    Args:
-        path: the folder.
-        experiment: the experiment of a folder that does not exist yet.
+    `Run.open` opens a folder on disk, `Run.new` describes a folder that training will create, and
+    `Run.save` saves a learner from a custom training loop.
 
     Attributes:
         path: the folder.
-        files: its files.
+        files: the files of the folder.
 
     Example:
         >>> import tempfile
@@ -64,18 +58,14 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a run folder.
-
-        Raises:
-            CheckpointError: the folder is not a run.
-        """
+        """Open a run folder; raise a CheckpointError if it is not a run."""
         run = cls(path)
         run.files.check_exists()
         return run
 
     @classmethod
     def new(cls, path: Path | str, experiment: Experiment) -> Self:
-        """A run that is not on disk yet, or that a training of `experiment` resumes."""
+        """Return a run that training will create, or resume with `experiment`."""
         return cls(path, experiment)
 
     @classmethod
@@ -93,7 +83,7 @@ class Run:
         Saving again into the same folder replaces the weights.
 
         Args:
-            path: the folder, which must be new or hold a run of the same parts.
+            path: the folder, which must be new or hold a run with the same configuration.
             learner: the trained learner; its model, init, and rule must be registered.
             tasks: the tasks it was trained on.
             metrics: records such as ``{"iteration": 100, "val_loss": 0.5}`` for learning curves.
@@ -101,14 +91,16 @@ class Run:
 
         Raises:
             ConfigError: a part of the learner is not registered.
-            CheckpointError: the folder holds something else.
+            CheckpointError: the folder holds other files or another run.
         """
         experiment = describe_experiment(learner, tasks, **options)
         run = cls(path, experiment)
         if not run.files.exists:
             run.files.check_empty()
         elif cls.open(path).fingerprint != run.fingerprint:
-            raise CheckpointError(f"{run.path} holds a run of other parts; choose another folder.")
+            raise CheckpointError(
+                f"{run.path} holds a run with another configuration; choose another folder."
+            )
         with run.files.lock():
             run.create(tasks.signature())
             run.files.write_metrics([dict(record) for record in metrics])
@@ -137,10 +129,9 @@ class Run:
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """What a model must know of the tasks that it was trained on; they need not be there."""
+        """The properties of the training tasks that the model depends on."""
         try:
-            content = self.files.signature.read_bytes()
-            return TypeAdapter(Signature).validate_json(content)
+            return TypeAdapter(Signature).validate_json(self.files.signature.read_bytes())
         except (FileNotFoundError, ValueError):
             raise CheckpointError(
                 f"{self.files.signature} is missing or damaged; restore it from a copy of the run."
@@ -148,7 +139,7 @@ class Run:
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """One record for each validation."""
+        """The records of all validations."""
         return self.files.read_metrics()
 
     @functools.cached_property
@@ -167,24 +158,20 @@ class Run:
         return self.experiment.rule.name
 
     def config(self) -> dict[str, Any]:
-        """The experiment as plain values."""
+        """Return the experiment as plain values."""
         return to_dict(self.experiment)
 
     def with_overrides(self, overrides: Sequence[str]) -> Experiment:
-        """The experiment with changes such as ``"tasks.shot=1"``."""
+        """Return the experiment with changes such as ``"tasks.shot=1"``."""
         source = str(self.files.config)
         return parse_experiment(self.config(), source=source, overrides=overrides)
 
     def differences(self, other: Run) -> list[str]:
-        """What differs between the trainings of two runs, such as ``"seed is 0 and 1"``."""
+        """Return the differences between two experiments, such as ``"seed is 0 and 1"``."""
         return differing(self.experiment, other.experiment)
 
     def learner(self, which: str = "best", *, device: torch.device | str = "cpu") -> Learner:
-        """The learner with the weights of a checkpoint, ``"best"`` or ``"last"``.
-
-        Raises:
-            CheckpointError: the checkpoint is missing or damaged.
-        """
+        """Return the learner with the weights of a checkpoint, ``"best"`` or ``"last"``."""
         return self.learners(which, device=device)[0]
 
     def learners(
@@ -194,12 +181,15 @@ class Run:
         init: Mapping[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> list[Learner]:
-        """The learners of a checkpoint; ``"ensemble"`` has those of the best epochs.
+        """Return the learners of a checkpoint, of which only ``"ensemble"`` has several.
 
         Args:
             which: ``"best"``, ``"last"``, or ``"ensemble"``.
             init: an init that replaces the experiment's, such as ``{"name": "prototype-head"}``.
-            device: where to put them.
+            device: the device of the learners.
+
+        Raises:
+            CheckpointError: the checkpoint is missing or damaged.
         """
         learners = []
         for checkpoint in self.load_models(which):
@@ -209,64 +199,32 @@ class Run:
         return learners
 
     def tasks(self, overrides: Sequence[str] = ()) -> Tasks:
-        """Tasks for the run's models, by default its own.
+        """Return the run's tasks with overrides such as ``"tasks.dataset=cub"``.
 
-        Args:
-            overrides: changes such as ``"tasks.dataset=cub"``; then the run's own dataset need not
-                be there.
-
-        Raises:
-            ConfigError: the models cannot take these tasks.
+        The dataset of the training is needed only if it is not overridden. Tasks that the models
+        cannot take raise a ConfigError.
         """
         experiment = self.with_overrides(overrides) if overrides else self.experiment
         return match_tasks(build_tasks(experiment), self.signature, variable_way=self._variable_way)
 
     def dataset_overrides(self, dataset: str, *, size: int | None = None) -> list[str]:
-        """The overrides that draw the run's kind of tasks from another dataset.
+        """Return the overrides that draw the same kind of tasks from another prepared dataset.
 
-        Args:
-            dataset: the name of a prepared dataset.
-            size: the prepared image size; by default the only one. The size of the images trained
-                on says nothing about those of another dataset.
+        `size` is the prepared image size, by default the only one.
         """
         return TASKS.get(self.experiment.tasks.name).dataset_overrides(dataset, size)
 
     @functools.cached_property
     def _variable_way(self) -> bool:
-        """Whether the models take tasks of any number of classes."""
+        """Whether the models take tasks with any number of classes."""
         learner = build_learner(self.experiment, self.signature)
         return learner.init.variable_way and not getattr(learner.rule, "per_parameter_decay", False)
 
-    def build_tasks(self) -> Tasks:
-        """The tasks of the experiment as training draws them."""
-        return build_tasks(self.experiment)
-
-    def build(self, device: torch.device | str) -> tuple[Learner, Tasks, dict[str, Any]]:
-        """The learner and tasks of a new training, and the options of `alfa.Trainer`."""
-        tasks = build_tasks(self.experiment)
-        learner = build_learner(self.experiment, tasks).to(device)
-        return learner, tasks, trainer_options(self.experiment, learner)
-
-    def build_classifier(self, input_shape: Sequence[int], num_classes: int) -> nn.Module:
-        """The experiment's model with an output for each class, for pretraining."""
-        return build_model(self.experiment, input_shape, num_classes)
-
     def load_initial_weights(self, learner: Learner) -> None:
-        """Load the backbone that the experiment names, if it names one.
-
-        Raises:
-            ConfigError: the model has no backbone.
-        """
+        """Load the backbone weights that the experiment names, if any."""
         weights = self.experiment.model.options.get("weights")
-        if weights is None:
-            return
-        model = learner.model
-        if not isinstance(model, Model) or model.head_name is None:
-            raise ConfigError(
-                f"model.weights is {weights!r}, but {self.experiment.model.name!r} has no backbone "
-                "to load; leave it out."
-            )
-        load_backbone(model, Path(weights))
+        if weights is not None:
+            load_backbone(learner.model, Path(weights))
 
     def load_checkpoint(self, name: str) -> Checkpoint:
         return Checkpoint.load(self.files.checkpoint(name), fingerprint=self.fingerprint)
@@ -275,38 +233,43 @@ class Run:
         return Checkpoint.load(self.files.member(iteration), fingerprint=self.fingerprint)
 
     def load_last(self) -> Checkpoint | None:
-        """The newest intact training state; None if none was saved yet.
-
-        Raises:
-            CheckpointError: none of the saved states can be used.
-        """
-
-        def load(path: Path) -> Checkpoint:
-            found = Checkpoint.load(path, fingerprint=self.fingerprint)
-            found.check_progress(TrainingProgress)
-            return found
-
-        return load_newest([self.files.checkpoint("last"), self.files.checkpoint("previous")], load)
+        """Load the newest intact training state; return None if none was saved yet."""
+        paths = [self.files.checkpoint("last"), self.files.checkpoint("previous")]
+        return load_newest(paths, TrainingProgress, fingerprint=self.fingerprint)
 
     def save_last(self, checkpoint: Checkpoint) -> None:
-        """Save the newest state, and keep the one before it."""
+        """Save the newest training state, and keep the state before it."""
         checkpoint.save(self.files.checkpoint("last"), previous=self.files.checkpoint("previous"))
 
     def load_models(self, which: str) -> list[Checkpoint]:
-        """The checkpoints that `learners` restores."""
+        """Load the checkpoints that `learners` restores."""
         if which == "last" and (found := self.load_last()) is not None:
             return [found]
         if which != "ensemble":
             return [self.load_checkpoint(which)]
         last = self.load_last()
-        best = Best() if last is None else Best.from_progress(last.progress)
-        members = self.files.members(best.iterations[: self.experiment.test.ensemble])
+        epochs = [] if last is None else last.progress["best"][: self.experiment.test.ensemble]
+        members = self.files.members([epoch["iteration"] for epoch in epochs])
         return [self.load_member(n) for n in members] or [self.load_checkpoint("best")]
 
-    def add_best_member(self, iteration: int) -> None:
-        """Add the best model to the ensemble, if the run has tested it alone so far."""
-        member, best = self.files.member(iteration), self.files.checkpoint("best")
-        if member.is_file() or not best.is_file():
-            return
-        if self.load_checkpoint("best").progress["iteration"] == iteration:
-            write_atomic(member, best.read_bytes())
+
+def match_tasks(tasks: Tasks, own: Signature, *, variable_way: bool = False) -> Tasks:
+    """Convert tasks to the inputs of a model that was trained on tasks with the signature `own`.
+
+    The last layer of a `variable_way` model has an output for each class of a task. Tasks that the
+    model cannot take raise a ConfigError.
+    """
+    if own.mean:
+        # A model keeps the normalization of its training set.
+        tasks = tasks.like(own)
+    fits = tasks.num_outputs == own.num_outputs or (
+        # The outputs of the linear layer are classes, and some of them may stay unused.
+        get_loss(tasks.loss).has_classes and (variable_way or tasks.num_outputs < own.num_outputs)
+    )
+    if tuple(tasks.input_shape) != tuple(own.input_shape) or not fits:
+        raise ConfigError(
+            f"the run was trained on inputs of shape {tuple(own.input_shape)} with "
+            f"{own.num_outputs} outputs, but these tasks have {tuple(tasks.input_shape)} with "
+            f"{tasks.num_outputs}."
+        )
+    return tasks

@@ -5,29 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from alfa._distributed import ALONE, Processes
 from alfa._runtime import check_device
-from alfa.build import describe_experiment
+from alfa.build import build_learner, build_tasks, describe_experiment, trainer_options
 from alfa.data import SPLITS, Tasks
 from alfa.errors import ConfigError
 from alfa.learner import Learner
 from alfa.optim import Adam
-from alfa.runs import Checkpoint, Run
+from alfa.runs import Run
 from alfa.training._consistency import compare_processes
-from alfa.training._loop import TrainingLoop, TrainingOptions, versions
+from alfa.training._loop import OnProgress, TrainingLoop
 from alfa.training._outer_step import trained_parameters
-from alfa.training._progress import OnProgress
 
 
+@dataclass(eq=False, repr=False)
 class Trainer:
-    """Trains a learner in a run folder, then tests its best model.
+    """A trainer that trains a learner in a run folder, then tests its best model.
 
     Args:
         learner: the learner to train.
@@ -36,17 +37,17 @@ class Trainer:
             rate of 0.001.
         scheduler: any scheduler of the optimizer that is stepped once per iteration; by default
             the learning rate is constant.
-        num_iterations: outer iterations.
-        num_tasks: tasks of an outer iteration.
-        max_gradient_norm: a longer outer gradient is scaled down to this norm.
+        num_iterations: number of outer iterations.
+        num_tasks: number of tasks of an outer iteration.
+        max_gradient_norm: the outer gradient is scaled down to this norm if it is longer.
         max_skipped: number of non-finite iterations or validations that are skipped.
         validate_every: outer iterations of an epoch, after which the learner is validated.
-        num_val_tasks: validation tasks.
-        num_test_tasks: test tasks.
+        num_val_tasks: number of validation tasks.
+        num_test_tasks: number of test tasks.
         num_test_steps: inner steps in validation and test; by default as in training.
         ensemble: number of best epochs whose models are also tested together.
-        seed: decides the tasks and everything else that is random.
-        device: where to compute.
+        seed: seed of the tasks and all other random numbers.
+        device: the device to compute on.
         memory: ``"store"`` keeps the inner steps for the outer gradient, ``"recompute"`` repeats
             them, and ``"auto"`` chooses by the memory budget.
         tasks_at_once: tasks whose outer gradients are computed together; None for automatic.
@@ -68,65 +69,46 @@ class Trainer:
         4
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        tasks: Tasks,
-        *,
-        optimizer: torch.optim.Optimizer | None = None,
-        scheduler: LRScheduler | None = None,
-        num_iterations: int = 50_000,
-        num_tasks: int = 4,
-        max_gradient_norm: float | None = None,
-        max_skipped: int = 0,
-        validate_every: int = 500,
-        num_val_tasks: int = 600,
-        num_test_tasks: int = 600,
-        num_test_steps: int | None = None,
-        ensemble: int = 5,
-        seed: int = 0,
-        device: torch.device | str = "cpu",
-        memory: Literal["auto", "store", "recompute"] = "auto",
-        tasks_at_once: int | None = None,
-        memory_budget: float | None = None,
-        checkpoint_every: int | None = None,
-        checkpoint_seconds: float = 120.0,
-    ) -> None:
-        check_device(device, name="`device`")
-        self.learner, self.tasks = learner.to(device), tasks
-        self.device = torch.device(device)
-        self.options = TrainingOptions(
-            num_iterations=num_iterations,
-            num_tasks=num_tasks,
-            max_gradient_norm=max_gradient_norm,
-            max_skipped=max_skipped,
-            validate_every=validate_every,
-            num_val_tasks=num_val_tasks,
-            num_test_tasks=num_test_tasks,
-            num_test_steps=num_test_steps,
-            ensemble=ensemble,
-            seed=seed,
-            memory=memory,
-            tasks_at_once=tasks_at_once,
-            memory_budget=memory_budget,
-            checkpoint_every=checkpoint_every,
-            checkpoint_seconds=checkpoint_seconds,
-        )
-        self._given_optimizer = optimizer
-        parameters = trained_parameters(learner)
-        if scheduler is not None and optimizer is None:
+    learner: Learner
+    tasks: Tasks
+    _: KW_ONLY
+    optimizer: Optimizer | None = None
+    scheduler: LRScheduler | None = None
+    num_iterations: int = 50_000
+    num_tasks: int = 4
+    max_gradient_norm: float | None = None
+    max_skipped: int = 0
+    validate_every: int = 500
+    num_val_tasks: int = 600
+    num_test_tasks: int = 600
+    num_test_steps: int | None = None
+    ensemble: int = 5
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    memory: Literal["auto", "store", "recompute"] = "auto"
+    tasks_at_once: int | None = None
+    memory_budget: float | None = None
+    checkpoint_every: int | None = None
+    checkpoint_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        check_device(self.device, name="`device`")
+        self.learner.to(self.device)
+        parameters = trained_parameters(self.learner)
+        if self.optimizer is not None:
+            _check_optimizer(self.optimizer, self.scheduler, parameters)
+        elif self.scheduler is not None:
             raise ConfigError("`scheduler` needs its `optimizer`; pass both.")
-        if optimizer is None and parameters:
-            optimizer = Adam(parameters, lr=0.001, fused=True)
-        if optimizer is not None:
-            _check_optimizer(optimizer, scheduler, parameters)
-        self.optimizer, self.scheduler = optimizer, scheduler
+        default = Adam(parameters, lr=0.001, fused=True) if parameters else None
+        # The optimizer in use; `optimizer` stays None, so that the run records the default.
+        self.active_optimizer = default if self.optimizer is None else self.optimizer
 
     @classmethod
     def from_run(cls, run: Run, *, device: torch.device | str = "cpu") -> Trainer:
-        """A trainer of the experiment of a run, such as ``Run.new(path, experiment)``."""
-        learner, tasks, options = run.build(device)
-        return cls(learner, tasks, device=device, **options)
+        """Return a trainer of the experiment of a run, such as ``Run.new(path, experiment)``."""
+        tasks = build_tasks(run.experiment)
+        learner = build_learner(run.experiment, tasks).to(device)
+        return cls(learner, tasks, device=device, **trainer_options(run.experiment, learner))
 
     def fit(
         self,
@@ -143,13 +125,13 @@ class Trainer:
         """Train in a run folder, then test the best model.
 
         Args:
-            run: the folder; only the first process needs it.
+            run: the folder; only the first process needs access to it.
             resume: continue from the folder's last checkpoint, to the same numbers as an
                 uninterrupted run. A run that is resumed with more iterations equals the longer run
-                unless it was validated at its earlier end only because that was the end: that
-                model may be the best, and the next mean training loss begins there. ``"auto"``
-                resumes if the folder holds a run, and starts otherwise.
-            lock: keep other processes out of the folder, unless the caller does so already.
+                except for a validation at its earlier end, whose model may be the best and after
+                which the next mean training loss starts. ``"auto"`` resumes if the folder holds a
+                run, and starts otherwise.
+            lock: lock the folder; False if the caller has locked it.
             processes: the processes that train together.
             num_sharing: trainings that share the memory of this machine.
             extra: additional entries of the result.
@@ -160,68 +142,37 @@ class Trainer:
             The content of ``result.json``.
 
         Raises:
-            CheckpointError: the folder cannot be used, or there is nothing to resume.
-            DataError: the data differs from what the run has been trained on.
+            CheckpointError: the folder cannot be used, or holds nothing to resume.
+            DataError: the data differs from the data that the run was trained on.
             DivergedError: a loss or gradient is not finite; the last good checkpoint is kept.
-            LostError: another process is gone; progress is kept.
-            Stopped: `should_stop` returned True; progress is kept.
+            LostError: another process has ended; progress is saved.
+            Stopped: `should_stop` returned True; progress is saved.
         """
-        # First of all: invalid objects leave no folder behind.
+        # Check before anything is written: invalid objects leave no folder.
         self.tasks.check(*SPLITS)
         if not isinstance(run, Run):
-            described = describe_experiment(
-                self.learner,
-                self.tasks,
-                optimizer=self._given_optimizer,
-                scheduler=self.scheduler,
-                **asdict(self.options),
-            )
-            run = Run.new(run, described)
+            run = Run.new(run, describe_experiment(**vars(self)))
         files = run.files
         resumes = processes.from_first(lambda: files.exists) if resume == "auto" else resume
-        training = TrainingLoop(
-            self.learner,
-            self.tasks,
-            self.options,
-            run,
-            optimizer=self.optimizer,
-            scheduler=self.scheduler,
-            device=self.device,
-            processes=processes,
-            num_sharing=num_sharing,
-            should_stop=should_stop,
-            on_progress=on_progress,
-        )
-        compare_processes(processes, run.config(), self.tasks, versions=versions())
+        loop = TrainingLoop(self, run, processes, num_sharing, should_stop, on_progress)
+        compare_processes(processes, run.config(), self.tasks)
         with ExitStack() as stack:
-
-            def begin() -> Checkpoint:
-                if resumes:
-                    files.check_exists()
-                else:
-                    files.check_empty()
-                    run.load_initial_weights(self.learner)
-                if lock:
-                    stack.enter_context(files.lock())
-                return training.begin(resume=resumes)
-
-            training.restore(training.shared(begin))
-            training.train()
-            return training.test(extra or {})
+            locks = stack if lock else None
+            loop.restore(loop.from_first(lambda: loop.begin(locks, resume=resumes)))
+            loop.train()
+            return loop.test(extra or {})
 
 
 def train_run(
     run: Run, *, device: torch.device | str = "cpu", processes: Processes = ALONE, **options: Any
 ) -> dict[str, Any]:
-    """Train the experiment of a run; `options` are those of `Trainer.fit`."""
+    """Train the experiment of a run; `options` are the options of `Trainer.fit`."""
     trainer = processes.together(lambda: Trainer.from_run(run, device=device))
     return trainer.fit(run, processes=processes, **options)
 
 
 def _check_optimizer(
-    optimizer: torch.optim.Optimizer,
-    scheduler: LRScheduler | None,
-    parameters: list[torch.nn.Parameter],
+    optimizer: Optimizer, scheduler: LRScheduler | None, parameters: list[torch.nn.Parameter]
 ) -> None:
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if missing := [p for p in parameters if id(p) not in trained]:
@@ -239,5 +190,5 @@ def _check_optimizer(
             json.dumps(scheduler.state_dict())
         except TypeError as error:
             raise ConfigError(
-                f"`scheduler` has a state that a checkpoint cannot hold: {error}."
+                f"`scheduler` has a state that a checkpoint cannot store: {error}."
             ) from None

@@ -228,7 +228,7 @@ def test_a_file_is_taken_as_it_is_unless_something_is_chosen(tmp_path) -> None:
 def test_an_unknown_name_lists_the_datasets() -> None:
     with pytest.raises(ConfigError, match=r"no dataset 'sinusoids'; known: .* mean 'sinusoid'\?"):
         compose("sinusoids")
-    with pytest.raises(ConfigError, match="unknown method 'mamal'"):
+    with pytest.raises(ConfigError, match="`method` is 'mamal', which is not one of"):
         compose("sinusoid", method="mamal")
 
 

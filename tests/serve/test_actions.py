@@ -56,7 +56,7 @@ def test_files_are_added_and_tried(
     tokens = [put("a.png", pictures[0][0]), put("n.txt", b"hello"), put("b.png", pictures[0][1])]
     outcome = actions.teach("me", {"do": "files", "files": tokens})
     assert outcome.done == ["Added 2 pictures to “Class 1”."]
-    assert outcome.problems == ["“n.txt” is not an image, or of a format that is not read."]
+    assert outcome.problems == ["“n.txt” is not an image, or its format is not supported."]
     assert len(actions.transfers) == 0
     # Each file can be taken once.
     assert (

@@ -170,7 +170,7 @@ def test_a_user_teaches_with_pictures(
         me.give("teach-drop", *(files / f"{place}-{number}.png" for number in range(4)))
         me.wait_for_pictures(4 * place + 4)
     me.give("teach-drop", files / "notes.txt", files / "2-4.png")
-    me.wait("#teach-notice", "“notes.txt” is not an image, or of a format that is not read.")
+    me.wait("#teach-notice", "“notes.txt” is not an image, or its format is not supported.")
     me.wait("#teach-notice", "Added 1 picture to “gimel & co”.")
 
     me.page.locator("#learn").click()
@@ -206,7 +206,7 @@ def test_a_user_teaches_with_pictures(
     me.do("remove", within=".alfa-class >> nth=2 >>")
     playwright.expect(me.page.locator(".alfa-class")).to_have_count(2)
     me.give("keep", files / "notes.txt")
-    me.wait("#keep-notice", "notes.txt is damaged, or not the archive that its name says")
+    me.wait("#keep-notice", "notes.txt is damaged or has the wrong type")
     me.give("keep", saved)
     me.wait("#keep-notice", "Loaded 3 classes with 13 pictures.")
     me.wait_for_pictures(13)

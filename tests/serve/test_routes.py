@@ -70,7 +70,7 @@ def test_pictures_are_reduced_to_the_model_input(
     assert browser.get(f"/alfa/files/{token}").status_code == 404
     token = _sent(browser, b"hello", kind="picture", name="notes.txt").json()["token"]
     problem = transfers.take(token, UploadedImage).problem
-    assert problem == "“notes.txt” is not an image, or of a format that is not read."
+    assert problem == "“notes.txt” is not an image, or its format is not supported."
 
 
 def test_large_photos_leave_memory_for_others(

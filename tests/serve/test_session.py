@@ -82,15 +82,15 @@ def test_invalid_pictures_do_not_affect_others(
     seen = [session.model.receive(name, content) for name, content in files.items()]
     added, refused = session.add_uploads(session.selected, seen)
     assert added == session.num_examples == 2
-    assert refused[0] == "“notes.txt” is not an image, or of a format that is not read."
-    assert refused[1].startswith("“b.png” is damaged or cut off")
+    assert refused[0] == "“notes.txt” is not an image, or its format is not supported."
+    assert refused[1].startswith("“b.png” is damaged or truncated")
     assert refused[2] == "“c.png” is an empty file."
 
 
 def test_image_bombs_are_refused(model: Model) -> None:
     bomb = model.receive("bomb.pgm", b"P5 100000 100000 255\n")
     assert bomb.pixels is None
-    assert "“bomb.pgm” declares more than the 64,000,000 pixels that are allowed" in bomb.problem
+    assert "“bomb.pgm” declares too many pixels (the limit is 64,000,000)" in bomb.problem
 
 
 def test_the_number_of_pictures_has_limits(session: Session) -> None:

@@ -226,7 +226,7 @@ def test_a_store_that_is_changed_under_a_run_stops_it(pets, tmp_path, change) ->
         train_run(Run.new(path, experiment), on_progress=on_progress)
 
     # Every attempt to resume with the changed file fails.
-    told = r"images\.npy does not hold what was prepared" if change is _overwrite else "cannot be"
+    told = r"images\.npy differs from the prepared images" if change is _overwrite else "cannot be"
     for _ in range(2):
         with pytest.raises(DataError, match=told):
             train_run(Run.new(path, experiment), resume=True)

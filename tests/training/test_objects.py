@@ -119,7 +119,9 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_parts_of_the_main_program_are_warned_about(tmp_path, monkeypatch) -> None:
     learner = make_learner()
     monkeypatch.setattr(MLP, "__module__", "__main__")
-    with pytest.warns(AlfaWarning, match="defined in the main program, so no other program can"):
+    with pytest.warns(
+        AlfaWarning, match="the main program defines a part of this run, so no other"
+    ):
         Run.save(tmp_path / "run", learner, Sinusoids())
 
 

@@ -202,7 +202,7 @@ def test_a_decay_of_each_weight_is_refused_with_a_sentence(experiment, tmp_path)
     made = experiment(rule="alfa")
     content = made.rule.model_dump() | {"per_parameter_decay": True}
     made = made.model_copy(update={"rule": type(made.rule)(**content)})
-    with pytest.raises(ConfigError, match="weights of the last layer come and go"):
+    with pytest.raises(ConfigError, match="the last layer has no fixed parameters"):
         train_run(Run.new(tmp_path / "run", made))
     assert not (tmp_path / "run").exists()
 

@@ -154,7 +154,7 @@ def test_a_broken_pickle(folder, tables, find, source, change):
 @pytest.mark.parametrize("names", [5, [1, 2], {"apple": 1}])
 def test_names_of_classes_that_are_none(folder, find, source, names):
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}, protocol=2))
-    with pytest.raises(DataError, match=r"meta has no list of names under 'fine_label_names'"):
+    with pytest.raises(DataError, match=r"no list of names in the entry 'fine_label_names'"):
         find(source, folder)
 
 

@@ -174,7 +174,7 @@ def test_an_image_bomb_among_aircraft_is_told_by_name(aircraft, tmp_path, side):
     store = prepare(SOURCES.get("md-aircraft")(), aircraft, **options)
     (told,) = [line for line in store.index.left_out if "published split" not in line]
     assert told.startswith("A318/0034309.jpg: declares ")
-    assert told.endswith("it may be an image bomb, so make it smaller")
+    assert told.endswith("it may be a decompression bomb, so resize it")
     assert store.items() == ["A318/0034958.jpg", "F-16A/B/1025794.jpg"]
 
 
@@ -182,7 +182,7 @@ def test_a_damaged_image_among_aircraft_is_a_problem_of_its_own(aircraft, find):
     path = aircraft / "images" / "0034309.jpg"
     path.write_bytes(path.read_bytes()[:-200])
     first, second = find(SOURCES.get("md-aircraft")(), aircraft).classes["train"]["A318"]
-    with pytest.raises(DataError, match="is damaged or cut off"):
+    with pytest.raises(DataError, match="is damaged or truncated"):
         first.read()
     assert second.read().shape == (10, 20, 3)
 

@@ -162,7 +162,7 @@ def broken(kind, names):
         ("row", r"has 40 images, but assigns the images 0 to 1000 to n01930112"),
         ("number", r"has no list of images of n01930112; download it again"),
         ("words", r"has no list of images of n01930112; download it again"),
-        ("exploit", r"is refused: it holds \w+\.mkdir"),
+        ("exploit", r"is refused: it contains \w+\.mkdir"),
     ],
 )
 def test_a_broken_cache(tmp_path, monkeypatch, find, classes, kind, match):

@@ -160,7 +160,7 @@ def test_a_wrong_archive(tmp_path, find, source, name, make_classes, pack):
     with pytest.raises(DataError, match=f"found no {source.title} under"):
         find(source, archive)
     archive.write_bytes(b"<html>")
-    with pytest.raises(DataError, match="is damaged, or not the archive that its name says"):
+    with pytest.raises(DataError, match="is damaged or has the wrong type"):
         find(source, archive)
 
 

@@ -126,7 +126,7 @@ def evaluate_once(
     overrides = run.dataset_overrides(dataset, size=size)
     found = evaluate_run(run, overrides=overrides, **options, device=device, on_tasks=on_tasks)
     # A run without a result may still be training, so its evaluation is not stored.
-    if result:
+    if result and not run.is_pretrained:
         write_json(path, {"kind": kind, "found": asdict(found)})
     return found
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from alfa._io import is_locked, locked, named_errors, read_json, write_atomic, write_json
 from alfa.errors import BusyError, CheckpointError
+from alfa.runs._zoo import model_names
 
 # A temporary file of a killed process.
 _LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
@@ -90,7 +91,8 @@ class RunFiles:
         if self.path.is_dir():
             problem = "has no config.toml"
         raise CheckpointError(
-            f"{self.path} is not a run: it {problem}; give a folder that `alfa train --out` made."
+            f"{self.path} is not a run: it {problem}; give a folder that `alfa train --out` made, "
+            f"or a pretrained model: {', '.join(model_names())}."
         )
 
     def belongs_to(self, launch: str | None) -> bool:

@@ -23,6 +23,7 @@ from alfa.runs._backbone import load_backbone
 from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
+from alfa.runs._zoo import find_run, is_pretrained
 
 CHECKPOINTS = ("best", "last", "ensemble")
 
@@ -58,8 +59,15 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a run folder; raise a CheckpointError if it is not a run."""
-        run = cls(path)
+        """Open a run folder or a pretrained model.
+
+        Args:
+            path: the folder, or a name from `alfa models`; an existing folder has precedence.
+
+        Raises:
+            CheckpointError: the folder is not a run.
+        """
+        run = cls(find_run(path))
         run.files.check_exists()
         return run
 
@@ -118,6 +126,11 @@ class Run:
         write_atomic(self.files.config, tomli_w.dumps(self.config()).encode())
         write_json(self.files.signature, asdict(signature))
         self.__dict__["signature"] = signature
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether this is a pretrained model of the package, whose folder is not writable."""
+        return is_pretrained(self.path)
 
     @functools.cached_property
     def experiment(self) -> Experiment:

@@ -89,6 +89,11 @@ def model_card(name: str) -> ModelCard:
     return ModelCard(name=name, expected=expected, **content)
 
 
+def is_pretrained(path: Path) -> bool:
+    """Return whether a run folder is a pretrained model of the package."""
+    return path.parent == _MODELS
+
+
 def find_run(path: Path | str) -> Path:
     """Return the folder of a run; the name of a pretrained model stands for its folder.
 

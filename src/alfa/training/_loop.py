@@ -91,6 +91,8 @@ class TrainingLoop:
         """Lock and prepare the run folder, and return the state to continue from."""
         run, files = self.run, self.run.files
         # Check before locking, which would create the folder.
+        if resume:
+            files.check_exists()
         before = Run.open(run.path) if resume else run
         if not resume:
             files.check_empty()

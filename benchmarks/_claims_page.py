@@ -1,4 +1,4 @@
-"""The tables of docs/results/claims.md, from the results that `claims.py` keeps."""
+"""The tables of docs/results/claims.md."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any
 from _claims_queue import (
     CHANGES,
     CLAIMS,
-    ELSEWHERE,
     EPOCH,
     LENGTH,
-    OF_OTHERS,
-    OF_PAPER_ELSEWHERE,
+    METHODS,
+    OTHER_CODE,
+    OTHER_DATASETS,
+    PUBLISHED_TRANSFER,
     QUEUE,
     REPEATED,
-    ROWS,
     SHORT,
     VARIANTS,
 )
 from _common import figure, table
 
+from alfa import methods
 from alfa.evaluation import Difference, Evaluation, difference
-from alfa.methods import METHODS
 from alfa.paper import TABLES
 
-# By so many points the same experiment, trained again, may have other figures than those of the
-# same tasks: two trainings of ALFA + MAML differed by 0.7 in validation, as the root of the mean
-# square over twelve epochs, and by up to 2.7 on other datasets.
-MARGIN, MARGIN_ELSEWHERE = 1.0, 3.0
+# Percentage points by which repeated training of one experiment can change the accuracy on the same
+# tasks: two runs of ALFA + MAML differed by 0.7 in validation (root mean square over twelve epochs)
+# and by up to 2.7 on other datasets.
+MARGIN, MARGIN_OTHER_DATASETS = 1.0, 3.0
 
 
-def rows_of(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) -> list[str]:
-    """The figures of entries at every length that they were tested at.
+def accuracy_table(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) -> list[str]:
+    """Tabulate the accuracies of entries at every tested length.
 
     Args:
-        title: of the table.
-        entries: names of entries, and the rows of the paper that they are.
-        results: what is known.
+        title: the title of the table.
+        entries: the method of each entry.
+        results: the content of claims.json.
     """
     rows = []
     for name, method in entries.items():
-        for length in lengths_of(results.get(name, {})):
+        for length in tested_lengths(results.get(name, {})):
             found = results[name][str(length)]
             trains = found["seconds"] > 0
             rows.append(
                 [
-                    METHODS[method].title,
+                    methods.METHODS[method].title,
                     f"{length:,}" if trains else "-",
                     f"{found['best_iteration']:,}" if trains else "-",
                     figure(found["test"]),
@@ -55,55 +55,60 @@ def rows_of(title: str, entries: Mapping[str, str], results: Mapping[str, Any]) 
                     f"{found['seconds'] / 60:.0f}",
                 ]
             )
-    head = ["", "iterations", "best of them", "best model", "ensemble", "minutes"]
+    head = ["method", "iterations", "best iteration", "best model", "ensemble", "minutes"]
     return ["### " + title, "", *table(head, rows)] if rows else []
 
 
-def rows_elsewhere(results: Mapping[str, Any]) -> list[str]:
-    """The figures of the paper's rows on datasets that they were not trained on."""
+def other_datasets_table(results: Mapping[str, Any]) -> list[str]:
+    """Tabulate the accuracies of the paper's methods on datasets that they were not trained on."""
     rows = []
-    for name in ROWS:
-        for length in lengths_of(results.get(name, {})):
+    for name in METHODS:
+        for length in tested_lengths(results.get(name, {})):
             found = results[name][str(length)]
-            there = found.get("elsewhere", {})
-            if there:
-                figures = [figure(there[x]["test"]) if x in there else "-" for x in ELSEWHERE]
+            others = found.get("other_datasets", {})
+            if others:
+                figures = [
+                    figure(others[x]["test"]) if x in others else "-" for x in OTHER_DATASETS
+                ]
                 trains = found["seconds"] > 0
-                rows.append([METHODS[name].title, f"{length:,}" if trains else "-", *figures])
-    head = ["trained on CIFAR-FS", "iterations", *ELSEWHERE]
-    return ["### Tested elsewhere", "", *table(head, rows)] if rows else []
+                rows.append(
+                    [methods.METHODS[name].title, f"{length:,}" if trains else "-", *figures]
+                )
+    head = ["trained on CIFAR-FS", "iterations", *OTHER_DATASETS]
+    return ["### Other datasets", "", *table(head, rows)] if rows else []
 
 
-def beside_others(results: Mapping[str, Any]) -> list[str]:
-    """Our figures beside those of the published code and of a prototype of the same method."""
+def other_code_table(results: Mapping[str, Any]) -> list[str]:
+    """Compare our accuracies with the published code and with a prototype of the same method."""
     rows = []
-    for name, (title, published, plain) in OF_OTHERS.items():
+    for name, (title, published, prototype) in OTHER_CODE.items():
         found = results.get(name, {}).get(str(SHORT))
-        rows.append([title, published, plain, "-" if found is None else figure(found["test"])])
-    head = ["5-shot", "published code", "prototype", "here, best model"]
-    ours = [results[name][str(SHORT)] for name in OF_OTHERS if str(SHORT) in results.get(name, {})]
+        rows.append([title, published, prototype, "-" if found is None else figure(found["test"])])
+    head = ["5-shot", "published code", "prototype", "alfa"]
+    ours = [results[name][str(SHORT)] for name in OTHER_CODE if str(SHORT) in results.get(name, {})]
     is_last = all(found["best_iteration"] == SHORT for found in ours)
-    told = (
-        "The code that the paper's authors published, and a prototype of the same method on the "
-        "same tasks as that: the last model on 300 tasks. Ours: the best model"
-        f"{', which is the last one here,' if is_last else ''} on 600 other tasks."
+    note = (
+        "The published code and the prototype were tested on the same 300 tasks with the last "
+        "model. alfa was tested on 600 other tasks with the best model"
+        f"{', which is also the last one' if is_last else ''}."
     )
-    return [f"### After {SHORT:,} iterations, beside other code", "", *table(head, rows), told, ""]
+    title = f"### Comparison with other code after {SHORT:,} iterations"
+    return [title, "", *table(head, rows), note, ""]
 
 
-def runs_of(results: Mapping[str, Any]) -> list[str]:
-    """What every entry is, how to train it, and where all that it left is kept."""
+def run_table(results: Mapping[str, Any]) -> list[str]:
+    """List every run with its command and its settings."""
     rows = []
     for name, entry in QUEUE.items():
-        lengths = lengths_of(results.get(name, {}))
+        lengths = tested_lengths(results.get(name, {}))
         if lengths:
             found = results[name][str(lengths[-1])]
             trains = found["seconds"] > 0
-            is_whole = lengths[-1] == entry.num_iterations
-            command = f"run {name}" if is_whole else f"until {lengths[-1]} {name}"
+            is_complete = lengths[-1] == entry.num_iterations
+            command = f"run {name}" if is_complete else f"until {lengths[-1]} {name}"
             rows.append(
                 [
-                    f"[`{name}`](runs/claims/{name})",
+                    f"`{name}`",
                     f"`python benchmarks/claims.py {command}`",
                     str(entry.seed),
                     f"{lengths[-1]:,}" if trains else "-",
@@ -111,121 +116,127 @@ def runs_of(results: Mapping[str, Any]) -> list[str]:
                     figure(found["test"]),
                 ]
             )
-    told = (
-        "Each folder has the run's `config.toml`, `metrics.jsonl`, `result.json` once it is "
-        "complete, and its checkpoints, with which it can be tested, or trained further. `alfa "
-        "train docs/results/runs/claims/maml+l2f/config.toml --processes 2` is the same training "
-        "without the queue, from its beginning."
+    note = (
+        "`docs/results/runs/claims` contains the folder of each run: `config.toml`, "
+        "`metrics.jsonl`, `result.json` if the run is complete, and checkpoints, with which alfa "
+        "can test the run or resume it. `alfa train docs/results/runs/claims/maml+l2f/config.toml "
+        "--processes 2` repeats a run without the queue."
     )
     head = ["run", "command", "seed", "iterations", "minutes", "best model"]
-    return ["### Runs", "", *table(head, rows), told, ""] if rows else []
+    return ["### Runs", "", *table(head, rows), note, ""] if rows else []
 
 
-def lengths_of(found: Mapping[str, Any]) -> list[int]:
-    """The numbers of iterations that an entry was tested at."""
+def tested_lengths(found: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of iterations at which an entry was tested."""
     return sorted(int(length) for length in found)
 
 
-def compared(results: Mapping[str, Any]) -> list[str]:
-    """Entries against each other, task by task, where both were tested at one length."""
-    rows, rows_there = [], []
+def claim_tables(results: Mapping[str, Any]) -> list[str]:
+    """Compare the pairs of all claims at the lengths at which both were tested."""
+    rows, other_rows = [], []
     for ours, theirs, claim in pairs():
-        lengths = [lengths_of(results.get(name, {})) for name in (ours, theirs)]
-        # A model that has nothing to train is the same at every length.
-        fixed = QUEUE[theirs].method == "random" and EPOCH in lengths[1]
-        for length in lengths[0] if fixed else sorted(set(lengths[0]) & set(lengths[1])):
-            own = results[ours][str(length)]
-            other = results[theirs][str(EPOCH if fixed else length)]
+        lengths = [tested_lengths(results.get(name, {})) for name in (ours, theirs)]
+        # A method without trainable parameters is the same at every length.
+        is_fixed = QUEUE[theirs].method == "random" and EPOCH in lengths[1]
+        for length in lengths[0] if is_fixed else sorted(set(lengths[0]) & set(lengths[1])):
+            first = results[ours][str(length)]
+            second = results[theirs][str(EPOCH if is_fixed else length)]
             words = [claim, f"`{ours}`", f"`{theirs}`", f"{length:,}"]
-            papers = published(ours) - published(theirs)
-            over, told = verdict(own, other, papers)
-            rows.append([*words, f"{papers:+.2f}", over, of_ensembles(own, other), told])
-            there = [found.get("elsewhere", {}) for found in (own, other)]
-            for x in ELSEWHERE:
-                if x in there[0] and x in there[1]:
-                    papers_there = published_there(ours, theirs, x)
-                    own_there, other_there = there[0][x], there[1][x]
-                    over, told = verdict(
-                        own_there, other_there, papers_there, margin=MARGIN_ELSEWHERE
+            in_paper = published(ours) - published(theirs)
+            over, text = verdict(first, second, in_paper)
+            rows.append(
+                [*words, f"{in_paper:+.2f}", over, ensemble_difference(first, second), text]
+            )
+            others = [found.get("other_datasets", {}) for found in (first, second)]
+            for dataset in OTHER_DATASETS:
+                if dataset in others[0] and dataset in others[1]:
+                    in_paper_there = published_transfer(ours, theirs, dataset)
+                    over, text = verdict(
+                        others[0][dataset],
+                        others[1][dataset],
+                        in_paper_there,
+                        margin=MARGIN_OTHER_DATASETS,
                     )
-                    figures = "-" if papers_there is None else f"{papers_there:+.2f}"
-                    rows_there.append([*words, x, figures, over, told])
-    head, best = ["claim", "", "against", "iterations"], "best models, task by task"
+                    figures = "-" if in_paper_there is None else f"{in_paper_there:+.2f}"
+                    other_rows.append([*words, dataset, figures, over, text])
+    head = ["claim", "run", "compared with", "iterations"]
+    best = "best models, paired"
     lines = []
     if rows:
-        lines += ["### Claims", "", *table([*head, "paper", best, "ensembles", ""], rows)]
-    if rows_there:
-        head += ["tested on", "paper, from miniImageNet", best, ""]
-        lines += ["### Claims elsewhere", "", *table(head, rows_there)]
+        lines += ["### Claims", "", *table([*head, "paper", best, "ensembles", "verdict"], rows)]
+    if other_rows:
+        head += ["tested on", "paper, from miniImageNet", best, "verdict"]
+        lines += ["### Claims on other datasets", "", *table(head, other_rows)]
     return lines
 
 
-def against_longer(results: Mapping[str, Any]) -> list[str]:
-    """The rows that learn faster, held against MAML after more iterations, task by task."""
+def longer_maml_table(results: Mapping[str, Any]) -> list[str]:
+    """Compare the other methods with MAML after more iterations, paired over tasks."""
     longest = QUEUE["maml"].num_iterations
     longer = results.get("maml", {}).get(str(longest))
     rows = []
-    for name in ROWS:
+    for name in METHODS:
         found = results.get(name, {}).get(str(LENGTH))
         if longer is None or found is None or name == "maml":
             continue
-        there = [
-            with_interval(_over(found["elsewhere"][x], longer["elsewhere"][x])) for x in ELSEWHERE
+        others = [
+            with_interval(_over(found["other_datasets"][x], longer["other_datasets"][x]))
+            for x in OTHER_DATASETS
         ]
-        rows.append([METHODS[name].title, with_interval(_over(found, longer)), *there])
-    title = f"### After {LENGTH:,} iterations, against MAML after {longest:,}"
-    return [title, "", *table(["", "cifar-fs", *ELSEWHERE], rows)] if rows else []
+        rows.append([methods.METHODS[name].title, with_interval(_over(found, longer)), *others])
+    title = f"### After {LENGTH:,} iterations, compared with MAML after {longest:,}"
+    return [title, "", *table(["method", "cifar-fs", *OTHER_DATASETS], rows)] if rows else []
 
 
-def our_defaults(results: Mapping[str, Any]) -> list[str]:
-    """ALFA + MAML and MAML as they come against themselves with one option changed."""
+def default_table(results: Mapping[str, Any]) -> list[str]:
+    """Compare the defaults of ALFA + MAML and of MAML with variants that change one option."""
     rows = []
     for seed, default, variants in (
         (0, "alfa+maml", {name: name for name in VARIANTS}),
         (1, "seed-1", {name: f"seed-1-{name}" for name in REPEATED}),
         (0, "maml", {"outer-rate": "maml-outer-rate"}),
     ):
-        as_it_comes = results.get(default, {}).get(str(SHORT))
-        if as_it_comes is None:
+        base = results.get(default, {}).get(str(SHORT))
+        if base is None:
             continue
         changed = []
         for name, entry in variants.items():
             found = results.get(entry, {}).get(str(SHORT))
             if found is not None:
-                over = difference(evaluation(as_it_comes), evaluation(found))
-                told = undecided(over, MARGIN)
-                told = told or f"the default is {'better' if over.mean > 0 else 'worse'}"
-                words = [CHANGES[name], f"`{entry}`", str(seed), *figures_of(found)]
-                changed.append([*words, with_interval(over), told])
+                over = difference(evaluation(base), evaluation(found))
+                text = undecided(over, MARGIN)
+                text = text or f"the default is {'better' if over.mean > 0 else 'worse'}"
+                words = [CHANGES[name], f"`{entry}`", str(seed), *_accuracies(found)]
+                changed.append([*words, with_interval(over), text])
         if changed:
-            words = ["nothing: `default`", f"`{default}`", str(seed), *figures_of(as_it_comes)]
+            words = ["none (`default`)", f"`{default}`", str(seed), *_accuracies(base)]
             rows += [[*words, "", ""], *changed]
-    head = ["what is changed", "", "seed", "validation", "best model"]
-    head += ["default over it, task by task", ""]
-    return [f"### Our defaults, after {SHORT:,} iterations", "", *table(head, rows)] if rows else []
+    head = ["change", "run", "seed", "validation", "best model", "default minus variant, paired"]
+    title = f"### Our defaults after {SHORT:,} iterations"
+    return [title, "", *table([*head, "verdict"], rows)] if rows else []
 
 
-def figures_of(found: Mapping[str, Any]) -> tuple[str, str]:
-    """The accuracy of the best model in validation, and in the test."""
+def _accuracies(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Format the best model's accuracies in validation and in the test."""
     return f"{100 * found['val_accuracy']:.2f}", figure(found["test"])
 
 
 def published(name: str) -> float:
-    """The paper's figure of an entry."""
+    """Return the paper's accuracy for an entry."""
     entry = QUEUE[name]
-    return _figure_of("tableB", f"{entry.dataset}-5w{entry.shot}s", entry.method)
+    return _published("tableB", f"{entry.dataset}-5w{entry.shot}s", entry.method)
 
 
-def published_there(ours: str, theirs: str, dataset: str) -> float | None:
-    """By how much the first is higher in the paper on a dataset, if it has both there."""
-    methods = [QUEUE[name].method for name in (ours, theirs)]
-    if dataset not in OF_PAPER_ELSEWHERE or "random" in methods:
+def published_transfer(ours: str, theirs: str, dataset: str) -> float | None:
+    """Return the paper's difference of two entries on another dataset, or None without one."""
+    names = [QUEUE[name].method for name in (ours, theirs)]
+    if dataset not in PUBLISHED_TRANSFER or "random" in names:
         return None
-    own, other = (_figure_of(*OF_PAPER_ELSEWHERE[dataset], method) for method in methods)
-    return own - other
+    first, second = (_published(*PUBLISHED_TRANSFER[dataset], method) for method in names)
+    return first - second
 
 
-def _figure_of(name: str, place: str, method: str) -> float:
+def _published(name: str, place: str, method: str) -> float:
     (cell,) = (x for x in TABLES[name].cells if x.id == f"{name}/{place}/{method}/conv4")
     return cell.published.value
 
@@ -233,57 +244,57 @@ def _figure_of(name: str, place: str, method: str) -> float:
 def verdict(
     ours: Mapping[str, Any],
     theirs: Mapping[str, Any],
-    papers: float | None = None,
+    in_paper: float | None = None,
     *,
     margin: float = MARGIN,
 ) -> tuple[str, str]:
-    """By how much the first is higher, and what that says of a claim that it is.
+    """Return the difference of two results and the verdict on the claim that it is positive.
 
     Args:
-        ours: figures of the first.
-        theirs: of the second.
-        papers: by how much the first is higher in the paper.
-        margin: points that another training may change.
+        ours: the result that should be higher.
+        theirs: the result that should be lower.
+        in_paper: the difference in the paper.
+        margin: percentage points that repeated training can change.
     """
     over = _over(ours, theirs)
-    told = undecided(over, margin)
-    if not told:
-        told = "confirmed" if over.mean > 0 else "not confirmed: it is the other way round"
-        if papers is not None and papers < 0:
-            told += ", as in the paper" if over.mean < 0 else ", unlike in the paper"
-    return with_interval(over), told
+    text = undecided(over, margin)
+    if not text:
+        text = "confirmed" if over.mean > 0 else "not confirmed: the opposite holds"
+        if in_paper is not None and in_paper < 0:
+            text += ", as in the paper" if over.mean < 0 else ", unlike in the paper"
+    return with_interval(over), text
 
 
 def _over(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
-    """By how much the first is higher, task by task."""
+    """Return the paired difference of two results."""
     _check_data(ours, theirs)
     return difference(evaluation(ours), evaluation(theirs))
 
 
 def undecided(over: Difference, margin: float) -> str:
-    """Why a difference decides nothing; nothing where it does."""
+    """Return the reason why a difference is not decided, or an empty text."""
     if not over.is_decided:
         return "not decided at this length"
     if 100 * abs(over.mean) < margin:
         word = "higher" if over.mean > 0 else "lower"
-        return f"not decided: {word} on these tasks, but another training may change as much"
+        return f"not decided: {word} on these tasks, but within the variation of repeated training"
     return ""
 
 
-def of_ensembles(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """By how much the first is higher with its best models together, from both intervals."""
+def ensemble_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return the difference of two ensembles, treated as independent."""
     if not ("ensemble" in ours and "ensemble" in theirs):
         return "-"
-    own, other = ours["ensemble"], theirs["ensemble"]
-    interval = math.hypot(own["accuracy_interval"], other["accuracy_interval"])
-    return with_interval(Difference(own["accuracy"] - other["accuracy"], interval, 0))
+    first, second = ours["ensemble"], theirs["ensemble"]
+    interval = math.hypot(first["accuracy_interval"], second["accuracy_interval"])
+    return with_interval(Difference(first["accuracy"] - second["accuracy"], interval, 0))
 
 
 def _check_data(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Refuse figures on images that were prepared differently, as far as that was kept."""
-    own, other = ours.get("data", ""), theirs.get("data", "")
-    if own and other and own != other:
-        raise ValueError(f"figures on other images cannot be compared: {own} and {other}.")
+    """Raise if two results state different prepared images."""
+    first, second = ours.get("data", ""), theirs.get("data", "")
+    if first and second and first != second:
+        raise ValueError(f"results on different images are not comparable: {first} and {second}.")
 
 
 def with_interval(over: Difference) -> str:
@@ -292,7 +303,7 @@ def with_interval(over: Difference) -> str:
 
 
 def pairs() -> Iterator[tuple[str, str, str]]:
-    """What is held against what, and the claim that the first is higher."""
+    """Yield the pairs of entries to compare, each with its claim."""
     for prefix in ("", "1-shot-", "fc100-"):
         for (ours, theirs), claim in CLAIMS.items():
             if {prefix + ours, prefix + theirs} <= QUEUE.keys():

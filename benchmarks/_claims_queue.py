@@ -1,4 +1,4 @@
-"""What `claims.py` trains, and which claims of the paper that speaks to."""
+"""The runs of `claims.py`, and the claims of the paper that they test."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from alfa.paper import classification
 
-# Validations, after each of which what was reached is kept.
+# Iterations of an epoch; `claims.py` keeps the run after each.
 EPOCH = 500
-# Iterations that all rows are compared at, and those of the variants of ALFA.
+# Iterations at which all methods are compared, and iterations of the variants of ALFA.
 LENGTH, SHORT = 6_000, 2_000
-# What of our defaults is changed, one at a time, and how that is told.
+# Variants of our defaults, each with one change.
 VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "start-random": {"rule": {"generator_start": "random"}},
     "depth-2": {"rule": {"generator_depth": 2}},
@@ -22,30 +22,30 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "outer-rate": {"optimizer": {"name": "adam", "learning_rate": 0.002}},
 }
 CHANGES = {
-    "start-random": "g_phi starts at random",
-    "depth-2": "g_phi has two linear layers instead of three",
+    "start-random": "random initialization of g_phi",
+    "depth-2": "two linear layers in g_phi instead of three",
     "beta-factor": "beta is beta0 beta1 (Eq. 7) instead of 1 - beta0 beta1",
-    "state-gradient-full": "the outer gradient follows the gradients' means in the state, too",
-    "state-gradient-none": "the outer gradient follows nothing of the state",
-    "outer-rate": "the outer learning rate is 0.002 instead of 0.001",
+    "state-gradient-full": "outer gradient through the whole state, including gradient means",
+    "state-gradient-none": "no outer gradient through the state",
+    "outer-rate": "outer learning rate 0.002 instead of 0.001",
 }
-# Those that one seed does not settle.
+# Variants that need a second seed.
 REPEATED = ("state-gradient-full", "state-gradient-none")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One training of the queue.
+    """One run of the queue.
 
     Attributes:
-        method: a row of the paper's tables.
-        num_iterations: to train for.
-        dataset: that it is trained and tested on.
-        shot: support images of a class.
-        changes: options that are not the row's, by the part of the experiment that has them.
-        seed: of the training.
-        milestones: lengths on the way that are tested as the last one is, to be held against
-            shorter trainings.
+        method: a method of the paper's tables.
+        num_iterations: outer iterations.
+        dataset: the dataset for training and testing.
+        shot: support images per class.
+        changes: options that differ from the paper's, by section.
+        seed: the seed of the run.
+        milestones: numbers of iterations at which the run is also tested, for comparison with
+            shorter runs.
     """
 
     method: str
@@ -57,7 +57,7 @@ class Entry:
     milestones: Sequence[int] = ()
 
     def content(self, num_iterations: int) -> dict[str, Any]:
-        """The experiment, as in a file."""
+        """Return the experiment as the content of a configuration file."""
         content = classification(self.dataset, self.method, shot=self.shot)
         for part, new in self.changes.items():
             content[part] = {**content.get(part, {}), **new}
@@ -90,28 +90,29 @@ QUEUE = {
     },
 }
 
-ROWS = ("random", "alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f")
-ELSEWHERE = ("omniglot", "cub", "traffic-sign", "vgg-flower")
-# What the paper has higher than what with 4-CONV: in all of Table 1, and in most of Table B.
+METHODS = ("random", "alfa+random", "maml", "alfa+maml", "maml+l2f", "alfa+maml+l2f")
+OTHER_DATASETS = ("omniglot", "cub", "traffic-sign", "vgg-flower")
+# Pairs of methods for which Table 1, with 4-CONV, always reports a higher accuracy of the first
+# one, as Table B mostly does.
 CLAIMS = {
-    ("alfa+random", "random"): "Generated rates make a random initialization learn.",
-    ("alfa+maml", "maml"): "Generated rates help where the initialization is learned, too.",
-    ("alfa+maml+l2f", "maml+l2f"): "They help where it is attenuated for every task.",
-    ("alfa+random", "maml"): "The rule alone is worth more than the initialization alone.",
-    ("alfa+maml+l2f", "maml"): "With attenuation, too, they are above MAML.",
-    ("maml+l2f", "maml"): "Attenuation helps.",
-    ("alfa+maml+l2f", "alfa+maml"): "Attenuation helps beside generated rates.",
+    ("alfa+random", "random"): "ALFA improves a random init.",
+    ("alfa+maml", "maml"): "ALFA improves MAML.",
+    ("alfa+maml+l2f", "maml+l2f"): "ALFA improves MAML + L2F.",
+    ("alfa+random", "maml"): "ALFA with a random init is better than MAML.",
+    ("alfa+maml+l2f", "maml"): "ALFA and L2F together improve MAML.",
+    ("maml+l2f", "maml"): "L2F improves MAML.",
+    ("alfa+maml+l2f", "alfa+maml"): "L2F improves ALFA + MAML.",
 }
 
-# The paper's rows that were trained on miniImageNet and tested elsewhere, as tables and places.
-OF_PAPER_ELSEWHERE = {
+# The paper's tables and places for models trained on miniImageNet and tested on other datasets.
+PUBLISHED_TRANSFER = {
     "omniglot": ("tableE", "miniimagenet-5w5s-to-omniglot"),
     "cub": ("table2", "miniimagenet-5w5s-to-cub"),
 }
 
-# After `SHORT` iterations on the same split, of the published code and of a prototype.
-OF_OTHERS = {
+# Results of the published code and of a prototype after `SHORT` iterations on the same split.
+OTHER_CODE = {
     "maml": ("MAML", "-", "53.5 +- 1.2"),
-    "start-random": ("ALFA + MAML, g_phi starts at random", "68.9 +- 1.2", "68.2 +- 1.1"),
-    "alfa+maml": ("ALFA + MAML, g_phi starts at the identity", "-", "69.4 +- 1.1"),
+    "start-random": ("ALFA + MAML, random start of g_phi", "68.9 +- 1.2", "68.2 +- 1.1"),
+    "alfa+maml": ("ALFA + MAML, identity start of g_phi", "-", "69.4 +- 1.1"),
 }

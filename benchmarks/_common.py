@@ -1,4 +1,4 @@
-"""What the studies share: running commands, and writing figures into pages."""
+"""Helpers of the benchmarks: commands, run folders, and generated parts of pages."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from alfa.runs import Run
 
 
 def command(*words: str) -> list[str]:
-    """`alfa` with these words, in the Python that runs this."""
+    """Return an `alfa` command that uses the current Python."""
     return [sys.executable, "-c", "from alfa.cli.main import main; main()", *words]
 
 
 def alfa(*words: str) -> str:
-    """What a command prints."""
+    """Run an `alfa` command and return its output."""
     return subprocess.run(command(*words), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def figure(test: dict[str, Any]) -> str:
-    """An accuracy in percent, with its interval."""
+    """Format an accuracy in percent with its interval."""
     return f"{100 * test['accuracy']:.2f} +- {100 * test['accuracy_interval']:.2f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown, and an empty one."""
+    """Return the lines of a Markdown table, followed by an empty line."""
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def write_part(page: Path, script: str, lines: Sequence[str]) -> None:
-    """Put lines into the part of a page that a script writes."""
+    """Replace the part of a page that a script generates."""
     begin, end = f"<!-- written by benchmarks/{script} report -->", "<!-- end -->"
     text = page.read_text() if page.is_file() else f"{begin}\n{end}\n"
     before, rest = text.split(begin)
@@ -46,7 +46,7 @@ def write_part(page: Path, script: str, lines: Sequence[str]) -> None:
 
 
 def progress(path: Path) -> int:
-    """How many iterations of a run are done."""
+    """Return the number of completed iterations of a run."""
     run = Run(path)
     if not run.files.exists:
         return 0
@@ -55,21 +55,22 @@ def progress(path: Path) -> int:
 
 
 def keep(path: Path, to: Path) -> None:
-    """All that it takes to go on elsewhere; what is there already stays until all is copied."""
-    # The state before the last one is for damaged disks; results of an epoch are for nobody.
+    """Copy the files that are needed to resume a run, replacing an older copy atomically."""
+    # The previous checkpoint only protects against damaged disks, and nothing reads the results
+    # of single epochs.
     _copy(path, to, ignore=shutil.ignore_patterns(".*", "previous.safetensors", "result-*.json"))
 
 
 def restore(path: Path, kept: Path) -> None:
-    """Go on from what was kept, where a run is not here or not as far."""
+    """Replace a run by its kept copy if the run is missing or has fewer iterations."""
     _recover(kept)
     if kept.is_dir() and (not Run(path).files.exists or progress(path) < progress(kept)):
         _copy(kept, path)
 
 
 def _copy(path: Path, to: Path, **options: Any) -> None:
-    """Replace a folder, so that whoever is killed here leaves the old or the new one, whole."""
-    fresh, old = to.with_name(f".{to.name}.new"), _aside(to)
+    """Replace a folder; a kill leaves either the old or the new folder complete."""
+    fresh, old = to.with_name(f".{to.name}.new"), _backup(to)
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(path, fresh, **options)
     _recover(to)
@@ -81,17 +82,17 @@ def _copy(path: Path, to: Path, **options: Any) -> None:
 
 
 def _recover(folder: Path) -> None:
-    """Put back what was moved aside by somebody who was killed before the new one was there."""
-    if _aside(folder).exists() and not folder.exists():
-        _aside(folder).rename(folder)
+    """Restore the backup if a process was killed between the two renames."""
+    if _backup(folder).exists() and not folder.exists():
+        _backup(folder).rename(folder)
 
 
-def _aside(folder: Path) -> Path:
+def _backup(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
 
 
 def choose(doc: str | None, *functions: Callable[..., None]) -> None:
-    """Tune the process and call the function named on the command line with the other words."""
+    """Tune the process and call the function named on the command line."""
     known = {function.__name__: function for function in functions}
     if len(sys.argv) < 2 or sys.argv[1] not in known:
         sys.exit(doc)

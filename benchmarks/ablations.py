@@ -1,11 +1,11 @@
-"""Cells of Tables 5 and 6 on CIFAR-FS, 5-way 5-shot, 4-CONV, held against each other.
+"""Comparison of cells of Tables 5 and 6 on 5-way 5-shot CIFAR-FS with 4-CONV.
 
-    python benchmarks/ablations.py run      trains and tests; can be stopped and started again
+    python benchmarks/ablations.py run      trains and tests; can be interrupted and resumed
     python benchmarks/ablations.py report   writes docs/results/ablations.md
 
-Needs the prepared dataset cifar-fs where `ALFA_DATA` says. Each cell is the paper's, on other
-images and shorter: all see the same training tasks in the same order and are tested on the same
-tasks, so that two of them are compared task by task.
+Needs the prepared dataset cifar-fs in `ALFA_DATA`. Each cell is an experiment of the paper with
+another dataset and fewer iterations. All cells train on the same tasks in the same order and are
+tested on the same tasks, so their differences are paired.
 """
 
 from __future__ import annotations
@@ -30,24 +30,13 @@ PAGE = Path("docs/results/ablations.md")
 NUM_ITERATIONS, NUM_TASKS = 1_500, 600
 ROWS = ("maml-alpha", "maml-beta", "random-alpha", "random-beta")
 INPUTS = ("weights-only", "gradients-only", "weights+gradients")
-# What is asked of each pair: the first against the second.
+# Cells to compare: the first with the second.
 PAIRS = (
     *((f"{row}-per-layer-adaptive", f"{row}-per-layer-fixed") for row in ROWS),
     *((f"random-beta-per-layer-{k}", f"random-alpha-per-layer-{k}") for k in ("adaptive", "fixed")),
     ("weights+gradients", "weights-only"),
     ("weights+gradients", "gradients-only"),
 )
-
-INTRO = """\
-# Ablations: what of alpha and beta is worth generating
-
-Eight cells of the paper's Table 6, which is on miniImageNet, here on CIFAR-FS (32 x 32 pixels,
-5-way 5-shot, 4-CONV, seed 0) and for 1,500 iterations instead of 50,000. All were trained on the
-same tasks in the same order; the best of three validations on 300 tasks was tested on the same 600
-tasks of unseen classes. Two cells are compared task by task, with the 95 % interval of the mean
-difference: *decided* where that leaves out zero, on these tasks and from this seed; it says nothing
-about other seeds. Accuracies in percent.
-"""
 
 
 def cells() -> dict[str, Cell]:
@@ -63,7 +52,7 @@ def known() -> dict[str, Any]:
 
 
 def config(name: str, cell: Cell) -> Path:
-    """The cell's experiment on CIFAR-FS, as a file for `alfa train`."""
+    """Write the configuration of a cell on CIFAR-FS."""
     content = json.loads(json.dumps(dict(cell.content)))
     content["tasks"] |= {"dataset": "cifar-fs", "size": 32}
     content["outer"] |= {"num_iterations": NUM_ITERATIONS, "num_val_tasks": 300}
@@ -81,9 +70,9 @@ def run() -> None:
             continue
         path = RUNS / name
         if not (path / "result.json").is_file():
-            begun = (path / "config.toml").is_file()
-            begin = ["--resume"] if begun else [str(config(name, cell)), "--out"]
-            alfa("train", *begin, str(path))
+            is_started = (path / "config.toml").is_file()
+            words = ["--resume"] if is_started else [str(config(name, cell)), "--out"]
+            alfa("train", *words, str(path))
         result = json.loads((path / "result.json").read_text())
         tested = evaluate_run(Run.open(path))
         assert tested.accuracy == result["test"]["accuracy"], "the test is not repeatable"
@@ -99,7 +88,7 @@ def run() -> None:
 def report() -> None:
     results = known()
     if not results:
-        sys.exit("not run yet: run `python benchmarks/ablations.py run`.")
+        sys.exit("There are no results; run `python benchmarks/ablations.py run` first.")
     published = {name: cell.published for name, cell in cells().items()}
     rows = [
         [
@@ -112,9 +101,9 @@ def report() -> None:
         for name in cells()
         if name in results
     ]
-    head = ["cell", "published", "CIFAR-FS, 1,500 iterations", "best of them", "minutes"]
+    head = ["cell", "published", "CIFAR-FS, 1,500 iterations", "best iteration", "minutes"]
     lines = ["### Cells", "", *table(head, rows)]
-    head = ["", "against", "published, miniImageNet", "here, task by task", ""]
+    head = ["cell", "compared with", "published, miniImageNet", "CIFAR-FS, paired", "verdict"]
     rows = []
     for ours, theirs in PAIRS:
         if ours not in results or theirs not in results:
@@ -131,9 +120,6 @@ def report() -> None:
             ]
         )
     lines += ["### Comparisons", "", *table(head, rows)]
-    if not PAGE.is_file():
-        page = f"{INTRO}\n<!-- written by benchmarks/ablations.py report -->\n<!-- end -->\n"
-        write_atomic(PAGE, page.encode())
     write_part(PAGE, "ablations.py", lines)
 
 

@@ -1,15 +1,15 @@
-"""Few-shot images: MAML and ALFA + MAML on CIFAR-FS, 5-way 5-shot, 4-CONV, tested elsewhere too.
+"""MAML and ALFA + MAML on 5-way 5-shot CIFAR-FS with 4-CONV, and on other images.
 
-    python benchmarks/cifar_fs.py run       trains and tests; can be stopped and started again
-    python benchmarks/cifar_fs.py strokes   the same two on generated characters
+    python benchmarks/cifar_fs.py run       trains on CIFAR-FS and tests, also on other datasets
+    python benchmarks/cifar_fs.py strokes   trains both methods on generated characters
     python benchmarks/cifar_fs.py large     ALFA + MAML on miniImageNet at 84 x 84, tested on CUB
-    python benchmarks/cifar_fs.py resnet12  an outer iteration of every ResNet12 row of Table 1
-    python benchmarks/cifar_fs.py report    writes docs/results/cifar-fs.json and cifar-fs.md
+    python benchmarks/cifar_fs.py resnet12  one outer iteration of each ResNet12 row of Table 1
+    python benchmarks/cifar_fs.py report    writes docs/results/cifar-fs.md and its picture
 
-Needs the prepared datasets cifar-fs, omniglot, cub, vgg-flower and traffic-sign where `ALFA_DATA`
-says, and for the larger images miniimagenet. Both methods see the same tasks in the same order.
-After 2,000 iterations the last model is tested on 300 tasks, to be held against figures of that
-length; training then goes on to 6,000.
+Each command can be interrupted and resumed. Needs the prepared datasets cifar-fs, omniglot, cub,
+vgg-flower, traffic-sign, and miniimagenet in `ALFA_DATA`. Both methods train on the same tasks in
+the same order. `run` tests the last model after 2,000 iterations on 300 tasks, for comparison with
+other code, and continues to 6,000.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from typing import Any
 
 from _common import alfa, choose, figure, table, write_part
 
-from alfa import methods
 from alfa._io import write_atomic
+from alfa.methods import METHODS as ALL_METHODS
 from alfa.paper import TABLES
 
 RUNS = Path("runs")
 RESULTS = Path("docs/results/cifar-fs.json")
 PAGE = Path("docs/results/cifar-fs.md")
-METHODS = {"maml": "MAML", "alfa": "ALFA + MAML"}
+# The names of the methods in run folders and in cifar-fs.json.
+METHODS = {"maml": "maml", "alfa": "alfa+maml"}
+TITLES = {name: ALL_METHODS[method].title for name, method in METHODS.items()}
 SHORT, LONG = 2_000, 6_000
-ELSEWHERE = ("omniglot", "cub", "vgg-flower", "traffic-sign")
+OTHER_DATASETS = ("omniglot", "cub", "vgg-flower", "traffic-sign")
 
 
 def known() -> dict[str, Any]:
@@ -43,17 +45,16 @@ def known() -> dict[str, Any]:
 def add(method: str, key: str, content: Any) -> None:
     results = known()
     results.setdefault(method, {})[key] = content
-    # A study that is stopped here must not lose what it has.
     write_atomic(RESULTS, (json.dumps(results, indent=1, sort_keys=True) + "\n").encode())
 
 
 def train(name: str, *settings: str) -> dict[str, Any]:
-    """Begin a run, or go on with it; returns its result."""
+    """Start or resume a run and return its result."""
     path = RUNS / name
     dataset, _, method = name.rpartition("-")
-    new = [dataset, "--method", {"alfa": "alfa+maml"}.get(method, method), "--out"]
-    begin = ["--resume"] if (path / "config.toml").is_file() else new
-    alfa("train", *begin, str(path), *(word for x in settings for word in ("--set", x)))
+    new = [dataset, "--method", METHODS[method], "--out"]
+    words = ["--resume"] if (path / "config.toml").is_file() else new
+    alfa("train", *words, str(path), *(word for x in settings for word in ("--set", x)))
     result = json.loads((path / "result.json").read_text())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").open()]
     return {**{key: result[key] for key in result if key != "config"}, "metrics": metrics}
@@ -67,12 +68,12 @@ def run() -> None:
     for method in METHODS:
         name = f"cifar-fs-{method}"
         if "short" not in known().get(method, {}):
-            # Its own test would be one of a model that is trained further.
+            # The run's own test is not needed, so it has a single task.
             train(name, f"outer.num_iterations={SHORT}", "test.num_tasks=1")
             add(method, "short", test(name, "--checkpoint", "last", "--num-tasks", "300"))
         if "long" not in known()[method]:
             add(method, "long", train(name, f"outer.num_iterations={LONG}", "test.num_tasks=600"))
-        for dataset in ELSEWHERE:
+        for dataset in OTHER_DATASETS:
             if dataset not in known()[method]:
                 add(method, dataset, test(name, "--dataset", dataset))
                 print(method, dataset, figure(known()[method][dataset]), flush=True)
@@ -101,7 +102,7 @@ def resnet12() -> None:
             continue
         if row in known().get("resnet12", {}):
             continue
-        # A process of its own, whose highest memory is that of this row.
+        # Each row has a separate process, so that its peak memory can be read.
         code = f"import cifar_fs; print(cifar_fs.iterate({cell.id!r}))"
         here, there = str(Path(__file__).parent), os.environ.get("PYTHONPATH")
         path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [here, there]))}
@@ -113,7 +114,7 @@ def resnet12() -> None:
 
 
 def iterate(cell_id: str) -> str:
-    """One outer iteration of a cell on its real tasks: its loss, time and memory."""
+    """Run one outer iteration of a cell; return its loss, time, and memory as JSON."""
     import resource
 
     import torch
@@ -158,7 +159,7 @@ def picture(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for (method, title), color in zip(METHODS.items(), ("#8a8f98", "#2f6f9f"), strict=True):
+    for (method, title), color in zip(TITLES.items(), ("#8a8f98", "#2f6f9f"), strict=True):
         metrics = results[method]["long"]["metrics"]
         iterations = [record["iteration"] for record in metrics]
         accuracies = [100 * record["val_accuracy"] for record in metrics]
@@ -177,11 +178,12 @@ def report() -> None:
     missing += [name for name in ("large", "resnet12") if name not in results]
     if missing:
         sys.exit(
-            f"not run yet: {', '.join(missing)}; run `python benchmarks/cifar_fs.py` with each."
+            f"There are no results of {', '.join(missing)}; run `python benchmarks/cifar_fs.py` "
+            "with each of these commands first."
         )
     lines = ["### CIFAR-FS", "", *tested(results)]
-    rows = [[x, *(figure(results[method][x]) for method in METHODS)] for x in ELSEWHERE]
-    lines += ["### Elsewhere", "", *table(["tested on", *METHODS.values()], rows)]
+    rows = [[x, *(figure(results[method][x]) for method in METHODS)] for x in OTHER_DATASETS]
+    lines += ["### Other datasets", "", *table(["tested on", *TITLES.values()], rows)]
     lines += ["### Generated characters", "", *on_strokes(results)]
     lines += ["### 84 x 84 pixels", "", *on_large(results["large"])]
     lines += ["### ResNet12", "", *on_resnet12(results["resnet12"])]
@@ -198,10 +200,10 @@ def tested(results: dict[str, Any]) -> list[str]:
             figure(results[method]["long"]["ensemble"]),
             f"{results[method]['long']['seconds'] / 60:.0f}",
         ]
-        for method, title in METHODS.items()
+        for method, title in TITLES.items()
     ]
-    head = ["", f"{SHORT:,} iterations, last model", f"{LONG:,}, best model", "ensemble"]
-    return table([*head, "minutes of training"], rows)
+    last, best = f"{SHORT:,} iterations, last model", f"{LONG:,} iterations, best model"
+    return table(["method", last, best, "ensemble", "minutes of training"], rows)
 
 
 def on_strokes(results: dict[str, Any]) -> list[str]:
@@ -213,12 +215,12 @@ def on_strokes(results: dict[str, Any]) -> list[str]:
             figure(results[method]["strokes"]["ensemble"]),
             f"{results[method]['strokes']['seconds'] / 60:.1f}",
         ]
-        for method, title in METHODS.items()
+        for method, title in TITLES.items()
     ]
     first = results["maml"]["strokes"]["metrics"][0]["iteration"]
     count = results["maml"]["strokes"]["num_iterations"]
-    head = ["", f"{first} iterations, validation", f"{count:,}, best model", "ensemble"]
-    return table([*head, "minutes of training"], rows)
+    val, best = f"{first} iterations, validation", f"{count:,} iterations, best model"
+    return table(["method", val, best, "ensemble", "minutes of training"], rows)
 
 
 def on_large(results: dict[str, Any]) -> list[str]:
@@ -237,7 +239,7 @@ def on_large(results: dict[str, Any]) -> list[str]:
         *table(["iteration", "training loss", "validation loss", "validation accuracy, %"], rows),
         f"Tested on miniImageNet: {figure(trained['test'])} (best model), "
         f"{figure(trained['ensemble'])} (ensemble); on CUB: {figure(results['cub'])} (best model). "
-        f"{rate:.2f} s for an iteration.",
+        f"One iteration takes {rate:.2f} s.",
         "",
     ]
 
@@ -245,17 +247,17 @@ def on_large(results: dict[str, Any]) -> list[str]:
 def on_resnet12(results: dict[str, Any]) -> list[str]:
     rows = [
         [
-            methods.METHODS[row].title,
+            ALL_METHODS[row].title,
             f"{found['num_meta_parameters']:,}",
             f"{found['loss']:.3f}",
             f"{found['seconds']:.1f}",
             f"{found['gigabytes']:.2f}",
-            f"{found['memory']}, {found['tasks_at_once']} at once",
+            f"{found['memory']}, {found['tasks_at_once']} at a time",
         ]
-        for row in methods.METHODS
+        for row in ALL_METHODS
         if (found := results.get(row)) is not None
     ]
-    return table(["row", "meta-parameters", "loss", "seconds", "GB", "memory mode"], rows)
+    return table(["method", "meta-parameters", "loss", "seconds", "GB", "memory mode"], rows)
 
 
 if __name__ == "__main__":

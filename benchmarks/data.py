@@ -1,10 +1,11 @@
-"""What data costs: preparing, opening, and drawing episodes beside an iteration.
+"""Time of preparing datasets and of sampling tasks.
 
-    python benchmarks/data.py PREPARED SOURCE     measures, writes docs/results/data.md
+    python benchmarks/data.py PREPARED SOURCE     measures and writes docs/results/data.md
 
-PREPARED is a folder with the prepared datasets cifar-fs (32) and miniimagenet (84); SOURCE is a
-folder with JPEGs of 84 x 84 pixels. Copies of them, as they are and enlarged to the usual size of a
-photo in ImageNet, are prepared with one worker, with threads and with processes.
+PREPARED is a folder with the prepared datasets cifar-fs (32 x 32) and miniimagenet (84 x 84), and
+SOURCE a folder with JPEG files of 84 x 84 pixels. The script prepares copies of these files, at
+their size and enlarged to the usual size of ImageNet photos, with one worker, with threads, and
+with processes.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def drawing(dataset: str, size: int, root: Path) -> list[str]:
-    """An iteration and the drawing of its episode, in turns."""
+def sampling(dataset: str, size: int, root: Path) -> list[str]:
+    """Time alternating iterations and the sampling of their tasks."""
     opening = min(timed(lambda: open_images(dataset, size=size, root=root)) for _ in range(5))
     tasks = FewShot(open_images(dataset, size=size, root=root), way=5, shot=5, num_query=15)
     model = Conv4(tasks.input_shape, 5, generator=torch.Generator().manual_seed(0))
@@ -61,10 +62,10 @@ def drawing(dataset: str, size: int, root: Path) -> list[str]:
 
 
 def photos(source: Path, folder: Path, *, count: int, size: tuple[int, int] | None) -> None:
-    """A folder of class folders with `count` JPEGs, enlarged to `size`."""
+    """Write `count` JPEG files, enlarged to `size`, into class folders."""
     files = sorted(source.rglob("*.jpg"))
     if not files:
-        sys.exit(f"{source} holds no *.jpg.")
+        sys.exit(f"{source} must contain *.jpg files.")
     for number in range(count):
         path = folder / f"class-{number % 20:02d}" / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,7 @@ def photos(source: Path, folder: Path, *, count: int, size: tuple[int, int] | No
 
 
 def preparing(path: Path) -> list[list[str]]:
-    """Images per second with one worker, with threads and with processes, in turns."""
+    """Measure images per second with one worker, threads, and processes, in alternation."""
     ways = {"one worker": (1, sys.maxsize), "threads": (None, sys.maxsize), "processes": (None, 0)}
     rows = []
     for title, size, count in (("84 x 84", None, 48_000), ("500 x 375", (500, 375), 4_000)):
@@ -94,28 +95,32 @@ def preparing(path: Path) -> list[list[str]]:
                         seconds = timed(work)
                     best[way] = min(best.get(way, seconds), seconds)
         rates = [count / best[way] for way in ways]
-        rows.append([f"{count:,} of {title}", *(f"{rate:,.0f}" for rate in rates)])
+        rows.append([f"{count:,} images, {title}", *(f"{rate:,.0f}" for rate in rates)])
     return rows
 
 
 def main(prepared: Path, source: Path) -> None:
     processes_from = _workers.PROCESSES_FROM
-    draws = [drawing("cifar-fs", 32, prepared), drawing("miniimagenet", 84, prepared)]
+    draws = [sampling("cifar-fs", 32, prepared), sampling("miniimagenet", 84, prepared)]
     rates = preparing(source)
-    head = ["dataset", "opening it", "drawing 2 tasks", "an iteration on them", "part of it"]
-    text = f"""# What data costs
+    head = ["dataset", "opening", "sampling 2 tasks", "iteration", "sampling / iteration"]
+    text = f"""# Data: sampling and preparation
 
-2 cores, torch {torch.__version__}. ALFA + MAML, 5-way 5-shot, 15 queries, 4-CONV; the median of
-{ROUNDS - 1} rounds, drawing and iterating in turns, from a file that is mapped into memory.
+Two CPU cores, torch {torch.__version__}. ALFA + MAML with 4-CONV, 5-way 5-shot, 15 queries per
+class. Times are medians of {ROUNDS - 1} rounds that alternate between sampling and iterations. The
+images are in a memory-mapped file.
 
 {chr(10).join(table(head, draws))}
-Preparing JPEGs at 84 x 84, images per second, the best of 3 rounds, in turns:
+Preparation of JPEG files at 84 x 84 pixels, in images per second, as the best of 3 alternating
+rounds:
 
 {chr(10).join(table(["images", "one worker", "2 threads", "2 processes"], rates))}
-By default a worker for every core: threads, and processes from {processes_from:,} image files on.
-Decoding a photo is nearly all of the work, and threads share it. Around a small image Python has
-more to do than the decoder, and threads do that in turns; processes do not, but take about 3 s to
-start, and hand their pixels over.
+By default, one worker runs per core: threads for fewer than {processes_from:,} image files, and
+processes otherwise. With large photos, decoding dominates, and it runs in parallel in threads.
+With small images, Python's overhead dominates, and only processes run it in parallel. They take
+about 3 s to start and have to transfer the pixels.
+
+## Reproduce
 
 ```
 python benchmarks/data.py PREPARED SOURCE

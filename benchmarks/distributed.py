@@ -1,11 +1,11 @@
-"""What several processes cost and bring, and a Ray cluster that loses a machine.
+"""Speed of several processes, and a Ray cluster that loses a node.
 
-    python benchmarks/distributed.py speed    one process against two, side by side
-    python benchmarks/distributed.py ray      a quick table on two Ray nodes, one of them killed
+    python benchmarks/distributed.py speed    compares one process with two
+    python benchmarks/distributed.py ray      a quick table on two Ray nodes, one of which is killed
     python benchmarks/distributed.py report   writes docs/results/distributed.md
 
-Needs an idle machine with two cores, for `speed` the prepared dataset cifar-fs where `ALFA_DATA`
-says, and for `ray` the extra `cluster`.
+Needs an idle machine with two cores. `speed` needs the prepared dataset cifar-fs in `ALFA_DATA`,
+and `ray` the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -35,45 +35,15 @@ from alfa.training import OuterStep
 RESULTS = Path("docs/results/distributed.json")
 PAGE = Path("docs/results/distributed.md")
 FOLDER = Path("runs/ray")
-# For each experiment: outer iterations of a round, and rounds.
-WORKLOADS = {"cifar-fs-alfa": (4, 12), "strokes-alfa": (10, 12), "sinusoid-alfa": (100, 12)}
-
-INTRO = """\
-# Several processes, several machines
-
-A run over several processes takes the same steps as one process does: each computes some of the
-tasks of an iteration, and their gradients are summed in the order of the tasks (see
-`alfa._distributed`). With `engine.tasks_at_once=1` the weights are the same for any number
-of processes, as a rule to the last bit; where several tasks are stacked they differ by rounding.
-"""
-
-ARITHMETIC = """\
-## What 8 and 64 graphics cards would give
-
-Arithmetic; no card could be tried. An iteration of B tasks on P processes takes ceil(B / P) t + x,
-where t is the time of a task and x that of the exchange. A process with one task sends and gets the
-parts of its row and of the sum, 2 (P - 1) / P times the gradient.
-
-- **8 cards, one machine.** 4-CONV has a gradient of 0.27 MB, of which each card sends 0.46 MB: at
-  10 GB/s 0.05 ms, so that the latency of four exchanges counts and nothing else. ResNet12 with its
-  8 million weights has 32 MB, 56 MB to send, 5.6 ms. With the paper's 4 tasks in an iteration, four
-  cards have one each and four have none: four times as fast as one card, less x. With 8 tasks it is
-  eight times, at 0.9 of it or better for as long as a task takes longer than 9 x: 50 ms for
-  ResNet12.
-- **64 cards, 8 machines**, each with 100 Gbit/s for its eight cards. ResNet12: 8 x 63 MB at 12.5
-  GB/s, 40 ms. With 64 tasks in an iteration the speed is 0.9 of 64 times one card's or better if a
-  task takes 0.36 s or longer; with the paper's 4 tasks it is still that of four cards.
-- **Many models** need no exchange: `alfa reproduce --all --on ray` gives every card models of its
-  own. Of the paper's 143 models 127 are trained: 16 rounds on 8 cards and 2 on 64, if all took
-  equally long.
-"""
+# Outer iterations per round, and rounds, of ALFA + MAML on each dataset.
+WORKLOADS = {"cifar-fs": (4, 12), "strokes": (10, 12), "sinusoid": (100, 12)}
 
 
 class Rounds:
-    """An experiment's outer steps, a round at a time."""
+    """Rounds of outer iterations on a dataset."""
 
-    def __init__(self, name: str, processes: Processes) -> None:
-        experiment = compose(name.removesuffix("-alfa"), overrides=["outer.num_tasks=4"])
+    def __init__(self, dataset: str, processes: Processes) -> None:
+        experiment = compose(dataset, method="alfa+maml", overrides=["outer.num_tasks=4"])
         tasks = build_tasks(experiment)
         learner = build_learner(experiment, tasks)
         options = trainer_options(experiment, learner)
@@ -93,7 +63,7 @@ class Rounds:
         self.iteration, self.processes = 0, processes
 
     def __call__(self, count: int) -> float:
-        """Seconds that some iterations take."""
+        """Run some iterations; return the seconds per iteration."""
         began = time.perf_counter()
         for _ in range(count):
             self.step(self.iteration)
@@ -101,7 +71,7 @@ class Rounds:
         return (time.perf_counter() - began) / count
 
     def exchange(self, count: int) -> float:
-        """Seconds that the sum of gradients takes which are there already."""
+        """Sum random gradients over the processes; return the seconds per sum."""
         size = sum(p.numel() for p in self.step.parameters) + 1
         row = torch.randn(size)
         self.processes.any(False)
@@ -123,10 +93,10 @@ def _worker(rank: int, count: int, port: int, orders: Connection) -> None:
     with joined() as (processes, _):
         made: dict[str, Rounds] = {}
         while (order := orders.recv()) is not None:
-            what, name, number = order
+            kind, name, number = order
             if name not in made:
                 made[name] = Rounds(name, processes)
-            orders.send(made[name](number) if what == "round" else made[name].exchange(number))
+            orders.send(made[name](number) if kind == "round" else made[name].exchange(number))
 
 
 def speed() -> None:
@@ -142,45 +112,45 @@ def speed() -> None:
     for process in others:
         process.start()
 
-    def two(what: str, name: str, number: int) -> float:
-        for own, _ in pipes:
-            own.send((what, name, number))
-        return max(own.recv() for own, _ in pipes)
+    def two(kind: str, name: str, number: int) -> float:
+        for pipe, _ in pipes:
+            pipe.send((kind, name, number))
+        return max(pipe.recv() for pipe, _ in pipes)
 
     found: dict[str, Any] = {}
     for name, (number, rounds) in WORKLOADS.items():
         alone = Rounds(name, ALONE)
         times: dict[str, list[float]] = {}
         for turn in range(rounds + 1):
-            for threads in (1, 2):
+            for threads, setting in ((1, "1 process, 1 thread"), (2, "1 process, 2 threads")):
                 set_threads(threads)
                 seconds = alone(number)
                 if turn:
-                    times.setdefault(f"1 process, {threads} threads", []).append(seconds)
+                    times.setdefault(setting, []).append(seconds)
             seconds = two("round", name, number)
             if turn:
                 times.setdefault("2 processes", []).append(seconds)
         parameters = sum(p.numel() for p in alone.step.parameters)
         found[name] = {
-            "seconds": {way: min(each) for way, each in times.items()},
+            "seconds": {setting: min(each) for setting, each in times.items()},
             "exchange": min(two("exchange", name, 20) for _ in range(10)),
             "bytes": 4 * (parameters + 1),
         }
         print(name, found[name], flush=True)
         keep("speed", found)
-    for own, _ in pipes:
-        own.send(None)
+    for pipe, _ in pipes:
+        pipe.send(None)
 
 
 def ray() -> None:
-    """Three times the same table: one by one, on two nodes, and on two of which one is killed."""
+    """Reproduce a table without Ray, on two nodes, and on two nodes of which one is killed."""
     from ray.cluster_utils import Cluster
 
     shutil.rmtree(FOLDER, ignore_errors=True)
     words = ["reproduce", "table8", "--quick", "--threads", "1", "--json"]
     subprocess.run(command(*words, "--out", str(FOLDER / "alone")), check=True, capture_output=True)
     found: dict[str, Any] = {}
-    for name in ("two nodes", "one of them killed"):
+    for name in ("two nodes", "two nodes of which one is killed"):
         local = {"num_cpus": 1, "node_ip_address": "127.0.0.1"}
         cluster = Cluster(
             initialize_head=True, head_node_args={**local, "include_dashboard": False}
@@ -196,19 +166,19 @@ def ray() -> None:
             env={**os.environ, "RAY_ADDRESS": cluster.address},
         ) as process:
             done_then = None
-            if name == "one of them killed":
-                # In the middle: some are done, and each node has one at work.
+            if name != "two nodes":
+                # In the middle: some models are complete, and each node trains one.
                 while len(list(out.rglob("result.json"))) < 3:
                     time.sleep(0.01)
                 done_then = len(list(out.rglob("result.json")))
                 cluster.remove_node(second, allow_graceful=False)
-            told, error = process.communicate()
+            output, error = process.communicate()
         assert process.returncode == 0, error
         same = [_result(file) == _result(_twin(file, out)) for file in _results(FOLDER / "alone")]
         found[name] = {
             "seconds": time.perf_counter() - began,
             "done_when_killed": done_then,
-            "cells": len(json.loads(told)),
+            "cells": len(json.loads(output)),
             "same": sum(same),
             "of": len(same),
         }
@@ -246,7 +216,7 @@ def report() -> None:
         rows = []
         for name, found in known()["speed"].items():
             seconds = found["seconds"]
-            best = min(time for way, time in seconds.items() if way.startswith("1 process"))
+            best = min(time for key, time in seconds.items() if key.startswith("1 process"))
             rows.append(
                 [
                     f"`{name}`",
@@ -256,12 +226,13 @@ def report() -> None:
                     f"{found['bytes'] / 1e6:.2f} MB",
                 ]
             )
-        head = ["an outer iteration of 4 tasks", *next(iter(known()["speed"].values()))["seconds"]]
-        head += ["two against the best of one", "sum of gradients alone", "gradient"]
+        head = ["one outer iteration of 4 tasks", *next(iter(known()["speed"].values()))["seconds"]]
+        head += ["speedup by two processes", "sum of gradients", "size of the gradient"]
         lines += table(head, rows)
         lines += [
-            "Best of 12 rounds in turns. An iteration of a perceptron takes about as long as four",
-            "messages between processes do: for those, one process is best.",
+            "ALFA + MAML; best of 12 alternating rounds. The speedup is relative to the faster",
+            "setting of one process. An iteration of an MLP (`sinusoid`) takes about as long as",
+            "four messages between processes, so one process is fastest.",
             "",
         ]
     if "ray" in known():
@@ -275,18 +246,20 @@ def report() -> None:
             ]
             for name, found in known()["ray"].items()
         ]
-        head = ["Table 8, quick", "time", "models done when it was killed", "the same as without"]
+        head = [
+            "Table 8, quick",
+            "time",
+            "complete at the kill",
+            "models equal to a run without Ray",
+        ]
         lines += table(head, rows)
-    if not PAGE.is_file():
-        part = "<!-- written by benchmarks/distributed.py report -->\n<!-- end -->"
-        write_atomic(PAGE, f"{INTRO}\n{part}\n\n{ARITHMETIC}".encode())
     write_part(PAGE, "distributed.py", lines)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["ray"]:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        # Whatever its name says, Ray then takes 127.0.0.1 as it is, and not another address of
-        # this machine for it, at which the nodes do not listen.
+        # With this setting, Ray uses 127.0.0.1 on Linux, too, instead of another address of this
+        # machine, on which the nodes do not listen.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     choose(__doc__, speed, ray, report)

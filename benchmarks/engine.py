@@ -1,16 +1,16 @@
-"""What the engine costs: time, memory, and how both grow.
+"""Time and memory of the engine.
 
-    python benchmarks/engine.py ratios    alfa beside plain torch, `higher` and its own limit
-    python benchmarks/engine.py growth    time and memory against tasks, steps and image area
-    python benchmarks/engine.py profile   where the time of an iteration goes
-    python benchmarks/engine.py stacking  tasks one after the other and side by side
-    python benchmarks/engine.py winograd  with torch's convolutions alone, and as it comes
-    python benchmarks/engine.py resnet    ResNet12: both memory modes, and its peak at 84 x 84
+    python benchmarks/engine.py ratios    compares with plain PyTorch, `higher`, and the limit
+    python benchmarks/engine.py growth    varies tasks, inner steps, and image area
+    python benchmarks/engine.py profile   time in each part of an iteration
+    python benchmarks/engine.py stacking  sequential and stacked tasks
+    python benchmarks/engine.py winograd  with and without Winograd convolutions
+    python benchmarks/engine.py resnet    ResNet12: both memory modes, and the peak at 84 x 84
     python benchmarks/engine.py tuned     with and without alfa.tune()
     python benchmarks/engine.py report    writes docs/results/engine.md and its picture
 
-Each but the last adds what it measured to docs/results/engine.json; run them on an idle machine.
-What `ratios` finds there already it does not measure again.
+Run the measurements on an idle machine. They add their results to docs/results/engine.json;
+`ratios` skips results that the file contains.
 """
 
 from __future__ import annotations
@@ -61,16 +61,19 @@ def ratios() -> None:
             add("ratios", found)
 
 
-def measured(code: str) -> dict[str, Any]:
-    """What a process of its own prints last, as JSON."""
+def measured(options: dict[str, Any]) -> dict[str, Any]:
+    """Measure an iteration in a separate process."""
     run = subprocess.run(
-        [sys.executable, __file__, "one", code], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, "one", json.dumps(options)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return json.loads(run.stdout.splitlines()[-1])
 
 
 def iteration_of(options: dict[str, Any]) -> Callable[[], None]:
-    """One iteration of a work of any size."""
+    """Return a function that runs one training iteration with these options."""
     import torch
 
     from alfa import ALFA, Conv4, Episode, LearnedInit, Learner, ResNet12, cross_entropy
@@ -122,7 +125,7 @@ def growth() -> None:
     for name, group in cases.items():
         found[name] = []
         for options in group:
-            result = measured(json.dumps(options))
+            result = measured(options)
             found[name].append(result)
             print(
                 name, options[name], f"{result['seconds']:.2f} s", f"{result['peak'] / 1e9:.2f} GB"
@@ -131,7 +134,7 @@ def growth() -> None:
 
 
 class Clock:
-    """The time in each kind of work, without that of the kinds which it calls."""
+    """The time in each kind of work, without nested kinds."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
@@ -161,7 +164,7 @@ PASSES = ("forward", "backward", "tangent", "backward_tangent")
 
 
 def watched() -> Clock:
-    """A clock on everything that an iteration does."""
+    """Return a clock that measures all parts of an iteration."""
     import torch
 
     from alfa.learner import _loop as loop
@@ -188,23 +191,23 @@ def watched() -> Clock:
 
 
 KINDS = {
-    "products": "the products of convolutions",
-    "around products": "sums of two of them by torch, weights laid out, Python",
-    "norm kernels": "batch norm, pooling and activation",
-    "around kernels": "memory for their results, tensors as arrays, Python",
-    "linear": "the linear layer",
-    "layout": "images from and to torch's order",
-    "loss": "the loss and its derivatives",
-    "keeping": "what autograd keeps for the way back, and gradients put in their place",
-    "rates": "the learning state and g_phi",
-    "update": "Eq. 4",
-    "passes": "from stage to stage",
-    "autograd": "the way back through the rates and the update, autograd and the loop",
+    "products": "products of convolutions",
+    "around products": "overhead of convolutions: sums, weight layout, Python",
+    "norm kernels": "batch normalization, pooling, and activation",
+    "around kernels": "overhead of batch normalization: allocation, conversion, Python",
+    "linear": "linear layer",
+    "layout": "conversion of image layouts",
+    "loss": "loss and its derivatives",
+    "keeping": "tensors for the backward pass, writing of gradients",
+    "rates": "learning state and g_phi",
+    "update": "update (Eq. 4)",
+    "passes": "loop over stages",
+    "autograd": "backward pass of rates and update, autograd, and the loop",
 }
 
 
 def profile() -> None:
-    """Time in each kind of work, of the fastest of several iterations."""
+    """Measure the time in each kind of work for the fastest of several iterations."""
     from alfa.bench import WORKLOADS
 
     clock, found = watched(), {}
@@ -228,7 +231,7 @@ def profile() -> None:
 
 
 def stacking() -> None:
-    """The same iteration with the tasks one after the other and side by side, in turns."""
+    """Time an iteration with sequential and with stacked tasks, in alternation."""
     from alfa.bench import WORKLOADS
 
     found = {}
@@ -249,7 +252,7 @@ def stacking() -> None:
 
 
 def winograd() -> None:
-    """The same iteration with torch's convolutions alone, and as it comes, in turns."""
+    """Time an iteration with and without Winograd convolutions, in alternation."""
     from alfa.bench import WORKLOADS
     from alfa.ops import _winograd
 
@@ -279,24 +282,24 @@ def resnet() -> None:
     found: dict[str, Any] = {}
     for _ in range(2):
         for memory in ("store", "recompute"):
-            result = measured(json.dumps({**usual, "memory": memory}))
+            result = measured({**usual, "memory": memory})
             best = found.get(memory, result)
             found[memory] = min(best, result, key=lambda r: r["seconds"])
             print(memory, f"{result['seconds']:.1f} s, {result['peak'] / 1e9:.2f} GB")
-    found["84"] = measured(json.dumps({**usual, "size": 84, "memory": "recompute"}))
+    found["84"] = measured({**usual, "size": 84, "memory": "recompute"})
     print("84 x 84", f"{found['84']['seconds']:.1f} s, {found['84']['peak'] / 1e9:.2f} GB")
     add("resnet", found)
 
 
 def tuned() -> None:
-    """Measure the same iteration in processes with and without `alfa.tune()`, in turns."""
+    """Time an iteration in processes with and without `alfa.tune()`, in alternation."""
     usual = {"model": "conv4", "tasks": 1, "steps": 5, "memory": "store", "rounds": 8}
     found: dict[str, list[dict[str, float]]] = {}
     for size in (32, 84):
         rounds = found[f"{size} x {size}"] = []
         for _ in range(7):
             times = {
-                name: measured(json.dumps({**usual, "size": size, "tune": tune}))["seconds"]
+                name: measured({**usual, "size": size, "tune": tune})["seconds"]
                 for name, tune in (("default", False), ("tuned", True))
             }
             rounds.append(times)
@@ -312,7 +315,7 @@ def tuned_table(results: dict[str, list[dict[str, float]]]) -> list[str]:
         spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         cells = [f"{1e3 * s:.0f}" for s in seconds]
         rows.append([size, *cells, f"{statistics.median(ratios):.2f}x", spread])
-    return table(["ms", "default", "tuned", "ratio, median", "over the rounds"], rows)
+    return table(["ms", "without", "with", "median ratio", "range of ratios"], rows)
 
 
 def ratio_table(results: dict[str, Any]) -> list[str]:
@@ -330,15 +333,15 @@ def ratio_table(results: dict[str, Any]) -> list[str]:
         peaks = f"{found['plain']['peak'] / 1e9:.2f} / {found['plain']['rival_peak'] / 1e9:.2f}"
         wanted = f"{work.required:g}x, {work.aim:g}x"
         rows.append([work.title, f"{best * 1e3:.4g}", *cells, wanted, limit, peaks])
-    head = ["work", "ms", "plain", "`higher`", "plain, kept", "`higher`, kept"]
+    head = ["workload", "ms", "plain", "`higher`", "plain, kept", "`higher`, kept"]
     return table([*head, "required, aim", "limit", "GB, alfa / plain"], rows)
 
 
 def profile_table(results: dict[str, Any]) -> list[str]:
     works = list(results)
     rows = [
-        [what, *(f"{1e3 * results[work].get(kind, 0):.1f}" for work in works)]
-        for kind, what in {**KINDS, "all": "all"}.items()
+        [title, *(f"{1e3 * results[work].get(kind, 0):.1f}" for work in works)]
+        for kind, title in {**KINDS, "all": "total"}.items()
     ]
     return table(["ms", *works], rows)
 
@@ -354,7 +357,7 @@ def resnet_table(results: dict[str, Any]) -> list[str]:
         ]
         for r in (results["store"], results["recompute"], results["84"])
     ]
-    return table(["ResNet12", "s", "GB", "time of store"], rows)
+    return table(["images, memory mode", "s", "GB", "time relative to store"], rows)
 
 
 def picture(results: dict[str, Any]) -> None:
@@ -375,31 +378,37 @@ def picture(results: dict[str, Any]) -> None:
             axes[row, column].set_xlim(left=0)
             axes[row, column].grid(alpha=0.3)
             if column == 0:
-                what = "time of an iteration" if row == 0 else "peak memory"
-                axes[row, column].set_ylabel(f"{what}, {unit}")
+                quantity = "time of an iteration" if row == 0 else "peak memory"
+                axes[row, column].set_ylabel(f"{quantity}, {unit}")
         axes[1, column].set_xlabel(label)
     figure.savefig(PICTURE, dpi=110)
 
 
 def report() -> None:
     results = known()
-    lines = ["### Side by side", "", *ratio_table(results["ratios"])]
-    lines += ["### Where the time goes", "", *profile_table(results["profile"])]
-    lines += ["### Tasks one after the other, or side by side", ""]
+    lines = ["### Comparison with PyTorch and `higher`", "", *ratio_table(results["ratios"])]
+    lines += ["### Parts of an iteration", "", *profile_table(results["profile"])]
+    lines += ["### Sequential and stacked tasks", ""]
     ways = ["loop", "stack", "auto"]
     rows = [
         [name, *(f"{1e3 * found[way]:.0f}" for way in ways)]
         for name, found in results["stacking"].items()
     ]
     lines += table(["ms", *ways], rows)
-    lines += ["### Convolutions by torch alone, or after Winograd", ""]
+    lines += ["### Convolutions by PyTorch and by Winograd's algorithm", ""]
     rows = [
         [name, *(f"{1e3 * t[way]:.0f}" for way in t), f"{t['torch'] / t['winograd']:.2f}x"]
         for name, t in results["winograd"].items()
     ]
-    lines += table(["ms", "torch", "as it comes", "ratio"], rows)
+    lines += table(["ms", "PyTorch", "Winograd", "ratio"], rows)
     lines += ["### ResNet12", "", *resnet_table(results["resnet"])]
-    lines += ["### With and without `alfa.tune()`", "", *tuned_table(results["tuned"])]
+    lines += ["### With and without `alfa.tune()`", ""]
+    lines += [
+        "One task, 5 steps, medians of 7 rounds with one process each. The machine was shared, so",
+        "single rounds are unreliable.",
+        "",
+        *tuned_table(results["tuned"]),
+    ]
     picture(results["growth"])
     write_part(PAGE, "engine.py", lines)
 

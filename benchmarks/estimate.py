@@ -1,9 +1,9 @@
-"""What `alfa reproduce --dry-run` expects, beside what a short real run then takes.
+"""Comparison of the estimates of `alfa reproduce --dry-run` with short runs.
 
-    python benchmarks/estimate.py [NAME...]     measures, writes docs/results/estimate.md
+    python benchmarks/estimate.py sines|images|all     measures and writes docs/results/estimate.md
 
-NAME is sines or images; both by default. Needs the prepared dataset cifar-fs where `ALFA_DATA`
-says, and Linux, whose /proc tells how much memory a process has of its own; about ten minutes.
+Needs the prepared dataset cifar-fs in `ALFA_DATA`, and Linux, whose /proc reports the memory of a
+process. Both measurements take about ten minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from _common import command
@@ -27,8 +28,8 @@ CELLS = {
 }
 
 
-def own_memory(process: int) -> int:
-    """Bytes that a process has of its own: mapped files, such as a dataset's, do not count."""
+def private_memory(process: int) -> int:
+    """Return the anonymous memory of a process in bytes, without mapped files such as datasets."""
     try:
         text = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -37,29 +38,26 @@ def own_memory(process: int) -> int:
     return 1024 * int(found[0]) if found else 0
 
 
-def watched(words: list[str]) -> tuple[float, int]:
-    """Seconds that a command takes, and the most memory that it had."""
+def measure(words: list[str]) -> tuple[float, int]:
+    """Run a command; return its seconds and its peak memory."""
     began = time.perf_counter()
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    most = 0
+    peak = 0
     while process.poll() is None:
-        most = max(most, own_memory(process.pid))
+        peak = max(peak, private_memory(process.pid))
         time.sleep(0.05)
     if process.returncode:
         sys.exit(f"{' '.join(words[3:])} failed.")
-    return time.perf_counter() - began, most
+    return time.perf_counter() - began, peak
 
 
-def main() -> None:
-    # The program's own: that of a run in which next to nothing happens.
+def main(wanted: Sequence[str]) -> None:
+    # The overhead of the command: a run with almost no work.
     with tempfile.TemporaryDirectory() as out:
         words = ["reproduce", "table8", "--shots", "5", "--rows", "maml", "--quick", "--out", out]
-        start, program = watched(command(*words))
+        overhead = measure(command(*words))
     found = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    wanted = sys.argv[1:] or list(CELLS)
     for name in wanted:
-        if name not in CELLS:
-            sys.exit(f"{name!r} is none of {', '.join(CELLS)}.\n\n{__doc__}")
         with tempfile.TemporaryDirectory() as out:
             words = ["reproduce", *CELLS[name].split(), "--out", out]
             done = subprocess.run(
@@ -69,43 +67,49 @@ def main() -> None:
                 text=True,
             )
             costs = json.loads(done.stdout).values()
-            seconds, memory = watched(command(*words))
+            seconds, memory = measure(command(*words))
         found[name] = {
             "expected": [sum(cost["seconds"] for cost in costs), max(c["memory"] for c in costs)],
             "taken": [seconds, memory],
         }
         write_atomic(RESULTS, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
         print(name, found[name], flush=True)
-    write(found, start, program)
+    write(found, *overhead)
 
 
-def write(found: dict[str, dict[str, list[float]]], start: float, program: int) -> None:
-    """The page."""
+def write(found: dict[str, dict[str, list[float]]], start: float, memory_at_start: int) -> None:
+    """Write the page."""
     rows = []
     for name, cell in CELLS.items():
         if name in found:
-            (seconds, memory), (took, had) = found[name]["expected"], found[name]["taken"]
-            times = f"{seconds:.0f} s | {took:.0f} s | {took / seconds - 1:+.0%}"
-            sizes = f"{memory / 1e9:.2f} GB | {had / 1e9:.2f} GB | {had / memory - 1:+.0%}"
+            expected, taken = found[name]["expected"], found[name]["taken"]
+            errors = [f"{y / x - 1:+.0%}" for x, y in zip(expected, taken, strict=True)]
+            times = f"{expected[0]:.0f} s | {taken[0]:.0f} s | {errors[0]}"
+            sizes = f"{expected[1] / 1e9:.2f} GB | {taken[1] / 1e9:.2f} GB | {errors[1]}"
             rows.append(f"| {name} | `{cell}` | {times} | {sizes} |")
-    head = "| | `alfa reproduce ...` | time expected | taken | | memory expected | taken | |"
-    text = f"""# What a dry run expects, and what a run takes
+    columns = ("estimated time", "time", "deviation", "estimated memory", "memory", "deviation")
+    text = f"""# Estimated and actual cost
 
-`alfa reproduce ... --dry-run`, then the same command without it, on 2 CPU cores. The time is that
-of the whole command, {start:.0f} s of which pass however little there is to do; memory is the most
-that the process had of its own, {program / 1e9:.2f} GB of which it has in a run in which next to
-nothing happens.
+`alfa reproduce --dry-run` estimates the cost of the options below. Then the same command runs
+without `--dry-run`, on two CPU cores. The time includes {start:.0f} s of overhead that every
+command has. Memory is the peak of the process, without mapped files; a run with almost no work uses
+{memory_at_start / 1e9:.2f} GB.
 
-{head}
+| workload | `alfa reproduce` | {" | ".join(columns)} |
 |{" --- |" * 8}
 {chr(10).join(rows)}
 
+## Reproduce
+
 ```
-python benchmarks/estimate.py
+python benchmarks/estimate.py all
 ```
 """
     write_atomic(PAGE, text.encode())
 
 
 if __name__ == "__main__":
-    main()
+    names = sys.argv[1:]
+    if not names or not set(names) <= {*CELLS, "all"}:
+        sys.exit(__doc__)
+    main(list(CELLS) if "all" in names else names)

@@ -1,14 +1,14 @@
-"""The scikit-learn classifier on real images, against what one would otherwise pick.
+"""The scikit-learn classifier on real images, compared with common baselines.
 
     python benchmarks/estimator.py accuracy RUN   200 draws of five unseen classes of CIFAR-FS
-    python benchmarks/estimator.py heads RUN...   last layers for other numbers of classes
-    python benchmarks/estimator.py times          of fit, predict and ONNX, at 32 and 84 pixels
-    python benchmarks/estimator.py report         writes docs/results/estimator.md, with what
-                                                  benchmarks/serve_load.py has found
+    python benchmarks/estimator.py heads RUN...   heads for other numbers of classes
+    python benchmarks/estimator.py times          fit, predict, and ONNX at 32 x 32 and 84 x 84
+    python benchmarks/estimator.py report         writes docs/results/estimator.md, which includes
+                                                  the results of benchmarks/serve_load.py
 
-`accuracy` and `heads` need the prepared dataset cifar-fs where `ALFA_DATA` says, and runs that were
-trained on it. Draws are the tasks of `alfa evaluate`, so that its figure can be held against ours;
-those of `heads` are of validation classes, as an advice is made of it.
+`accuracy` and `heads` need the prepared dataset cifar-fs in `ALFA_DATA` and runs that were trained
+on it. The draws of `accuracy` are the tasks of `alfa evaluate`, so both accuracies are comparable.
+`heads` uses validation classes because alfa's recommendations follow from its results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RESULTS = Path("docs/results/estimator.json")
 LOAD = Path("docs/results/serve-load.json")
 PAGE = Path("docs/results/estimator.md")
 NUM_DRAWS = 200
-# What a last layer can be made of for classes that are more or fewer than in training.
+# Options of the last layer if the number of classes differs from training.
 WAYS, NUM_HEAD_DRAWS = (3, 7, 10), 25
 HEADS: dict[str, dict[str, Any]] = {
     "trained": {},
@@ -56,15 +56,6 @@ HEADS: dict[str, dict[str, Any]] = {
     "prototype": {"head": "prototype"},
     "prototype, no steps": {"head": "prototype", "num_steps": 0},
 }
-
-INTRO = """\
-# Five images of each class: what `fit` gives
-
-`FewShotClassifier` on five classes of CIFAR-FS that no model has seen, five images of each to learn
-from and fifteen of each to be judged on, 200 draws; and what one would otherwise pick, on the same
-draws: two linear models on raw pixels, and the nearest prototype of the features of the same
-network before it is adapted. Accuracies in percent, with the 95 % interval over draws.
-"""
 
 
 def known() -> dict[str, Any]:
@@ -86,25 +77,25 @@ def accuracy(run: str) -> None:
         for name, value in scores(run, *drawn).items():
             found.setdefault(name, []).append(value)
         if index % 20 == 19:
-            told = ", ".join(f"{n} {100 * statistics.mean(v):.1f}" for n, v in found.items())
-            print(index + 1, told, flush=True)
+            means = ", ".join(f"{n} {100 * statistics.mean(v):.1f}" for n, v in found.items())
+            print(index + 1, means, flush=True)
     figures = {}
     for name, values in found.items():
         mean, interval = mean_and_interval(torch.tensor(values))
         figures[name] = {"accuracy": mean, "accuracy_interval": interval}
     for norm in ("inductive", "transductive"):
-        told = json.loads(
+        evaluated = json.loads(
             alfa("evaluate", run, "--num-tasks", str(NUM_DRAWS), "--batch-norm", norm, "--json")
         )
         figures[f"`alfa evaluate`, {norm}"] = {
-            key: told[key] for key in ("accuracy", "accuracy_interval")
+            key: evaluated[key] for key in ("accuracy", "accuracy_interval")
         }
     length = experiment.outer.num_iterations
     keep("accuracy", {"run": run, "num_iterations": length, "figures": figures})
 
 
 def draw(tasks: FewShot, index: int, split: Split, seed: int) -> tuple[np.ndarray, ...]:
-    """Images and labels to learn from, and those to be judged on."""
+    """Return the images and labels of the support set and of the query set."""
     _, numbers = tasks.draw(index, num_tasks=1, split=split, seed=seed)
     images = tasks.images.take(numbers[0]).transpose(0, 1, 3, 4, 2)
     way = len(images)
@@ -131,7 +122,7 @@ def heads(*runs: str) -> None:
                 support, labels, query, truth = draw(wider, index, "val", experiment.seed)
                 for head, scored in values.items():
                     with warnings.catch_warnings():
-                        # Of a layer that does not suit the run, which is what is measured.
+                        # Unsuitable heads cause warnings, and this measures them, too.
                         warnings.simplefilter("ignore", AlfaWarning)
                         clf = FewShotClassifier(run, **HEADS[head]).fit(support, labels)
                     scored.append(clf.score(query, truth))
@@ -153,7 +144,7 @@ def heads(*runs: str) -> None:
 def scores(
     run: str, support: np.ndarray, labels: np.ndarray, query: np.ndarray, truth: np.ndarray
 ) -> dict[str, float]:
-    """Accuracies on one draw."""
+    """Return the accuracies on one draw."""
     clf = FewShotClassifier(run).fit(support, labels)
     both = clf.accuracies(query, truth)
     before = FewShotClassifier(run, num_steps=0).fit(support, labels)
@@ -215,10 +206,10 @@ def warm_times(run: Path, side: int) -> dict[str, float]:
     session = ort.InferenceSession(file, threads, providers=["CPUExecutionProvider"])
     calls: dict[str, Callable[[], Any]] = {
         "fit": lambda: FewShotClassifier(run).fit(support, labels),
-        "predict one": lambda: clf.predict(query[:1]),
-        "predict 75": lambda: clf.predict(query),
-        "the ONNX file, one": lambda: session.run(None, {"images": query[:1]}),
-        "the ONNX file, 75": lambda: session.run(None, {"images": query}),
+        "predict, 1 image": lambda: clf.predict(query[:1]),
+        "predict, 75 images": lambda: clf.predict(query),
+        "ONNX, 1 image": lambda: session.run(None, {"images": query[:1]}),
+        "ONNX, 75 images": lambda: session.run(None, {"images": query}),
     }
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(15):
@@ -230,17 +221,17 @@ def warm_times(run: Path, side: int) -> dict[str, float]:
 
 
 def cold(run: str, side: str) -> None:
-    """In a process of its own: the first call, with what is loaded and compiled for it."""
+    """Print the times of the first calls of this process."""
     support, labels, query = pictures(int(side))
     began = time.perf_counter()
     clf = FewShotClassifier(run).fit(support, labels)
     fitted = time.perf_counter()
     clf.predict(query[:1])
-    print(json.dumps({"fit": fitted - began, "predict one": time.perf_counter() - fitted}))
+    print(json.dumps({"fit": fitted - began, "predict, 1 image": time.perf_counter() - fitted}))
 
 
 def untrained(folder: Path, side: int) -> Path:
-    """4-CONV as in the paper, whose weights make no difference to the time."""
+    """Save a run of the paper's 4-CONV; the time does not depend on its weights."""
     content = {
         "tasks": {"name": "images", "dataset": "strokes", "size": side},
         "model": {"name": "conv4"},
@@ -266,31 +257,29 @@ def report() -> None:
             [name, f"{100 * x['accuracy']:.2f} +- {100 * x['accuracy_interval']:.2f}"]
             for name, x in about["figures"].items()
         ]
-        told = f"The run: `{about['run']}`, {about['num_iterations']:,} iterations."
-        lines += ["### Accuracy", "", told, "", *table(["", "accuracy"], rows)]
+        note = f"Run: `{about['run']}`, {about['num_iterations']:,} iterations."
+        lines += ["### Accuracy", "", note, "", *table(["classifier", "accuracy"], rows)]
     if "heads" in results:
-        lines += other_heads(results["heads"])
+        lines += head_table(results["heads"])
     if "times" in results:
         rows = []
         for side, found in results["times"].items():
             for state, parts in (("cold", found["cold"]), ("warm", found["warm"])):
                 rows += [[f"{side} x {side}", state, k, f"{1e3 * v:.1f}"] for k, v in parts.items()]
         threads = next(iter(results["times"].values()))["threads"]
-        told = (
-            f"4-CONV, 5-way 5-shot, milliseconds on {threads} CPU thread(s). Cold is the first "
-            "call of a process, with what is loaded for it; warm the best of 15, all in turns."
+        note = (
+            f"4-CONV, 5-way 5-shot, {threads} CPU thread(s). *Cold* is the first call of a "
+            "process, which also loads and compiles code, *warm* the best of 15 alternating calls."
         )
-        lines += ["### Time", "", told, "", *table(["images", "", "", "ms"], rows)]
+        head = ["images", "state", "call", "ms"]
+        lines += ["### Time", "", note, "", *table(head, rows)]
     if LOAD.is_file():
-        lines += many_people(json.loads(LOAD.read_text()))
-    if not PAGE.is_file():
-        page = f"{INTRO}\n<!-- written by benchmarks/estimator.py report -->\n<!-- end -->\n"
-        write_atomic(PAGE, page.encode())
+        lines += load_test(json.loads(LOAD.read_text()))
     write_part(PAGE, "estimator.py", lines)
 
 
-def other_heads(results: dict[str, Any]) -> list[str]:
-    """Accuracies of every way to make a last layer."""
+def head_table(results: dict[str, Any]) -> list[str]:
+    """Tabulate the accuracies of all heads."""
     rows = []
     for run, found in results["runs"].items():
         title = f"`{Path(run).name}`, {found['num_iterations']:,} iterations"
@@ -303,34 +292,33 @@ def other_heads(results: dict[str, Any]) -> list[str]:
                     *(figure(figures[w]) if w in figures else "-" for w in map(str, WAYS)),
                 ]
             )
-    told = (
-        f"Five images of each class, as many classes as it says, {results['num_draws']} draws of "
-        "validation classes; the runs were trained for five classes. `head` is what the last layer "
-        "begins with: the trained one, zeros, or the prototypes of the classes."
+    note = (
+        f"Five images per class, {results['num_draws']} draws of validation classes. The runs were "
+        "trained for five classes. `head` initializes the last layer: with the trained weights, "
+        "with zeros, or with the prototypes of the classes."
     )
-    head = ["", "`head`", *(f"{way} classes" for way in WAYS)]
-    return ["### More classes, or fewer", "", told, "", *table(head, rows)]
+    head = ["run", "`head`", *(f"{way} classes" for way in WAYS)]
+    return ["### Other numbers of classes", "", note, "", *table(head, rows)]
 
 
-def many_people(load: dict[str, Any]) -> list[str]:
-    """What `serve_load.py` has found."""
+def load_test(load: dict[str, Any]) -> list[str]:
+    """Tabulate the results of `serve_load.py`."""
     memory = load["memory_mb"]
-    told = (
-        f"{load['clients']} people at once on the page of `alfa serve` ({load['run']}), each with "
-        f"classes and pictures of its own, {load['rounds']} rounds, {load['requests']:,} requests, "
-        f"server and people on {load['machine']['cores']} core(s): {len(load['errors'])} errors, "
-        "and every probability held against that of a classifier fitted on the same pictures: the "
-        f"largest difference is {load['max_difference']:g}. Memory is {memory['before']:.0f} MB "
-        f"before, {memory['after_each_round'][0]:.0f} after the first round and "
-        f"{memory['after_each_round'][-1]:.0f} after the last. Milliseconds until an answer is "
-        "there:"
+    note = (
+        f"{load['clients']} simultaneous clients of `alfa serve` ({load['run']}), each with its "
+        f"classes and images; {load['rounds']} rounds with {load['requests']:,} requests; server "
+        f"and clients on {load['machine']['cores']} core(s). There were {len(load['errors'])} "
+        "errors, and the probabilities differ from a classifier fitted to the same images by at "
+        f"most {load['max_difference']:g}. The server used {memory['before']:.0f} MB before the "
+        f"test, {memory['after_each_round'][0]:.0f} MB after the first round, and "
+        f"{memory['after_each_round'][-1]:.0f} MB after the last. Response times in milliseconds:"
     )
     rows = [
         [name, f"{x['count']:,}", *(f"{x[key]:,.0f}" for key in ("median_ms", "p95_ms", "max_ms"))]
         for name, x in load["answers"].items()
     ]
-    head = ["", "answers", "median", "95 % within", "longest"]
-    return ["### Many people at once", "", told, "", *table(head, rows)]
+    head = ["action", "responses", "median", "95th percentile", "maximum"]
+    return ["### Simultaneous clients of the web page", "", note, "", *table(head, rows)]
 
 
 if __name__ == "__main__":

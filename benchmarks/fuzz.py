@@ -1,11 +1,10 @@
-"""Files that others may hand you, changed at random: each must be used or refused in a sentence.
+"""Commands with randomly corrupted files.
 
-    python benchmarks/fuzz.py run COUNT [KIND...]   COUNT inputs of all kinds, or of those named;
-                                                    figures are kept kind by kind
+    python benchmarks/fuzz.py run COUNT [KIND...]   COUNT inputs of each kind (default: all kinds)
     python benchmarks/fuzz.py report                writes docs/results/fuzzing.md
 
-An input fails if a command ends in anything but success or one clear sentence, takes longer than
-20 seconds, takes the process down, or leaves a file outside of the folder it was given.
+A command must succeed or report one clear error. It fails if it raises another exception, takes
+longer than 20 seconds, crashes, or writes a file outside its folder.
 """
 
 from __future__ import annotations
@@ -42,27 +41,18 @@ from alfa.paper import TABLES, Cell
 RESULTS = Path("docs/results/fuzzing.json")
 PAGE = Path("docs/results/fuzzing.md")
 LONGEST = 20.0
-# What tends to be taken for something else.
+# Words that parsers may misread.
 WORDS = (
     *("0", "-1", "1", "99999999999999999999", "1e999", "nan", "inf", "true", "null", "none", '""'),
     *("[]", "{}", "[[[[[[", "../../x", "/etc/passwd", "\\", "\x00", "\n", '"', "'", "=", "#", ","),
     *("%s%n", "\u202e", "\U0001f4a9", "a" * 5000, "-", ".", "~", "*", "con", "\ud7ff", "1_0"),
-    # Deeper than anything reads that calls itself for what lies within.
+    # Deeper than a recursive parser can read.
     *("[" * 5000, '{"a":' * 5000, "{a=" * 5000),
 )
 
-INTRO = """\
-# Files changed at random
-
-What `benchmarks/fuzz.py run` does: files of every kind that somebody else may hand you are changed
-at random (bits, bytes, pieces cut out, doubled or put elsewhere, ends cut off, and words that tend
-to be taken for something else) and given to the command that reads them. A command must succeed,
-or end in one sentence; no traceback, no hang, no crash, no file outside of its folder.
-"""
-
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """A file with one to six changes."""
+    """Return the content with one to six random changes."""
     changed = bytearray(content)
     for _ in range(rng.randint(1, 6)):
         size = len(changed)
@@ -90,7 +80,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 
 def _replace_token(changed: bytearray, rng: random.Random) -> None:
-    """Put a word in the place of another one."""
+    """Replace a random word by another one."""
     separators = set(b" \n\t,:=[]{}\"'")
     places = [i for i, byte in enumerate(changed[:20_000]) if byte in separators]
     if len(places) < 2:
@@ -101,17 +91,17 @@ def _replace_token(changed: bytearray, rng: random.Random) -> None:
 
 
 class Kind:
-    """One kind of input: whole files to change, and the command that reads them."""
+    """A kind of input: valid files to corrupt, and the commands that read them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.make()
 
     def make(self) -> None:
-        """Make what is changed."""
+        """Create the valid files."""
 
     def once(self, rng: random.Random) -> list[str]:
-        """Change something, and say the command that reads it."""
+        """Corrupt a file and return the command that reads it."""
         raise NotImplementedError
 
 
@@ -125,7 +115,7 @@ class Configs(Kind):
     def once(self, rng: random.Random) -> list[str]:
         path = self.folder / "experiment.toml"
         path.write_bytes(mutated(rng.choice(self.whole), rng))
-        # Whatever it says, there is no run to go on with, so that nothing is trained.
+        # The output folder exists but contains no valid run, so nothing is trained.
         blocked = self.folder / "used"
         blocked.mkdir(exist_ok=True)
         (blocked / "config.toml").touch()
@@ -133,13 +123,13 @@ class Configs(Kind):
 
 
 class RunFolders(Kind):
-    """Run folders: configuration, metrics, result and what a model knows of its tasks."""
+    """Run folders: configuration, metrics, result, and signature."""
 
     names: tuple[str, ...] = ("config.toml", "metrics.jsonl", "result.json", "signature.json")
 
     def make(self) -> None:
         self.run = self.folder / "run"
-        # Of a cell of the paper, so that reports show it in a table, and its curve.
+        # A cell of the paper, so that reports contain its table and its learning curve.
         cell = TABLES["table8"].entries["alfa+maml", "5s-2x40"]
         assert isinstance(cell, Cell)
         config = self.folder / "cell.toml"
@@ -175,7 +165,7 @@ class Checkpoints(RunFolders):
 
 
 class SplitFiles(Kind):
-    """Split files of a folder of images."""
+    """Split files of an image folder."""
 
     def make(self) -> None:
         rng = np.random.default_rng(0)
@@ -201,7 +191,7 @@ class SplitFiles(Kind):
 
 
 class Images(SplitFiles):
-    """Images of a folder."""
+    """Images in a folder."""
 
     def make(self) -> None:
         super().make()
@@ -227,7 +217,7 @@ class Images(SplitFiles):
 
 
 class Archives(SplitFiles):
-    """Archives of a folder of images."""
+    """Archives of an image folder."""
 
     def make(self) -> None:
         super().make()
@@ -289,11 +279,11 @@ KINDS: tuple[type[Kind], ...] = (
 
 
 class _TooLongError(BaseException):
-    """A command has not come to its end."""
+    """A command exceeded the time limit."""
 
 
 def called(words: list[str]) -> tuple[int, str, str]:
-    """Run a command here; its code, and what it printed."""
+    """Run a command in this process; return its exit code, output, and errors."""
     out, err = io.StringIO(), io.StringIO()
 
     def too_long(number: int, frame: FrameType | None) -> None:
@@ -305,8 +295,8 @@ def called(words: list[str]) -> tuple[int, str, str]:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main(words)
-    except SystemExit as left:
-        code = left.code
+    except SystemExit as error:
+        code = error.code
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -314,25 +304,25 @@ def called(words: list[str]) -> tuple[int, str, str]:
 
 
 def fault_of(words: list[str]) -> str | None:
-    """What is wrong with how a command has ended, if anything."""
+    """Run a command; return its fault, or None if it behaves as required."""
     try:
-        code, _, told = called(words)
+        code, _, errors = called(words)
     except _TooLongError:
         return f"took longer than {LONGEST:.0f} seconds"
     except BaseException:
         return traceback.format_exc()
-    if "Traceback" in told:
-        return told
+    if "Traceback" in errors:
+        return errors
     if code == 0 or (code == 1 and words[:2] == ["data", "verify"]):
         return None
     if code != 2:
-        return f"ended with {code}: {told}"
-    sentences = [line for line in told.splitlines() if line.startswith("alfa: ")]
-    return None if sentences else f"said nothing clear: {told!r}"
+        return f"ended with exit code {code}: {errors}"
+    sentences = [line for line in errors.splitlines() if line.startswith("alfa: ")]
+    return None if sentences else f"printed no error of alfa: {errors!r}"
 
 
 def tried(kind: type[Kind], seeds: range) -> Iterator[tuple[int, str | None]]:
-    """What is wrong with each of some inputs."""
+    """Yield the fault of each input, or None."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         outer = Path(name)
@@ -340,17 +330,17 @@ def tried(kind: type[Kind], seeds: range) -> Iterator[tuple[int, str | None]]:
         folder.mkdir(parents=True)
         os.environ["ALFA_DATA"] = str(folder / "data")
         os.chdir(folder)
-        made = kind(folder)
+        inputs = kind(folder)
         for seed in seeds:
-            fault = fault_of(made.once(random.Random(f"{kind.__name__} {seed}")))
+            fault = fault_of(inputs.once(random.Random(f"{kind.__name__} {seed}")))
             outside = {p.name for p in outer.iterdir()} | {p.name for p in folder.parent.iterdir()}
             if fault is None and outside != {"inside", "work"}:
-                fault = f"left {sorted(outside - {'inside', 'work'})} outside"
+                fault = f"wrote {sorted(outside - {'inside', 'work'})} outside its folder"
             yield seed, fault
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Do something in a process of its own; returns how that has ended."""
+    """Call a function in a forked process; return the exit status."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -365,32 +355,32 @@ def in_child(work: Callable[[], None]) -> int:
 def run(count: int, *names: str) -> None:
     known_names = [kind.__name__ for kind in KINDS]
     if unknown := set(names) - set(known_names):
-        sys.exit(f"{', '.join(sorted(unknown))}: none of {', '.join(known_names)}.")
+        sys.exit(f"Unknown kind {', '.join(sorted(unknown))}; known: {', '.join(known_names)}.")
     for kind in (kind for kind in KINDS if not names or kind.__name__ in names):
         began, faults = time.perf_counter(), 0
         for first in range(0, count, 250):
             seeds = range(first, min(first + 250, count))
-            with tempfile.NamedTemporaryFile("r+") as told:
+            with tempfile.NamedTemporaryFile("r+") as log:
 
-                def work(
-                    kind: type[Kind] = kind, seeds: range = seeds, to: str = told.name
-                ) -> None:
+                def work(kind: type[Kind] = kind, seeds: range = seeds, to: str = log.name) -> None:
                     with open(to, "w") as file:
                         for seed, fault in tried(kind, seeds):
                             print(json.dumps([seed, fault]), file=file, flush=True)
 
                 status = in_child(work)
-                lines = [json.loads(line) for line in told.read().splitlines()]
+                lines = [json.loads(line) for line in log.read().splitlines()]
             for seed, fault in lines:
                 if fault is not None:
                     faults += 1
                     print(f"{kind.__name__} {seed}: {fault}", flush=True)
             if status != 0 or len(lines) != len(seeds):
                 faults += 1
-                print(f"{kind.__name__}: its process has died after {len(lines)} of {seeds}")
+                print(
+                    f"{kind.__name__}: its process died after {len(lines)} of {len(seeds)} inputs"
+                )
         seconds = time.perf_counter() - began
         doc = (kind.__doc__ or "").strip().rstrip(".").lower()
-        found = {**known(), kind.__name__: {"what": doc, "inputs": count, "faults": faults}}
+        found = {**known(), kind.__name__: {"title": doc, "inputs": count, "faults": faults}}
         write_atomic(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
         print(f"{kind.__name__}: {count} inputs, {faults} faults, {seconds:.0f} s", flush=True)
 
@@ -401,13 +391,10 @@ def known() -> dict[str, dict[str, Any]]:
 
 def report() -> None:
     found = known()
-    rows = [[row["what"], f"{row['inputs']:,}", str(row["faults"])] for row in found.values()]
+    rows = [[row["title"], f"{row['inputs']:,}", str(row["faults"])] for row in found.values()]
     total = [sum(row[key] for row in found.values()) for key in ("inputs", "faults")]
-    rows.append(["**all**", f"**{total[0]:,}**", f"**{total[1]}**"])
-    if not PAGE.is_file():
-        page = f"{INTRO}\n<!-- written by benchmarks/fuzz.py report -->\n<!-- end -->\n"
-        write_atomic(PAGE, page.encode())
-    write_part(PAGE, "fuzz.py", table(["what was changed", "inputs", "faults"], rows))
+    rows.append(["**total**", f"**{total[0]:,}**", f"**{total[1]}**"])
+    write_part(PAGE, "fuzz.py", table(["corrupted files", "inputs", "faults"], rows))
 
 
 if __name__ == "__main__":

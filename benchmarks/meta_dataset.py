@@ -1,14 +1,14 @@
 """First-order MAML and Proto-MAML, with and without ALFA, on sources of Meta-Dataset.
 
-    python benchmarks/meta_dataset.py run        trains and tests; can be stopped and started again
-    python benchmarks/meta_dataset.py store      keeps what was reached in docs/results/runs, from
-                                                 where `run` goes on, also elsewhere
+    python benchmarks/meta_dataset.py run        trains and tests; can be interrupted and resumed
+    python benchmarks/meta_dataset.py store      copies the runs to docs/results/runs, so that
+                                                 `run` can resume them on another machine
     python benchmarks/meta_dataset.py resnet18   one iteration of each method with ResNet18
-    python benchmarks/meta_dataset.py batches    what tasks of different sizes cost in one batch
+    python benchmarks/meta_dataset.py batches    times batches of tasks of different sizes
     python benchmarks/meta_dataset.py report     writes docs/results/meta-dataset.md
 
-Needs md-omniglot, md-flower, md-birds and md-traffic-sign, prepared with a side of 32, and the
-first two also with 84, where `ALFA_DATA` says.
+Needs md-omniglot, md-flower, md-birds, and md-traffic-sign in `ALFA_DATA`, prepared at 32 x 32, and
+for `resnet18` the first two also at 84 x 84.
 """
 
 from __future__ import annotations
@@ -44,21 +44,9 @@ METHODS = {
     "alfa+fo-proto-maml": ("prototype-head", "alfa", 0.01),
 }
 
-INTRO = """\
-# Tasks of any size: sources of Meta-Dataset
-
-First-order MAML and Proto-MAML, each alone and with ALFA, on tasks drawn as Meta-Dataset draws
-them: 5 to 50 classes, up to 500 support images, as unbalanced as the sampler makes them. 4-CONV
-with 32 filters on images of 32 x 32, trained from scratch for 3,000 episodes, one in each
-iteration, of Omniglot and VGG Flower in equal shares; 5 inner steps, inductive batch norm, seed 0.
-The best of six validations on 50 episodes was tested on 200 episodes of each source. Birds and
-traffic signs were never trained on. VGG Flower has 30 images of each class here, traffic signs
-3,920 in all, and of CU Birds there are 16 of the 30 test classes.
-"""
-
 
 def experiment(method: str, *, side: int = 32, model: str = "conv4") -> Experiment:
-    """How a method is trained here."""
+    """Return the experiment of a method."""
     init, rule, rate = METHODS[method]
     rates = (
         {"learning_rate": rate}
@@ -105,14 +93,14 @@ def run() -> None:
         if not (path / "result.json").is_file():
             config = RUNS / f"{method}.toml"
             write_atomic(config, tomli_w.dumps(to_dict(experiment(method))).encode())
-            begun = (path / "config.toml").is_file()
-            alfa("train", *(["--resume"] if begun else [str(config), "--out"]), str(path))
-        # One by one, so that what is stopped loses one source at most.
+            is_started = (path / "config.toml").is_file()
+            alfa("train", *(["--resume"] if is_started else [str(config), "--out"]), str(path))
+        # One source at a time, so that an interruption loses the results of at most one source.
         for source in SOURCES:
-            board("--sources", source, str(path))
+            rank("--sources", source, str(path))
         print(method, "done", flush=True)
     paths = [str(RUNS / method) for method in METHODS]
-    found = board("--sources", ",".join(SOURCES), *paths)
+    found = rank("--sources", ",".join(SOURCES), *paths)
     trained = {
         method: json.loads((RUNS / method / "result.json").read_text()) for method in METHODS
     }
@@ -136,7 +124,7 @@ def store() -> None:
             keep(RUNS / method, KEPT / method)
 
 
-def board(*words: str) -> list[dict[str, Any]]:
+def rank(*words: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(
         alfa("compare", "--rank", *words, "--num-tasks", str(NUM_TASKS), "--size", "32", "--json")
     )
@@ -144,7 +132,7 @@ def board(*words: str) -> list[dict[str, Any]]:
 
 
 def resnet18() -> None:
-    """One outer iteration of each method at 84 x 84, on the same task."""
+    """Time one outer iteration of each method at 84 x 84 on the same task."""
     set_threads(None, small=False)
     found = {}
     for method in METHODS:
@@ -152,7 +140,7 @@ def resnet18() -> None:
         tasks = build_tasks(made)
         learner = build_learner(made, tasks)
         smallest, middle = typical(tasks)
-        # Loads kernels, and what else is made only once.
+        # Warm up.
         learner(tasks.episode(smallest, num_tasks=1)).query_losses.mean().backward()
         episode = tasks.episode(middle, num_tasks=1)
         with MemoryProbe() as peak:
@@ -171,7 +159,7 @@ def resnet18() -> None:
 
 
 def typical(tasks: Any) -> tuple[int, int]:
-    """Of a hundred tasks the one with the smallest support set, and one with the median."""
+    """Return the index of the smallest support set and of a median one among 100 tasks."""
     sizes = [int(tasks.draw(index)[1].num_support.sum()) for index in range(100)]
     middle = statistics.median(sizes)
     far = [abs(size - middle) for size in sizes]
@@ -179,31 +167,31 @@ def typical(tasks: Any) -> tuple[int, int]:
 
 
 def batches() -> None:
-    """A batch of unequal tasks as it is run, beside the same padded to its largest task."""
+    """Compare a batch of unequal tasks, stacked by size, with the batch padded to one size."""
     set_threads(None, small=False)
     made = experiment("fo-proto-maml")
     tasks = build_tasks(made)
     learner = build_learner(made, tasks)
     rows = []
     for first in range(0, 20, 4):
-        own = [tasks.episode(index, num_tasks=1) for index in range(first, first + 4)]
-        largest = max(own, key=lambda e: e.support_x.shape[1] + e.query_x.shape[1])
-        # Less than padding would take: the largest number of support, query and classes may come
-        # from different tasks, and masks cost something, too.
+        episodes = [tasks.episode(index, num_tasks=1) for index in range(first, first + 4)]
+        largest = max(episodes, key=lambda e: e.support_x.shape[1] + e.query_x.shape[1])
+        # A lower bound of padding: the largest numbers of support images, query images, and classes
+        # may belong to different tasks, and masks take time, too.
         padded = grouped(range(4), [largest] * 4)
         ways = {
-            "by size": [group.episode for group in grouped(range(4), own)],
+            "by size": [group.episode for group in grouped(range(4), episodes)],
             "padded": [padded[0].episode],
         }
         best: dict[str, float] = {}
         for _ in range(3):
-            for name, episodes in ways.items():
+            for name, groups in ways.items():
                 began = time.perf_counter()
-                for episode in episodes:
+                for episode in groups:
                     learner(episode).query_losses.sum().backward()
                 seconds = time.perf_counter() - began
                 best[name] = min(best.get(name, seconds), seconds)
-        images = [e.support_x.shape[1] + e.query_x.shape[1] for e in own]
+        images = [e.support_x.shape[1] + e.query_x.shape[1] for e in episodes]
         rows.append({"images": images, **best})
         print(rows[-1], flush=True)
     add("batches", rows)
@@ -212,7 +200,7 @@ def batches() -> None:
 def report() -> None:
     results = known()
     if not results:
-        sys.exit("not run yet: run `python benchmarks/meta_dataset.py run`.")
+        sys.exit("There are no results; run `python benchmarks/meta_dataset.py run` first.")
     lines: list[str] = []
     if "study" in results:
         study = results["study"]
@@ -222,7 +210,7 @@ def report() -> None:
             rows.append([f"`{source}`", *(f"{figure(x)} ({x['rank']:g})" for x in found)])
         rows.append(["average rank", *(f"{study[m]['average_rank']:.2f}" for m in METHODS)])
         rows.append(["minutes of training", *(f"{study[m]['seconds'] / 60:.0f}" for m in METHODS)])
-        lines += ["### Accuracies, with ranks in brackets", ""]
+        lines += ["### Accuracies with ranks", ""]
         lines += table(["source", *METHODS], rows)
     if "resnet18" in results:
         found = results["resnet18"]
@@ -231,7 +219,7 @@ def report() -> None:
             "### ResNet18 at 84 x 84",
             "",
             f"One outer iteration on a task of {size['way']} classes, {size['support']} support "
-            f"and {size['query']} query images, after one on a small task.",
+            f"and {size['query']} query images, after a warm-up on a small task.",
             "",
         ]
         rows = [
@@ -250,11 +238,8 @@ def report() -> None:
             for row in results["batches"]
         ]
         lines += ["### Unequal tasks in one batch", ""]
-        head = ["images of four tasks", "stacked by size", "padded to the largest, at least", ""]
+        head = ["images of four tasks", "stacked by size", "padded, at least", "ratio"]
         lines += table(head, rows)
-    if not PAGE.is_file():
-        page = f"{INTRO}\n<!-- written by benchmarks/meta_dataset.py report -->\n<!-- end -->\n"
-        write_atomic(PAGE, page.encode())
     write_part(PAGE, "meta_dataset.py", lines)
 
 

@@ -1,12 +1,11 @@
-"""Runs that are killed at random moments, and what became of them.
+"""Runs that are killed at random moments and resumed.
 
-    python benchmarks/reliability.py kills    kills runs until 240 kills are counted; goes on if
-                                              it was stopped
+    python benchmarks/reliability.py kills    kills runs 240 times; can be interrupted and resumed
     python benchmarks/reliability.py report   writes docs/results/reliability.md
 
-Each run is a short training that keeps its state after every iteration, so that it spends a good
-part of its time writing. It is started again until it ends, and must then have exactly what the
-unbroken run has: metrics, test figures, weights and the optimizer's state.
+Each run is short and saves a checkpoint after every iteration, so it spends much of its time
+writing. The script resumes it until it is complete. Then its metrics, test results, weights, and
+optimizer state must equal those from an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 import tomli_w
 from _common import choose, table, write_part
 
-import alfa.cli.train  # noqa: F401 - what is forked need not import it anew
+import alfa.cli.train  # noqa: F401 - forked processes inherit it
 from alfa._io import write_atomic
 from alfa.cli.main import main
 from alfa.config import parse_experiment, to_dict
@@ -35,7 +34,7 @@ from alfa.runs import Checkpoint, Run
 FOLDER = Path("runs/reliability")
 RESULTS = Path("docs/results/reliability.json")
 PAGE = Path("docs/results/reliability.md")
-# What is killed, and how often.
+# The number of kills of each kind.
 WANTED = {
     "one process, at any moment": 100,
     "one process, while it writes": 80,
@@ -51,25 +50,15 @@ SMALL = {
     "engine": {"checkpoint_every": 1},
 }
 
-INTRO = """\
-# Killed at any moment
-
-What `benchmarks/reliability.py kills` does: a training of 60 iterations that keeps its state after
-every one of them, with six validations and a test of three models together, is ended by SIGKILL
-again and again, at moments that are drawn at random, until it has run to its end. Then all that it
-leaves behind is held against the unbroken run, bit by bit, its files are read again with their
-checksums, and the machine is searched for processes that were left.
-"""
-
 
 def kills() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     config = FOLDER / "experiment.toml"
     write_atomic(config, tomli_w.dumps(to_dict(parse_experiment(SMALL))).encode())
     for count in (1, 2):
-        if not (FOLDER / f"unbroken-{count}" / "result.json").is_file():
-            shutil.rmtree(FOLDER / f"unbroken-{count}", ignore_errors=True)
-            subprocess.run(_launched(config, FOLDER / f"unbroken-{count}", count), check=True)
+        if not (FOLDER / f"uninterrupted-{count}" / "result.json").is_file():
+            shutil.rmtree(FOLDER / f"uninterrupted-{count}", ignore_errors=True)
+            subprocess.run(_launched(config, FOLDER / f"uninterrupted-{count}", count), check=True)
     kinds: dict[str, Callable[[Path, Path, random.Random], int]] = {
         "one process, at any moment": kill_at_random,
         "one process, while it writes": kill_while_writing,
@@ -84,8 +73,8 @@ def kills() -> None:
             shutil.rmtree(path, ignore_errors=True)
             began = time.perf_counter()
             number = kinds[kind](config, path, rng)
-            compare(path, FOLDER / f"unbroken-{count}")
-            assert not list(_processes(str(path))), "a process was left"
+            compare(path, FOLDER / f"uninterrupted-{count}")
+            assert not list(_processes(str(path))), "a process is still running"
             new = {"kills": done["kills"] + number, "runs": done["runs"] + 1}
             content = {**known(), kind: new}
             write_atomic(RESULTS, (json.dumps(content, indent=1) + "\n").encode())
@@ -97,15 +86,15 @@ def known() -> dict[str, dict[str, int]]:
     return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
 
 
-def compare(path: Path, unbroken: Path) -> None:
-    """Everything but times is the same, and every file is whole."""
-    own, other = Run(path), Run(unbroken)
+def compare(path: Path, uninterrupted: Path) -> None:
+    """Check that two runs are equal except for times, and that every file is valid."""
+    own, other = Run(path), Run(uninterrupted)
     assert own.metrics == other.metrics, "the metrics differ"
     results = [run.result or {} for run in (own, other)]
     for key in ("test", "ensemble", "best_iteration", "val_loss", "num_iterations"):
         assert results[0][key] == results[1][key], f"{key} differs"
     files = [sorted(p.name for p in (r.path / "checkpoints").iterdir()) for r in (own, other)]
-    assert files[0] == files[1], f"there are {files[0]}, not {files[1]}"
+    assert files[0] == files[1], f"the files are {files[0]}, expected {files[1]}"
     fingerprint = own.fingerprint
     for name in files[0]:
         states = [
@@ -115,16 +104,16 @@ def compare(path: Path, unbroken: Path) -> None:
         assert states[0].keys() == states[1].keys()
         assert all(states[0][key].equal(states[1][key]) for key in states[0]), f"{name} differs"
     left = {p.name for p in own.path.iterdir()} - {p.name for p in other.path.iterdir()}
-    assert not left, f"{left} was left"
+    assert not left, f"the run left {left}"
 
 
 def kill_at_random(config: Path, path: Path, rng: random.Random) -> int:
-    """Until the run has ended; returns how often it was killed."""
+    """Kill a run at random moments until it is complete; return the number of kills."""
     longest, killed = 1.5, 0
     while True:
         pid = _forked(config, path)
         time.sleep(rng.uniform(0, longest))
-        # Each time it has a little longer, so that it gets to its end.
+        # The limit grows, so that the run completes.
         longest *= 1.15
         if not _ended(pid):
             os.kill(pid, signal.SIGKILL)
@@ -135,11 +124,11 @@ def kill_at_random(config: Path, path: Path, rng: random.Random) -> int:
 
 
 def kill_while_writing(config: Path, path: Path, rng: random.Random) -> int:
-    """Ends the process while a file is there that is not written to its end yet."""
+    """Kill a run during a write until it is complete; return the number of kills."""
     killed = 0
     while True:
         pid = _forked(config, path)
-        # Of the many files that it writes, one drawn at random; later ones each time.
+        # The kill follows the creation of a random temporary file, a later one each time.
         wanted = rng.randint(1, 15 + 5 * killed)
         seen: set[str] = set()
         while not (ended := _ended(pid)):
@@ -155,7 +144,7 @@ def kill_while_writing(config: Path, path: Path, rng: random.Random) -> int:
 
 
 def kill_a_worker(config: Path, path: Path, rng: random.Random) -> int:
-    """Ends one of two processes, which are then started anew by their parent."""
+    """Kill one of two processes, which their parent restarts; return the number of kills."""
     killed = 0
     with _started(config, path, "--max-restarts", "100") as parent:
         while parent.poll() is None:
@@ -164,12 +153,12 @@ def kill_a_worker(config: Path, path: Path, rng: random.Random) -> int:
             if killed < 5 and workers and parent.poll() is None:
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 killed += 1
-    assert parent.returncode == 0, f"the parent has ended with {parent.returncode}"
+    assert parent.returncode == 0, f"the parent ended with exit code {parent.returncode}"
     return killed
 
 
 def kill_the_parent(config: Path, path: Path, rng: random.Random) -> int:
-    """Ends the process that has started the two others, which must leave then."""
+    """Kill the parent of two processes, which must then end; return the number of kills."""
     killed = 0
     while True:
         with _started(config, path) as parent:
@@ -183,19 +172,19 @@ def kill_the_parent(config: Path, path: Path, rng: random.Random) -> int:
         deadline = time.monotonic() + 5
         while list(_processes(str(path))) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not list(_processes(str(path))), "processes have outlived their parent"
+        assert not list(_processes(str(path))), "processes outlived their parent"
         if (path / "result.json").is_file():
             return killed
 
 
 def _forked(config: Path, path: Path) -> int:
-    """A process that trains, started without importing everything anew."""
+    """Fork a process that trains, which is faster than importing everything again."""
     pid = os.fork()
     if pid:
         return pid
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
     try:
         main(["train", str(config), "--out", str(path), "--or-resume", "--threads", "1"])
     finally:
@@ -222,7 +211,7 @@ def _started(config: Path, path: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def _processes(word: str) -> Iterator[int]:
-    """Processes that were called with a word, and have not ended."""
+    """Yield the running processes with a word on their command line."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -236,13 +225,10 @@ def _processes(word: str) -> Iterator[int]:
 def report() -> None:
     rows = [[kind, str(found["kills"]), str(found["runs"])] for kind, found in known().items()]
     total = [sum(found[key] for found in known().values()) for key in ("kills", "runs")]
-    rows.append(["**all**", *(f"**{number}**" for number in total)])
+    rows.append(["**total**", *(f"**{number}**" for number in total)])
     lines: list[Any] = [
-        *table(["what was killed", "kills", "runs, each the same as the unbroken one"], rows)
+        *table(["killed", "kills", "runs, all equal to an uninterrupted run"], rows)
     ]
-    if not PAGE.is_file():
-        page = f"{INTRO}\n<!-- written by benchmarks/reliability.py report -->\n<!-- end -->\n"
-        write_atomic(PAGE, page.encode())
     write_part(PAGE, "reliability.py", lines)
 
 

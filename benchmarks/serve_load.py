@@ -1,13 +1,12 @@
-"""Many people at once on the page of `alfa serve`, through the requests that a browser sends.
+"""Load test of `alfa serve` with the requests of many browsers.
 
     python benchmarks/serve_load.py RUN [--clients 50] [--rounds 5] [--out FILE]
 
-Starts the page on a free port of this computer. Every client has classes and pictures of its own,
-adds them by file and by drawing, learns, and tries new pictures, all clients at the same time; then
-it leaves and comes back. Each answer must be of its own classes, with the probabilities that a
-FewShotClassifier gives which is fitted here on the same pictures. The server's memory after the
-first round, which warms it up, is held against that at the end. Ends with code 1 where something is
-wrong; figures go to docs/results/serve-load.json.
+Starts the web page on a free local port. In each round, all clients open the page at the same time,
+add images of different classes as files and as drawings, learn, classify new images, and leave.
+Each response must contain the client's classes, with the probabilities of a FewShotClassifier that
+is fitted here to the same images. After the first round, the server's memory must not grow by more
+than 5 %. The exit code is 1 if a check fails. Results go to docs/results/serve-load.json.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from alfa.serve import Model
 
 OUT = Path(__file__).parent.parent / "docs" / "results" / "serve-load.json"
 SHOT, TRIED, SIDE = 4, 3, 64
-# A round of all clients that takes longer than so many seconds hangs.
+# Time limit of a round in seconds.
 PATIENCE = 600.0
-# By how much memory may grow between the first round and the last.
+# Maximum growth of the server's memory between the first and the last round.
 MAX_GROWTH = 0.05
 TOLERANCE = 1e-6
 _ODD = re.compile(
@@ -58,7 +57,7 @@ _ODD = re.compile(
 
 @dataclass(frozen=True)
 class Task:
-    """What one client teaches and tries, and what it must be told."""
+    """The images of a client, and the probabilities that it must receive."""
 
     names: list[str]
     files: list[list[bytes]]
@@ -69,7 +68,7 @@ class Task:
 
 @dataclass
 class Figures:
-    """Seconds that answers took, and what was wrong with them."""
+    """Response times in seconds, and errors."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -78,7 +77,7 @@ class Figures:
 
 
 def make_task(number: int, model: Model) -> Task:
-    """Two to five characters that no other client has."""
+    """Create a task of two to five generated characters that no other client has."""
     way = 2 + number % 4
     drawn = Strokes(num_classes=way, num_examples=SHOT + TRIED, size=SIDE, seed=1000 + number)
     images = drawn.images().images.reshape(way, SHOT + TRIED, SIDE, SIDE)
@@ -106,33 +105,33 @@ def _png(pixels: np.ndarray) -> bytes:
 
 
 class Client:
-    """A browser's requests, without the browser."""
+    """A client that sends the requests of a browser."""
 
     def __init__(self, web: httpx.AsyncClient, figures: Figures, *, number: int) -> None:
         self._web, self._figures = web, figures
-        self._who = f"client{number}x{random.getrandbits(48):x}"
+        self._session = f"client{number}x{random.getrandbits(48):x}"
         self._events: dict[str, int] = {}
 
     @asynccontextmanager
     async def visiting(self) -> AsyncIterator[None]:
-        """Have the page open: its parts, and the request that tells that somebody is there."""
+        """Keep the page open: load its parts and hold the heartbeat request."""
         for path in ("/", "/config"):
             answer = await self._web.get(path)
             answer.raise_for_status()
             self._figures.num_requests += 1
         self._events = {each["api_name"]: each["id"] for each in answer.json()["dependencies"]}
-        async with self._web.stream("GET", f"/gradio_api/heartbeat/{self._who}") as held:
-            # Held for as long as the page is open, or the stream would be closed behind its back.
+        async with self._web.stream("GET", f"/gradio_api/heartbeat/{self._session}") as held:
+            # A reference keeps the stream open.
             lines = held.aiter_lines()
             await anext(lines)
             yield
             await lines.aclose()
 
     async def send(self, files: Sequence[bytes]) -> list[str]:
-        """Bring files to the server."""
+        """Upload files and return their tokens."""
         tokens = []
         for place, content in enumerate(files):
-            address = f"/alfa/files?kind=picture&name={place}.png&who={self._who}"
+            address = f"/alfa/files?kind=picture&name={place}.png&who={self._session}"
             answer = await self._web.post(address, content=content)
             answer.raise_for_status()
             self._figures.num_requests += 1
@@ -140,10 +139,10 @@ class Client:
         return tokens
 
     async def act(self, event: str, data: dict[str, Any] | None = None) -> list[Any]:
-        """Do something, and give what the page shows then."""
+        """Send an event and return the updated parts of the page."""
         begin = time.perf_counter()
         body = {
-            "session_hash": self._who,
+            "session_hash": self._session,
             "fn_index": self._events[event],
             "data": [],
             "event_data": data,
@@ -152,7 +151,7 @@ class Client:
         joined.raise_for_status()
         wanted = joined.json()["event_id"]
         self._figures.num_requests += 2
-        address = f"/gradio_api/queue/data?session_hash={self._who}"
+        address = f"/gradio_api/queue/data?session_hash={self._session}"
         async with self._web.stream("GET", address) as stream:
             async for line in stream.aiter_lines():
                 if not line.startswith("data:"):
@@ -166,11 +165,11 @@ class Client:
                     kind = event.split("_")[0]
                     self._figures.seconds.setdefault(kind, []).append(seconds)
                     return list(message["output"]["data"])
-        raise RuntimeError(f"{event}: the server ended the answer")
+        raise RuntimeError(f"{event}: the server ended the response")
 
 
 async def round_of(client: Client, task: Task, figures: Figures) -> None:
-    """Everything that somebody does, from opening the page to closing it."""
+    """Run all actions of a client, from opening the page to closing it."""
     async with client.visiting():
         numbers: list[int] = []
         for _ in task.names[2:]:
@@ -188,15 +187,15 @@ async def round_of(client: Client, task: Task, figures: Figures) -> None:
             unescape(found) for found in re.findall(r'class="alfa-name" value="(.*?)"', shown[1])
         ]
         if names != task.names:
-            figures.errors.append(f"the classes are {names}, not {task.names}")
+            figures.errors.append(f"the classes are {names}, expected {task.names}")
         await client.act("learn")
         for place, file in enumerate(task.tried):
             shown = await client.act("try_1", {"do": "files", "files": await client.send([file])})
-            told = {unescape(name): float(found) for found, name in _ODD.findall(shown[1])}
-            if sorted(told) != sorted(task.names):
-                figures.errors.append(f"told of {sorted(told)}, not of {task.names}")
+            odds = {unescape(name): float(found) for found, name in _ODD.findall(shown[1])}
+            if sorted(odds) != sorted(task.names):
+                figures.errors.append(f"the response has {sorted(odds)}, expected {task.names}")
                 continue
-            found = np.array([told[name] for name in task.names])
+            found = np.array([odds[name] for name in task.names])
             difference = float(np.abs(found - task.expected[place]).max())
             figures.max_difference = max(figures.max_difference, difference)
             if difference > TOLERANCE:
@@ -204,7 +203,7 @@ async def round_of(client: Client, task: Task, figures: Figures) -> None:
 
 
 async def load(address: str, tasks: Sequence[Task], *, rounds: int, pid: int) -> dict[str, Any]:
-    """All clients at once, several times."""
+    """Run all clients simultaneously, several times."""
     memory, figures = [_resident(pid)], Figures()
     limits = httpx.Limits(max_connections=None)
     begin = time.perf_counter()
@@ -212,7 +211,7 @@ async def load(address: str, tasks: Sequence[Task], *, rounds: int, pid: int) ->
         base_url=address, limits=limits, timeout=PATIENCE, trust_env=False
     ) as web:
         for turn in range(rounds):
-            # Those of the round that warms up are not counted.
+            # The times of the first round, a warm-up, do not count.
             figures = Figures(errors=figures.errors) if turn == 1 else figures
             clients = [Client(web, figures, number=number) for number in range(len(tasks))]
             each = [
@@ -222,7 +221,7 @@ async def load(address: str, tasks: Sequence[Task], *, rounds: int, pid: int) ->
                 asyncio.gather(*each, return_exceptions=True), timeout=PATIENCE
             )
             figures.errors += [repr(one) for one in found if isinstance(one, BaseException)]
-            # The server hears of who has left a moment later.
+            # The server notices closed pages with a delay.
             await asyncio.sleep(1)
             memory.append(_resident(pid))
             print(
@@ -260,7 +259,7 @@ def _summary(figures: Figures, memory: list[float], seconds: float) -> dict[str,
 
 
 def _resident(pid: int) -> float:
-    """Memory of a process in megabytes; nothing where the system does not say."""
+    """Return the memory of a process in megabytes, or NaN if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -276,7 +275,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     if options.rounds < 2:
-        parser.error("--rounds must be 2 or more: the first one only warms up")
+        parser.error("--rounds must be at least 2, because the first round is a warm-up")
     torch.set_num_threads(1)
     model = Model.open(options.run)
     tasks = [make_task(number, model) for number in range(options.clients)]
@@ -284,7 +283,7 @@ def main() -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            address = server.stdout.readline().split(" is at ")[1].split()[0]
+            address = re.findall(r"http://\S+", server.stdout.readline())[0]
             summary = asyncio.run(load(address, tasks, rounds=options.rounds, pid=server.pid))
         finally:
             server.send_signal(signal.SIGINT)

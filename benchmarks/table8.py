@@ -1,10 +1,8 @@
-"""Table 8 of the paper: few-shot regression on sinusoids, MAML and ALFA + MAML.
+"""Table 8 of the paper: few-shot regression on sinusoids with MAML and ALFA + MAML.
 
-    python benchmarks/table8.py run      trains the runs that are not in table8.json yet, two at
-                                         once; can be stopped and started again at any time
-    python benchmarks/table8.py report   writes docs/results/table8.json and table8.md
-
-The figures of the paper are quoted from its Table 8.
+python benchmarks/table8.py run      trains the runs that table8.json does not contain, two at a
+                                     time; can be interrupted and resumed
+python benchmarks/table8.py report   writes docs/results/table8.json and table8.md
 """
 
 from __future__ import annotations
@@ -19,8 +17,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from _common import choose, write_part
-from _common import command as alfa_command
+from _common import choose, command, write_part
+
+from alfa.methods import METHODS as ALL_METHODS
 
 RUNS = Path("runs/table8")
 RESULTS = Path("docs/results/table8.json")
@@ -28,7 +27,8 @@ PAGE = Path("docs/results/table8.md")
 SEEDS = (0, 1, 2)
 NETWORKS = {"2x40": "[40, 40]", "3x80": "[80, 80, 80]"}
 SHOTS = (5, 10, 20)
-METHODS = {"maml": "MAML", "alfa": "ALFA + MAML"}
+# The names of the methods in run folders and in table8.json.
+METHODS = {"maml": "maml", "alfa": "alfa+maml"}
 PAPER = {
     ("maml", "2x40"): ("1.24 +- 0.21", "0.75 +- 0.15", "0.49 +- 0.11"),
     ("maml", "3x80"): ("0.84 +- 0.14", "0.56 +- 0.09", "0.33 +- 0.06"),
@@ -41,17 +41,17 @@ def name_of(method: str, network: str, shots: int, seed: int) -> str:
     return f"{method}-{network}-{shots}shot-seed{seed}"
 
 
-def command(method: str, network: str, shots: int, seed: int) -> list[str]:
+def train_words(method: str, network: str, shots: int, seed: int) -> list[str]:
     path = RUNS / name_of(method, network, shots, seed)
     return [
-        *("alfa", "train", "sinusoid", "--method", {"alfa": "alfa+maml"}.get(method, method)),
+        *("train", "sinusoid", "--method", METHODS[method]),
         *("--out", str(path), "--seed", str(seed)),
         *("--set", f"tasks.num_support={shots}", "--set", f"model.hidden={NETWORKS[network]}"),
     ]
 
 
 def results() -> dict[str, Any]:
-    """What is known of every run, from the kept file and the run folders."""
+    """Return the results of every run, from table8.json and from the run folders."""
     known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     for path in sorted(RUNS.glob("*/result.json")):
         result = json.loads(path.read_text())
@@ -64,7 +64,7 @@ def results() -> dict[str, Any]:
 
 
 def run() -> None:
-    """Train what is not trained yet, two runs at a time."""
+    """Train the missing runs, two at a time."""
     known = results()
 
     def train(cell: tuple[int, str, int, str]) -> None:
@@ -72,11 +72,11 @@ def run() -> None:
         path = RUNS / name_of(method, network, shots, seed)
         if path.name in known:
             return
-        arguments = command(method, network, shots, seed)[1:]
+        arguments = train_words(method, network, shots, seed)
         if (path / "config.toml").is_file():
             arguments = ["train", "--resume", str(path)]
         with (RUNS / f"{path.name}.log").open("a") as log:
-            subprocess.run(alfa_command(*arguments), check=True, stdout=log, stderr=log)
+            subprocess.run(command(*arguments), check=True, stdout=log, stderr=log)
         result = json.loads((path / "result.json").read_text())
         print(path.name, result["test"]["loss"], result["seconds"], flush=True)
 
@@ -92,7 +92,7 @@ def cell(known: dict[str, Any], method: str, network: str, shots: int) -> str:
         if name in known
     ]
     if not tests:
-        return "not run"
+        return "-"
     mean = statistics.mean(test["loss"] for test in tests)
     interval = math.hypot(*(test["interval"] for test in tests)) / len(tests)
     seeds = ", ".join(f"{test['loss']:.3f}" for test in tests)
@@ -100,7 +100,7 @@ def cell(known: dict[str, Any], method: str, network: str, shots: int) -> str:
 
 
 def report() -> None:
-    """Write what is known, and the page that shows it."""
+    """Write the results and the page."""
     known = results()
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
@@ -109,12 +109,13 @@ def report() -> None:
         ("2x40", "2 hidden layers of 40 units"),
         ("3x80", "3 hidden layers of 80 units"),
     ):
-        header = " | ".join(f"{shots} shots" for shots in SHOTS)
-        lines += [f"### {title}", "", f"| | {header} |", "| --- | --- | --- | --- |"]
-        for method, label in METHODS.items():
+        header = " | ".join(f"{shots}-shot" for shots in SHOTS)
+        lines += [f"### {title}", "", f"| method | {header} |", "| --- | --- | --- | --- |"]
+        for method, name in METHODS.items():
+            label = ALL_METHODS[name].title
             row = " | ".join(cell(known, method, network, shots) for shots in SHOTS)
             lines.append(f"| {label} | {row} |")
-            lines.append(f"| {label}, in the paper | {' | '.join(PAPER[method, network])} |")
+            lines.append(f"| {label}, paper | {' | '.join(PAPER[method, network])} |")
         lines.append("")
     write_part(PAGE, "table8.py", lines)
     total = len(SEEDS) * len(NETWORKS) * len(SHOTS) * len(METHODS)

@@ -1,4 +1,4 @@
-"""The queue that measures the paper's claims resumes and reports its results."""
+"""Tests of the queue for the paper's claims: resuming, verdicts, and tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The command, in a folder without results."""
+    """Return the script with an empty folder for runs and results."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module("claims")
     monkeypatch.setattr(module, "RESULTS", tmp_path / "claims.json")
@@ -30,11 +30,11 @@ def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 @pytest.fixture
 def page(claims: ModuleType) -> ModuleType:
-    """The tables."""
+    """Return the module with the tables."""
     return importlib.import_module("_claims_page")
 
 
-def test_an_interrupted_evaluation_is_repeated(claims) -> None:
+def test_an_interrupted_test_is_repeated_before_training_continues(claims) -> None:
     entry = claims.QUEUE["maml"]
     lengths = [0]
     while lengths[-1] < entry.num_iterations:
@@ -43,7 +43,7 @@ def test_an_interrupted_evaluation_is_repeated(claims) -> None:
     for done in (2_000, 6_000):
         assert claims.next_goal(entry, 15_000, done, tested=[]) == done
         assert claims.next_goal(entry, 15_000, done, tested=[done]) == done + 500
-    # In the middle of an epoch, and beyond the requested length.
+    # In the middle of an epoch, and beyond the requested iterations.
     assert claims.next_goal(entry, 15_000, 2_499, tested=[]) == 2_500
     assert claims.next_goal(entry, 2_000, 7_000, tested=[]) == 7_000
 
@@ -65,10 +65,10 @@ def _evaluated(accuracy: float, count: int = 40) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("length", "is_elsewhere"), [(2_000, False), (6_000, True), (15_000, True)]
+    ("length", "is_transferred"), [(2_000, False), (6_000, True), (15_000, True)]
 )
-def test_compared_lengths_are_also_tested_on_other_datasets(
-    claims, monkeypatch, length: int, is_elsewhere: bool
+def test_methods_are_tested_on_other_datasets_at_the_lengths_to_compare(
+    claims, monkeypatch, length: int, is_transferred: bool
 ) -> None:
     result = {
         "num_iterations": length,
@@ -79,15 +79,15 @@ def test_compared_lengths_are_also_tested_on_other_datasets(
         "val_accuracy": 0.5,
         "seconds": 1.0,
     }
-    there = SimpleNamespace(signature=lambda: SimpleNamespace(data="there"))
+    other = SimpleNamespace(signature=lambda: SimpleNamespace(data="other"))
     run = SimpleNamespace(
         files=SimpleNamespace(exists=True),
         path=Path("run"),
         result=result,
         experiment=SimpleNamespace(),
-        signature=SimpleNamespace(data="here"),
+        signature=SimpleNamespace(data="own"),
         dataset_overrides=lambda dataset: dataset,
-        tasks=lambda overrides: there,
+        tasks=lambda overrides: other,
     )
     monkeypatch.setattr(claims, "Run", lambda path: run)
     monkeypatch.setattr(claims, "progress", lambda path: length)
@@ -99,17 +99,17 @@ def test_compared_lengths_are_also_tested_on_other_datasets(
         return _evaluated(0.5)
 
     monkeypatch.setattr(claims, "evaluate_run", evaluate_run)
-    # The second call reuses the results.
+    # The second call finds all results.
     for _ in range(2):
-        claims.note("maml")
-    assert evaluated == [None, *(claims.ELSEWHERE if is_elsewhere else ())]
+        claims.record("maml")
+    assert evaluated == [None, *(claims.OTHER_DATASETS if is_transferred else ())]
     found = json.loads(claims.RESULTS.read_text())["maml"]
     assert list(found) == [str(length)]
-    elsewhere = found[str(length)].get("elsewhere", {})
-    assert set(elsewhere) == set(evaluated) - {None}
-    # Only results on the same images are compared.
-    assert found[str(length)]["data"] == "here"
-    assert all(figures["data"] == "there" for figures in elsewhere.values())
+    others = found[str(length)].get("other_datasets", {})
+    assert set(others) == set(evaluated) - {None}
+    # Each result states its images.
+    assert found[str(length)]["data"] == "own"
+    assert all(result["data"] == "other" for result in others.values())
 
 
 def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
@@ -119,70 +119,70 @@ def _kept(accuracy: float, bend: float = 0.0, data: str = "") -> dict[str, Any]:
     return {"test": test, "per_task": per_task, "data": data, "val_accuracy": accuracy - 0.05}
 
 
-def test_the_verdict_on_a_claim(page) -> None:
+def test_verdicts(page) -> None:
     better, worse = _kept(0.6), _kept(0.5, bend=1e-3)
     assert page.verdict(better, worse) == ("+10.00 +- 0.03", "confirmed")
-    told = "not confirmed: it is the other way round"
-    assert page.verdict(worse, better) == ("-10.00 +- 0.03", told)
-    # The verdict names agreement and disagreement with the paper.
-    assert page.verdict(worse, better, 0.5)[1] == told
-    assert page.verdict(worse, better, -0.5)[1] == f"{told}, as in the paper"
+    opposite = "not confirmed: the opposite holds"
+    assert page.verdict(worse, better) == ("-10.00 +- 0.03", opposite)
+    # The verdict mentions the paper if its difference is negative.
+    assert page.verdict(worse, better, 0.5)[1] == opposite
+    assert page.verdict(worse, better, -0.5)[1] == f"{opposite}, as in the paper"
     assert page.verdict(better, worse, -0.5)[1] == "confirmed, unlike in the paper"
     assert page.verdict(_kept(0.51), _kept(0.5, bend=0.1))[1] == "not decided at this length"
 
 
-def test_differences_within_the_training_variance_decide_nothing(page) -> None:
+def test_differences_within_the_variation_of_training_are_not_decided(page) -> None:
     better, worse = _kept(0.52), _kept(0.5, bend=1e-3)
-    told = "not decided: {} on these tasks, but another training may change as much"
+    text = "not decided: {} on these tasks, but within the variation of repeated training"
     assert page.verdict(better, worse)[1] == "confirmed"
-    for papers in (None, -1.0):
-        assert page.verdict(better, worse, papers, margin=3.0)[1] == told.format("higher")
-        assert page.verdict(worse, better, papers, margin=3.0)[1] == told.format("lower")
+    for in_paper in (None, -1.0):
+        assert page.verdict(better, worse, in_paper, margin=3.0)[1] == text.format("higher")
+        assert page.verdict(worse, better, in_paper, margin=3.0)[1] == text.format("lower")
 
 
 def test_results_on_different_images_are_not_compared(page) -> None:
     assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3, data="a"))[1] == "confirmed"
-    # Older results do not record their images.
+    # Older results do not state their images.
     assert page.verdict(_kept(0.6, data="a"), _kept(0.5, 1e-3))[1] == "confirmed"
-    with pytest.raises(ValueError, match="other images cannot be compared: a and b"):
+    with pytest.raises(ValueError, match="different images are not comparable: a and b"):
         page.verdict(_kept(0.6, data="a"), _kept(0.5, data="b"))
 
 
-def test_ensembles_are_compared_by_their_intervals(page) -> None:
+def test_ensembles_are_compared_as_independent(page) -> None:
     def found(accuracy: float, interval: float) -> dict[str, Any]:
         return {"ensemble": {"accuracy": accuracy, "accuracy_interval": interval}}
 
-    assert page.of_ensembles(found(0.5, 0.03), found(0.4, 0.04)) == "+10.00 +- 5.00"
-    assert page.of_ensembles(found(0.5, 0.03), {}) == "-"
+    assert page.ensemble_difference(found(0.5, 0.03), found(0.4, 0.04)) == "+10.00 +- 5.00"
+    assert page.ensemble_difference(found(0.5, 0.03), {}) == "-"
 
 
 def test_a_run_with_other_settings_is_not_resumed(claims, monkeypatch) -> None:
     claims.RUNS.mkdir()
-    begun: list[str] = []
+    started: list[str] = []
 
     def start(words: list[str], **_: Any) -> None:
-        begun.append(words[-1])
+        started.append(words[-1])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(claims.subprocess, "run", start)
     with pytest.raises(KeyboardInterrupt):
         claims.train("depth-2", 500)
-    assert len(begun) == 1
+    assert len(started) == 1
     (claims.RUNS / "depth-2").mkdir()
     config = (claims.RUNS / "depth-2.toml").read_text()
     (claims.RUNS / "depth-2" / "config.toml").write_text(config)
     with pytest.raises(KeyboardInterrupt):
         claims.train("depth-2", 500)
-    assert len(begun) == 2
+    assert len(started) == 2
     other = config.replace("generator_depth = 2", "generator_depth = 3")
     assert other != config
     (claims.RUNS / "depth-2" / "config.toml").write_text(other)
-    with pytest.raises(SystemExit, match="depth-2 was begun with other settings than the queue"):
+    with pytest.raises(SystemExit, match="depth-2 has other settings than the queue: rule"):
         claims.train("depth-2", 500)
-    assert len(begun) == 2
+    assert len(started) == 2
 
 
-def test_a_copy_that_is_interrupted_leaves_a_complete_folder(
+def test_a_kill_during_keep_leaves_a_complete_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -192,7 +192,7 @@ def test_a_copy_that_is_interrupted_leaves_a_complete_folder(
     def write(text: str) -> None:
         run.mkdir(parents=True, exist_ok=True)
         (run / "metrics.jsonl").write_text(text)
-        (run / "result-1.json").write_text("of an epoch")
+        (run / "result-1.json").write_text("result of an epoch")
 
     write("first")
     common.keep(run, kept)
@@ -224,28 +224,28 @@ def test_a_copy_that_is_interrupted_leaves_a_complete_folder(
     ("name", "expected"),
     [("random", 39.87), ("alfa+maml+l2f", 76.60), ("1-shot-maml", 56.80), ("fc100-maml", 49.38)],
 )
-def test_the_published_result_of_an_entry(page, name: str, expected: float) -> None:
+def test_the_published_accuracy_of_an_entry(page, name: str, expected: float) -> None:
     assert page.published(name) == expected
 
 
-def test_the_published_difference_on_another_dataset(page) -> None:
-    assert page.published_there("alfa+maml", "maml", "cub") == pytest.approx(58.35 - 52.70)
-    assert page.published_there("maml+l2f", "maml", "omniglot") == pytest.approx(94.96 - 85.68)
-    assert page.published_there("alfa+random", "random", "cub") is None
-    assert page.published_there("alfa+maml", "maml", "vgg-flower") is None
+def test_published_differences_on_other_datasets(page) -> None:
+    assert page.published_transfer("alfa+maml", "maml", "cub") == pytest.approx(58.35 - 52.70)
+    assert page.published_transfer("maml+l2f", "maml", "omniglot") == pytest.approx(94.96 - 85.68)
+    assert page.published_transfer("alfa+random", "random", "cub") is None
+    assert page.published_transfer("alfa+maml", "maml", "vgg-flower") is None
 
 
-def test_every_change_of_the_defaults_is_reported(page) -> None:
+def test_the_table_of_defaults_contains_every_change(page) -> None:
     assert list(page.CHANGES) == list(page.VARIANTS)
-    assert page.our_defaults({}) == []
+    assert page.default_table({}) == []
 
     short = str(page.SHORT)
     results = {"alfa+maml": {short: _kept(0.5)}, "depth-2": {short: _kept(0.6)}}
     results["beta-factor"] = {short: _kept(0.4)}
     results |= {"seed-1": {short: _kept(0.3)}, "seed-1-state-gradient-none": {short: _kept(0.2)}}
-    # A default without a changed run has no row.
+    # A default without variants has no row.
     results["maml"] = {short: _kept(0.35)}
-    lines = [line for line in page.our_defaults(results) if "`" in line]
+    lines = [line for line in page.default_table(results) if "`" in line]
     assert [line.split("|")[2].strip(" `") for line in lines] == [
         *("alfa+maml", "depth-2", "beta-factor", "seed-1", "seed-1-state-gradient-none")
     ]
@@ -258,46 +258,46 @@ def test_every_change_of_the_defaults_is_reported(page) -> None:
     ]
 
 
-def test_rows_are_compared_with_a_longer_training_of_maml(page) -> None:
-    def everywhere(accuracy: float) -> dict[str, Any]:
-        elsewhere = {x: _kept(accuracy - 0.1 * (x == "cub"), 1e-3) for x in page.ELSEWHERE}
-        return {**_kept(accuracy, data="here"), "elsewhere": elsewhere}
+def test_methods_are_compared_with_longer_training_of_maml(page) -> None:
+    def on_all(accuracy: float) -> dict[str, Any]:
+        others = {x: _kept(accuracy - 0.1 * (x == "cub"), 1e-3) for x in page.OTHER_DATASETS}
+        return {**_kept(accuracy, data="own"), "other_datasets": others}
 
-    results = {"alfa+random": {"6000": everywhere(0.6)}, "maml": {"6000": everywhere(0.1)}}
-    assert page.against_longer(results) == []
-    longer = everywhere(0.5)
-    longer["elsewhere"]["cub"] = _kept(0.7)
+    results = {"alfa+random": {"6000": on_all(0.6)}, "maml": {"6000": on_all(0.1)}}
+    assert page.longer_maml_table(results) == []
+    longer = on_all(0.5)
+    longer["other_datasets"]["cub"] = _kept(0.7)
     results["maml"]["15000"] = longer
-    title, _, head, _, row, _ = page.against_longer(results)
-    assert title == "### After 6,000 iterations, against MAML after 15,000"
+    title, _, head, _, row, _ = page.longer_maml_table(results)
+    assert title == "### After 6,000 iterations, compared with MAML after 15,000"
     names, figures = ([cell.strip() for cell in line.split("|")[2:-1]] for line in (head, row))
-    assert names == ["cifar-fs", *page.ELSEWHERE]
+    assert names == ["cifar-fs", *page.OTHER_DATASETS]
     found = dict(zip(names, (figure.split()[0] for figure in figures), strict=True))
     assert found["cifar-fs"] == found["omniglot"] == "+10.00"
     assert found["cub"] == "-20.00"
-    with pytest.raises(ValueError, match="other images cannot be compared"):
-        page.against_longer({**results, "maml": {"15000": {**longer, "data": "there"}}})
+    with pytest.raises(ValueError, match="different images are not comparable"):
+        page.longer_maml_table({**results, "maml": {"15000": {**longer, "data": "other"}}})
 
 
-def test_the_rest_of_the_queue_is_reported(claims, monkeypatch) -> None:
+def test_missing_runs_are_listed(claims, monkeypatch) -> None:
     done = {name: {str(entry.num_iterations): {}} for name, entry in claims.QUEUE.items()}
-    assert claims.left_over(done) == []
+    assert claims.missing_runs(done) == []
     del done["seed-1"], done["maml"]
     monkeypatch.setattr(claims, "reached", lambda name: 6_500 if name == "maml" else 0)
-    told = ["Not complete yet: `maml` (6,500 of 15,000 iterations).", ""]
-    told += ["Further comparisons in the queue that were not run: `seed-1`.", ""]
-    assert claims.left_over(done) == told
+    lines = ["Incomplete runs: `maml` (6,500 of 15,000 iterations).", ""]
+    lines += ["Runs of the queue that were not started: `seed-1`.", ""]
+    assert claims.missing_runs(done) == lines
 
 
-def test_every_run_is_listed_with_its_command_at_its_full_length(page) -> None:
+def test_every_run_is_listed_with_its_command_and_full_length(page) -> None:
     trained = {**_kept(0.5), "seconds": 90.0}
     results = {"maml": {"2000": trained, "6000": {**trained, "seconds": 600.0}}}
     results["alfa+maml"] = {"15000": {**trained, "seconds": 3600.0}}
     results |= {"seed-1": {"2000": trained}, "random": {"500": {**trained, "seconds": 0.0}}}
-    assert page.runs_of({}) == []
-    rows = [line.split(" | ") for line in page.runs_of(results) if "claims.py " in line]
+    assert page.run_table({}) == []
+    rows = [line.split(" | ") for line in page.run_table(results) if "claims.py " in line]
     names = ["random", "maml", "alfa+maml", "seed-1"]
-    assert [row[0] for row in rows] == [f"| [`{name}`](runs/claims/{name})" for name in names]
+    assert [row[0] for row in rows] == [f"| `{name}`" for name in names]
     assert [row[1].split("claims.py ")[1].strip("`") for row in rows] == [
         *("run random", "until 6000 maml", "run alfa+maml", "run seed-1")
     ]
@@ -306,7 +306,7 @@ def test_every_run_is_listed_with_its_command_at_its_full_length(page) -> None:
     ]
 
 
-def test_a_change_changes_nothing_else(page) -> None:
+def test_a_variant_changes_only_its_option(page) -> None:
     for name, base in [*((x, "alfa+maml") for x in page.VARIANTS), ("maml-outer-rate", "maml")]:
         content, default = (
             to_dict(parse_experiment(page.QUEUE[x].content(1))) for x in (name, base)
@@ -323,7 +323,7 @@ def test_a_change_changes_nothing_else(page) -> None:
         assert found == {(part, k) for part, new in changes.items() for k in new if k != "name"}
 
 
-def test_undecided_changes_are_repeated_with_another_seed(page) -> None:
+def test_repeated_variants_have_a_second_seed(page) -> None:
     assert set(page.REPEATED) <= set(page.VARIANTS)
     seeds = {name: entry.content(1)["seed"] for name, entry in page.QUEUE.items()}
     assert [name for name, seed in seeds.items() if seed] == [

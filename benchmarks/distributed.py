@@ -30,7 +30,7 @@ from alfa._io import write_atomic
 from alfa._runtime import set_threads
 from alfa.build import build_learner, build_tasks, trainer_options
 from alfa.config import compose
-from alfa.training import OuterStep
+from alfa.training import OuterStep, Trainer
 
 RESULTS = Path("docs/results/distributed.json")
 PAGE = Path("docs/results/distributed.md")
@@ -46,19 +46,8 @@ class Rounds:
         experiment = compose(dataset, method="alfa+maml", overrides=["outer.num_tasks=4"])
         tasks = build_tasks(experiment)
         learner = build_learner(experiment, tasks)
-        options = trainer_options(experiment, learner)
-        names = (
-            *("optimizer", "scheduler", "num_tasks", "max_gradient_norm", "seed"),
-            *("memory", "tasks_at_once", "memory_budget"),
-        )
-        self.step = OuterStep(
-            learner,
-            tasks,
-            **{name: options[name] for name in names},
-            device=torch.device("cpu"),
-            processes=processes,
-            num_sharing=1,
-        )
+        trainer = Trainer(learner, tasks, **trainer_options(experiment, learner))
+        self.step = OuterStep(trainer, processes=processes)
         self.step.make_plan()
         self.iteration, self.processes = 0, processes
 

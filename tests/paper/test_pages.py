@@ -14,12 +14,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "benchmarks/pages.py")
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "tools/pages.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
         patch.chdir(ROOT)
         spec.loader.exec_module(module)
         return module.pages()
@@ -28,8 +27,8 @@ def pages() -> dict[str, str]:
 @pytest.mark.parametrize("name", ["README", *TABLES])
 def test_a_page_is_up_to_date(pages, name) -> None:
     kept = (ROOT / "docs/tables" / f"{name}.md").read_text()
-    told = "docs/tables is outdated; run `python benchmarks/pages.py write`"
-    assert kept == pages[f"{name}.md"], told
+    message = "docs/tables is outdated; run `python tools/pages.py write`"
+    assert kept == pages[f"{name}.md"], message
 
 
 def test_every_page_is_generated(pages) -> None:

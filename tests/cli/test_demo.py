@@ -105,7 +105,7 @@ def test_a_second_demo_replaces_the_first(
         for name, experiment in experiments.items():
             train_run(Run.new(out / name, experiment))
 
-    monkeypatch.setattr("alfa.cli.demo._train_side_by_side", train_here)
+    monkeypatch.setattr("alfa.cli.demo._train_in_parallel", train_here)
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
 
     answer = alfa("demo", "--iterations", "1", "--out", out, *SETTINGS)
@@ -153,7 +153,7 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     # A run that has the name of one of a demo's.
     shutil.copytree(trained, tmp_path / "runs" / "maml")
     before = contents(tmp_path)
-    monkeypatch.setattr("alfa.cli.demo._train_side_by_side", no_training)
+    monkeypatch.setattr("alfa.cli.demo._train_in_parallel", no_training)
     refused("demo", "--iterations", "1", "--out", tmp_path / "runs")
     assert contents(tmp_path) == before
 
@@ -206,5 +206,5 @@ def test_when_one_training_fails_the_other_is_stopped(monkeypatch, tmp_path: Pat
     monkeypatch.setattr(demo, "_worker", None, raising=False)
     monkeypatch.setattr(demo, "_train", train)
     with pytest.raises(AlfaError, match=r"^MAML: the loss is not finite\.$"):
-        demo._train_side_by_side({"maml": None, "alfa+maml": None}, tmp_path, quiet=True)
+        demo._train_in_parallel({"maml": None, "alfa+maml": None}, tmp_path, quiet=True)
     assert stopped == [True]

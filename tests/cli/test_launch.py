@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 from alfa._distributed._processes import Alone
 from alfa.cli import launch
-from alfa.cli._run_training import has_begun
+from alfa.cli._run_training import must_resume
 from alfa.cli.main import main
 from alfa.config import compose
 from alfa.data import Sinusoids
@@ -236,12 +236,12 @@ def test_all_processes_of_a_launch_ask_the_same(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
     run = Run.new(tmp_path, compose("sinusoid", method="maml"))
-    assert not has_begun(tmp_path, Noted(), or_resume=False)
+    assert not must_resume(tmp_path, Noted(), or_resume=False)
     run.create(Sinusoids().signature())
     run.files.write_launch(known)
-    begun = has_begun(tmp_path, Noted(), or_resume=False)
+    begun = must_resume(tmp_path, Noted(), or_resume=False)
     assert begun == (name == known or (known is None and restarts == "1"))
-    assert has_begun(tmp_path, Noted(), or_resume=True)
+    assert must_resume(tmp_path, Noted(), or_resume=True)
     assert asked == ["any", "from_first"] * 3
 
 

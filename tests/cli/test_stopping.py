@@ -28,7 +28,7 @@ def test_the_first_signal_is_a_request_and_the_second_an_order(number: int, capf
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
-    assert "stopping after saving everything" in capfd.readouterr().err
+    assert "saving progress before stopping" in capfd.readouterr().err
 
 
 def test_a_launcher_that_passes_a_signal_on_gives_no_order(monkeypatch) -> None:
@@ -40,7 +40,7 @@ def test_a_launcher_that_passes_a_signal_on_gives_no_order(monkeypatch) -> None:
         # Once more, and it is one.
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
-    monkeypatch.setattr(stopping, "_ECHO", -1.0)
+    monkeypatch.setattr(stopping, "_ECHO_SECONDS", -1.0)
     with stoppable(quiet=True):
         os.kill(os.getpid(), signal.SIGTERM)
         # Some time later, nothing is passed on any more.

@@ -1,4 +1,4 @@
-"""Groups of runs that differ in their seed only, as `alfa train --seeds` makes them."""
+"""Groups of runs that differ only in their seed, as `alfa train --seeds` creates them."""
 
 from __future__ import annotations
 
@@ -8,73 +8,68 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from alfa.cli import lazy
 from alfa.cli.progress import meter, show_testing
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.errors import DivergedError
-from alfa.evaluation import Evaluation, SeedStatistics, mean_over_seeds, seed_statistics
-from alfa.runs import Run, RunFiles
 
 OnTasks = Callable[[int, int], None]
 
 
-def seed_folder(path: Path, seed: int) -> Path:
-    """The run folder of one seed in the folder of a group."""
-    return path / f"seed-{seed}"
-
-
-def open_group(path: Path) -> list[Run]:
-    """Open a run, or all runs of a group."""
-    folders = [folder for folder in path.glob("seed-*") if RunFiles(folder).exists]
-    if RunFiles(path).exists or not folders:
-        return [Run.open(path)]
-    return [Run.open(folder) for folder in sorted(folders, key=_by_seed)]
-
-
-def _by_seed(folder: Path) -> tuple[int, str]:
-    number = re.fullmatch(r"seed-(\d+)", folder.name)
-    return int(number[1]) if number else -1, folder.name
-
-
 @dataclass(frozen=True)
 class Group:
-    """Runs and their evaluations on the same tasks; often a single run."""
+    """Runs of several seeds, or a single run, and their evaluations on the same tasks."""
 
     path: Path
-    runs: Sequence[Run]
-    evaluations: Sequence[Evaluation]
+    runs: Sequence[lazy.runs.Run]
+    evaluations: Sequence[lazy.evaluation.Evaluation] = ()
+
+    @classmethod
+    def open(cls, path: Path) -> Group:
+        """Open a run, or all runs of a group."""
+        exists = {folder: lazy.runs.RunFiles(folder).exists for folder in path.glob("seed-*")}
+        folders = sorted((folder for folder in exists if exists[folder]), key=_seed)
+        if lazy.runs.RunFiles(path).exists or not folders:
+            folders = [path]
+        return cls(path, [lazy.runs.Run.open(folder) for folder in folders])
+
+    def evaluate(
+        self,
+        evaluate: Callable[[lazy.runs.Run, OnTasks], lazy.evaluation.Evaluation],
+        computing: Computing,
+        *,
+        tasks: str = "",
+    ) -> Group:
+        """Return the group with evaluations, and show the progress; `tasks` names the tasks."""
+        evaluations = []
+        for run in self.runs:
+            computing.set_up(run.experiment)
+            with meter(f"{run.path.name}{tasks}", quiet=computing.as_json) as shown:
+                try:
+                    evaluations.append(evaluate(run, show_testing(shown)))
+                except DivergedError as error:
+                    raise DivergedError(f"{run.path}: {error}") from None
+        return Group(self.path, self.runs, evaluations)
+
+    @property
+    def has_seeds(self) -> bool:
+        return len(self.runs) > 1
 
     @cached_property
-    def mean(self) -> Evaluation:
+    def mean(self) -> lazy.evaluation.Evaluation:
         """The mean over the runs, with the interval over tasks."""
-        return mean_over_seeds(self.evaluations)
+        return lazy.evaluation.mean_over_seeds(self.evaluations)
 
     @cached_property
     def figures(self) -> list[float]:
         """The accuracy of each run, or the loss for regression."""
-        return [one.loss if one.accuracy is None else one.accuracy for one in self.evaluations]
+        return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
 
     @cached_property
-    def seeds(self) -> SeedStatistics:
-        return seed_statistics(self.figures)
+    def seeds(self) -> lazy.evaluation.SeedStatistics:
+        return lazy.evaluation.seed_statistics(self.figures)
 
 
-def evaluate_group(
-    path: Path,
-    runs: Sequence[Run],
-    evaluate: Callable[[Run, OnTasks], Evaluation],
-    *,
-    where: str = "",
-    device: str,
-    threads: int | None,
-    quiet: bool,
-) -> Group:
-    """Evaluate the runs of a group, and show the progress; `where` describes the tasks."""
-    found = []
-    for run in runs:
-        set_up(run.experiment, device=device, threads=threads)
-        with meter(f"{run.path.name}{where}", quiet=quiet) as shown:
-            try:
-                found.append(evaluate(run, show_testing(shown)))
-            except DivergedError as error:
-                raise DivergedError(f"{run.path}: {error}") from None
-    return Group(path, runs, found)
+def _seed(folder: Path) -> tuple[int, str]:
+    number = re.fullmatch(r"seed-(\d+)", folder.name)
+    return int(number[1]) if number else -1, folder.name

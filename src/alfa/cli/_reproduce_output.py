@@ -1,8 +1,7 @@
-"""What `alfa reproduce` prints: the tables, their cells, and the costs of jobs."""
+"""Tables that `alfa reproduce` prints: tables of the paper, their cells, and the costs of jobs."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,107 +9,110 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
+from alfa.cli import lazy
 from alfa.cli.progress import duration_text
-from alfa.cli.show import wide_console
-from alfa.paper import TABLES, Cell, Cost, Job, cell_status, measurement
+from alfa.cli.show import print_json, print_table, value_text
 
 
-def print_tables(jobs_by_table: Mapping[str, Sequence[Job]], out: Path, *, as_json: bool) -> None:
-    """Print every table, and the states of its cells."""
-    found: list[dict[str, Any]] = []
-    for name, jobs in jobs_by_table.items():
-        table = TABLES[name]
-        found.append(
-            {
-                "table": name,
-                "title": table.title,
-                "cells": len(table.cells),
-                "states": dict(Counter(row["state"] for row in _rows(table.cells, jobs))),
-                "repeats": list(table.repeats),
-            }
-        )
+def print_tables(
+    jobs_by_table: Mapping[str, Sequence[lazy.paper.Job]], out: Path, *, as_json: bool
+) -> None:
+    """Print every table of the paper with the states of its cells."""
+    tables = lazy.paper.TABLES
+    found: list[dict[str, Any]] = [
+        {
+            "table": name,
+            "title": tables[name].title,
+            "cells": len(tables[name].cells),
+            "states": dict(Counter(cell["state"] for cell in _cells(tables[name].cells, jobs))),
+            "repeats": list(tables[name].repeats),
+        }
+        for name, jobs in jobs_by_table.items()
+    ]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
-    shown = _table("table", "cells", "state", "what it compares", wraps="what it compares")
-    for row in found:
-        states_text = ", ".join(f"{count} {state}" for state, count in row["states"].items())
-        repeated = ", ".join(TABLES[name].label for name in row["repeats"])
-        cells = str(row["cells"]) if row["cells"] else "-"
-        shown.add_row(row["table"], cells, states_text or f"repeats {repeated}", row["title"])
-    wide_console().print(shown)
-    typer.echo(f"\nkept in {out}; `alfa reproduce table1 --list` shows the cells of one.")
+    rows = []
+    for table in found:
+        states = ", ".join(f"{count} {state}" for state, count in table["states"].items())
+        repeats = f"repeats {', '.join(tables[name].label for name in table['repeats'])}"
+        cells = str(table["cells"]) if table["cells"] else "-"
+        rows.append([table["table"], cells, states or repeats, table["title"]])
+    print_table(["table", "cells", "state", "title"], rows, justify="left", wraps=("title",))
+    typer.echo(f"\nruns are in {out}; `alfa reproduce table1 --list` lists the cells of table1.")
 
 
-def print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -> None:
-    """Print the state and measurement of every cell, beside the published figure."""
-    rows = _rows(cells, jobs)
+def print_cells(
+    cells: Sequence[lazy.paper.Cell], jobs: Sequence[lazy.paper.Job], *, as_json: bool
+) -> None:
+    """Print the state of every cell, and its measurement next to the published result."""
+    found = _cells(cells, jobs)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(found)
         return
-    table = _table("cell", "seed", "state", "published", "measured", "iterations", wraps="cell")
+    rows = []
     notes: dict[str, list[str]] = {}
-    for row in rows:
-        found = row["measured"]
-        table.add_row(
-            *(row["id"], str(row["seed"]), row["state"], row["published"]),
-            "-" if found is None else _figure(found, row["digits"]),
-            "-" if found is None else _iterations(found, row["num_iterations_wanted"]),
-        )
-        if row["note"]:
-            notes.setdefault(row["note"], []).append(row["id"])
-    wide_console().print(table)
-    if any(row["measured"] and row["measured"]["is_quick"] for row in rows):
-        typer.echo("\nquick: these figures show that everything runs, and are no results.")
+    for cell in found:
+        measured, wanted = cell["measured"], cell["num_iterations_wanted"]
+        result, iterations = "-", "-"
+        if measured is not None:
+            result = value_text(measured["value"], measured["interval"], cell["digits"])
+            result = "quick" if measured["is_quick"] else result
+            iterations = _iterations(measured, wanted)
+        facts = (cell["id"], str(cell["seed"]), cell["state"], cell["published"])
+        rows.append([*facts, result, iterations])
+        if cell["note"]:
+            notes.setdefault(cell["note"], []).append(cell["id"])
+    headers = ("cell", "seed", "state", "published", "measured", "iterations")
+    print_table(headers, rows, justify="left", wraps=("cell",))
+    if any(cell["measured"] and cell["measured"]["is_quick"] for cell in found):
+        typer.echo("\nquick: these runs only show that everything works; they are not results.")
     for note, ids in notes.items():
         others = f" and {len(ids) - 1} others" if ids[1:] else ""
         typer.echo(f"  - {ids[0]}{others}: {note}")
 
 
-def print_costs(jobs: Sequence[Job], costs: Mapping[str, Cost], *, as_json: bool) -> None:
+def print_costs(
+    jobs: Sequence[lazy.paper.Job], costs: Mapping[str, lazy.paper.Cost], *, as_json: bool
+) -> None:
     """Print the remaining cost of every job."""
     if as_json:
-        typer.echo(json.dumps({name: asdict(cost) for name, cost in costs.items()}, indent=2))
+        print_json({name: asdict(cost) for name, cost in costs.items()})
         return
-    headers = ("model to train", "cells", "datasets", "iterations", "time", "memory")
-    table = _table(*headers, wraps="model to train")
+    rows = []
     for job in jobs:
         if job.name in costs:
             cost = costs[job.name]
             datasets = dict.fromkeys(name for cell in job.cells for name in cell.datasets)
-            table.add_row(
-                job.name,
-                str(len(job.cells)),
-                ", ".join(datasets) or "-",
-                f"{job.experiment.outer.num_iterations:,}" if cost.trains else "-",
-                duration_text(cost.seconds),
-                f"{cost.memory / 1e9:.1f} GB",
+            rows.append(
+                [
+                    job.name,
+                    str(len(job.cells)),
+                    ", ".join(datasets) or "-",
+                    f"{job.experiment.outer.num_iterations:,}" if cost.trains else "-",
+                    duration_text(cost.seconds),
+                    f"{cost.memory / 1e9:.1f} GB",
+                ]
             )
-    wide_console().print(table)
+    headers = ("model to train", "cells", "datasets", "iterations", "time", "memory")
+    print_table(headers, rows, justify="left", wraps=("model to train",))
     total = sum(cost.seconds for cost in costs.values())
     typer.echo(
-        f"\n{len(costs)} models to train, {len(jobs) - len(costs)} done; about "
-        f"{duration_text(total)} in all, from what was measured on this machine. Memory is that of "
-        "the whole process. Nothing was run."
+        f"\n{len(costs)} models to train, {len(jobs) - len(costs)} done; estimated total time: "
+        f"{duration_text(total)}, from measurements on this machine. Memory is for the whole "
+        "process. Nothing was trained."
     )
 
 
-def _table(*headers: str, wraps: str) -> Table:
-    """A table whose column `wraps` gives way in a narrow terminal."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        table.add_column(header, no_wrap=header != wraps, overflow="fold")
-    return table
-
-
-def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """The state of every cell from every seed."""
+def _cells(
+    cells: Sequence[lazy.paper.Cell], jobs: Sequence[lazy.paper.Job]
+) -> list[dict[str, Any]]:
+    """Describe the state of every cell for every seed."""
     rows: list[dict[str, Any]] = []
     for cell, job in ((cell, job) for cell in cells for job in jobs if cell in job.cells):
-        state, note = cell_status(job, cell)
-        found = measurement(job, cell)
+        state, note = lazy.paper.cell_status(job, cell)
+        found = lazy.paper.measurement(job, cell)
         rows.append(
             {
                 "id": cell.id,
@@ -126,16 +128,9 @@ def _rows(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return rows
 
 
-def _iterations(found: dict[str, Any], wanted: int) -> str:
-    """The iterations done, and those of the cell if they differ."""
-    done = found["num_iterations"]
-    if done == wanted or not found["trains"]:
+def _iterations(measured: dict[str, Any], wanted: int) -> str:
+    """Format the number of iterations, and the cell's number if it differs."""
+    done = measured["num_iterations"]
+    if done == wanted or not measured["trains"]:
         return f"{done:,}"
     return f"{done:,} {'of' if done < wanted else 'instead of'} {wanted:,}"
-
-
-def _figure(found: dict[str, Any], digits: int) -> str:
-    if found["is_quick"]:
-        return "quick"
-    interval = "?" if found["interval"] is None else f"{found['interval']:.{digits}f}"
-    return f"{found['value']:.{digits}f} +- {interval}"

@@ -54,7 +54,7 @@ def test_bench_prints_a_table_for_every_work(alfa) -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_what_only_one_of_them_leaves_out_is_said(alfa) -> None:
-    told = "alfa makes no graph here; the others, which have no such mode, train."
+    told = "alfa builds no graph here; the others lack this mode, and train."
     assert told in alfa("bench", "--workload", "evaluate-84", "--rounds", "1").out
     assert told not in alfa("bench", "--workload", "train-84", "--rounds", "1").out
 

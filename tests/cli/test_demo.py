@@ -126,7 +126,7 @@ def test_a_folder_with_other_content_is_refused_and_kept(
     for name in ["thesis.tex", *beside]:
         (tmp_path / name).write_text("years of work")
     before = contents(tmp_path)
-    assert "holds something other than a demo" in refused(
+    assert "contains other files than a demo" in refused(
         "demo", "--iterations", "1", "--out", tmp_path
     )
     assert contents(tmp_path) == before
@@ -134,13 +134,13 @@ def test_a_folder_with_other_content_is_refused_and_kept(
 
 def test_the_root_of_a_disk_is_no_place_for_a_demo(refused) -> None:
     told = refused("demo", "--out", "/", "--iterations", "1")
-    assert "/ holds something other than a demo; choose another folder with --out." in told
+    assert "/ contains other files than a demo; choose another folder with --out." in told
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused_and_kept(refused, tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")
-    assert "holds something other than a demo" in refused("demo", "--out", path)
+    assert "contains other files than a demo" in refused("demo", "--out", path)
     assert path.read_text() == "mine"
 
 
@@ -163,7 +163,7 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with Run(out / "alfa+maml").files.lock():
         before = contents(out)
-        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert "another demo is writing to" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
 
 
@@ -172,7 +172,7 @@ def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents,
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with demo._locked(out):
         before = contents(out)
-        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert "another demo is writing to" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
 
 

@@ -127,8 +127,8 @@ def test_what_is_printed(
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines() == [
         '3 classes: alef, bet, naïve, "猫"',
-        "images of any size, brought to 16 x 16 in grey inside",
-        "probabilities differ from torch's by 3.1e-06 at most, over 9 images",
+        "input images have any size; the model resizes them to 16 x 16 in grayscale",
+        "maximum difference from torch's probabilities: 3.1e-06 over 9 images",
         "",
         f"written: {path} (opset 18, 0.12 MB)",
     ]

@@ -23,8 +23,8 @@ from safetensors.torch import load_file
 
 from alfa._distributed._processes import Alone
 from alfa.cli import launch
-from alfa.cli._run_training import must_resume
 from alfa.cli.main import main
+from alfa.cli.train import must_resume
 from alfa.config import compose
 from alfa.data import Sinusoids
 from alfa.runs import Run
@@ -103,7 +103,7 @@ def fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options of a run one process of which is killed on the way."""
     marker = tmp_path / "was-killed"
     (tmp_path / "fatal_for_one.py").write_text(_FATAL.format(marker=str(marker)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return ["--set", 'plugins=["fatal_for_one"]']
 
 
@@ -132,7 +132,7 @@ def test_a_killed_process_is_restarted_and_none_outlives_the_launcher(
     _wait(lambda: not list(_workers(path, launcher.pid)), "processes have outlived the launcher")
     # The thread that holds the lock may take a moment longer.
     _wait(lambda: not Run(path).files.is_busy, "the run folder stays locked")
-    message = r"^alfa: process [01] was ended by SIGKILL; all processes are .* 1 of 1"
+    message = r"^alfa: process [01] was terminated by SIGKILL; restarting all processes .* 1 of 1"
     assert re.search(message, errors.read_text(), re.M)
     assert "Traceback" not in errors.read_text()
     with safe_open(Run(path).files.checkpoint("last"), "pt") as state:
@@ -304,7 +304,7 @@ def test_all_machines_must_see_what_is_resumed(refused, tmp_path, monkeypatch) -
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
     told = refused("train", "--resume", tmp_path / "elsewhere")
-    assert "all machines must see the run folder" in told
+    assert "requires a run folder that all machines can read" in told
 
 
 def test_processes_are_left_to_torchrun_where_it_has_started_them(
@@ -314,7 +314,7 @@ def test_processes_are_left_to_torchrun_where_it_has_started_them(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
     words = ["train", "sinusoid", "--out", tmp_path / "run", *settings, "--processes", "2"]
-    assert "leave it to torchrun" in refused(*words)
+    assert "torchrun already starts the processes" in refused(*words)
 
 
 def test_a_run_that_is_there_is_gone_on_with(alfa, tmp_path, settings) -> None:
@@ -330,7 +330,13 @@ def test_processes_that_may_go_on_still_know_what_was_asked_for(
     words = ["train", "sinusoid", "--out", str(tmp_path / "run"), *settings]
     assert alfa(*words).code == 0
     asked: list[list[str]] = []
-    monkeypatch.setattr(launch, "launch", lambda words, **options: asked.append(words))
+
+    def record(words: list[str], **options: Any) -> None:
+        # The command removes the file with the experiment.
+        file = Path(words[1]).rename(tmp_path / f"{len(asked)}.toml")
+        asked.append([words[0], str(file), *words[2:]])
+
+    monkeypatch.setattr(launch, "launch", record)
     longer = [*words, "--set", "outer.num_iterations=25", "--or-resume", "--processes", "2"]
     other = [*words, "--set", "inner.num_steps=2", "--or-resume", "--max-restarts", "1"]
     assert [alfa(*longer).code, alfa(*other).code] == [0, 0]

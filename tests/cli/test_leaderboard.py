@@ -107,17 +107,17 @@ def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
 
 def test_wrong_sources_are_refused(refused, runs) -> None:
     words = ("compare", "--rank", *runs, "--sources")
-    assert "must name datasets, each once" in refused(*words, "a,a")
-    assert "must name datasets" in refused(*words, ",")
+    assert "must list distinct datasets" in refused(*words, "a,a")
+    assert "must list distinct datasets" in refused(*words, ",")
     assert "nowhere is not prepared" in refused(*words, "nowhere")
 
 
 def test_options_that_ranking_does_not_take_are_refused(refused, runs) -> None:
-    assert "--rank and --sources belong together" in refused("compare", *runs, "--rank")
-    assert "belong together" in refused("compare", *runs, "--sources", "spots")
+    assert "--rank and --sources require each other" in refused("compare", *runs, "--rank")
+    assert "require each other" in refused("compare", *runs, "--sources", "spots")
     words = ("compare", *runs, "--rank", "--sources", "spots")
     told = refused(*words, "--shot", "1", "--split", "val")
-    assert "--shot and --split cannot be given with --rank; omit them." in told
+    assert "--rank does not support --shot and --split; omit them." in told
 
 
 def test_a_group_of_seeds_has_one_rank(alfa, runs, tmp_path) -> None:
@@ -183,7 +183,7 @@ def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, m
         patch.setattr(alfa_train, "pretrain_run", stopped)
         answer = alfa(*words)
     assert answer.code == 143
-    assert "stopped; run the same command again to resume it." in answer.err
+    assert "stopped; run the same command again to resume." in answer.err
     assert (out / "state.safetensors").is_file()
     assert "2 of 12 batches" in alfa(*words).err
 
@@ -260,7 +260,7 @@ def test_runs_that_open_other_images_are_refused(
     prepare_larger(lambda split, name: f"new-{name}" if split == "test" else name)
     told = refused(command, *of_two_sizes, *options)
     assert "would be tested on different images of spots (tasks.size is 8 and 12, and" in told
-    assert "prepare both from the same files" in told
+    assert "prepare both sizes from the same files" in told
     assert ("--size" in told) == ("--rank" in words)
 
 

@@ -94,7 +94,7 @@ def test_a_value_out_of_range_is_refused(refused, arguments: list[str], option: 
 
 def test_a_missing_argument_is_refused(refused) -> None:
     assert "Missing argument 'run'" in refused("evaluate")
-    assert "give a TARGET to train on" in refused("train")
+    assert "TARGET is missing; specify a dataset" in refused("train")
 
 
 def test_a_missing_file_is_refused(refused, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_run_is_not_overwritten(refused, contents, run: Path, settings) -> Non
 
 @pytest.mark.parametrize("extra", [["sinusoid"], ["--out", "elsewhere"]])
 def test_resume_takes_no_experiment_and_no_folder(refused, trained: Path, extra) -> None:
-    assert "--resume takes its experiment and folder" in refused(
+    assert "--resume reads the experiment and folder" in refused(
         "train", "--resume", trained, *extra
     )
 

@@ -175,28 +175,28 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
     )
     assert alfa("data", "show", run, "--episode", "1", "--out", tmp_path / "a.png").code == 0
     assert (told["index"], told["split"], told["seed"]) == (1, "test", 3)
-    assert told["note"].endswith("right after 1 steps")
+    assert told["note"].endswith("correct after 1 steps")
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
-        (["fit", "IMAGES"], "only regression tasks can be drawn as curves; use `alfa data show`"),
+        (["rates", "RUN", "--out", "a.gif"], "--out must end in .png, .svg, .pdf, .csv, got a.gif"),
+        (["fit", "IMAGES"], "requires regression tasks; use `alfa data show`"),
         (["data show", "RUN"], "was not trained on images; use `alfa plot fit`"),
         (
             ["data show", "IMAGES", "--size", "8"],
-            "--size is 8, but --size belongs to --dataset",
+            "--size requires --dataset",
         ),
-        (["rates", "IMAGES", "--size", "8"], "--size is 8, but --size belongs to --dataset"),
+        (["rates", "IMAGES", "--size", "8"], "--size requires --dataset"),
         (
             ["rates", "IMAGES", "--dataset", "spots", "--size", "9"],
             "spots is prepared in size 8, but not in 9",
         ),
-        (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
+        (["rates", "RUN", "--zoom", "9"], "--zoom must be between 1 and 5, got 9"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
         (["data show", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
-        (["data show", "IMAGES", "--varied"], "--varied is for datasets"),
+        (["data show", "IMAGES", "--varied"], "--varied applies only to datasets"),
         (["data show", "strokes", "--dataset", "spots"], "strokes is not a run; omit it"),
         (["learning", "RUN", "--metric", "val_acuracy"], "Did you mean 'val_accuracy'?"),
         (["learning", "RUN", "--metric", "val_accuracy"], "has no val_accuracy, only val_loss"),

@@ -72,7 +72,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     visitor.join(timeout=10)
     assert heard.is_set()
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == f"{run} is at {opened[0]} (Ctrl-C ends it)\n"
+    assert answer.out == f"{run} is at {opened[0]} (press Ctrl-C to stop)\n"
     assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
     # The port is free again.
     bind(int(opened[0].rsplit(":", 1)[1])).close()

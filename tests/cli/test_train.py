@@ -113,7 +113,7 @@ def test_a_dataset_is_preferred_to_a_folder_of_its_name(
         (["strokes-demo", "--resume", "run"], "from the run; omit TARGET."),
         (["--resume", "run", "--method", "maml", "--shot", "1"], "omit --method and --shot."),
         (["--resume", "run", "--seeds", "2"], "omit --seeds."),
-        (["strokes", "--on-problem", "skip"], "--on-problem is for a folder of images"),
+        (["strokes", "--on-problem", "skip"], "--on-problem applies only to a folder of images"),
         (["strokes", "--on-problem", "ignore"], "is 'ignore', which is not one of 'stop'"),
     ],
 )

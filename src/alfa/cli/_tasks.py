@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from alfa.cli import lazy
 from alfa.cli._options import flag
@@ -47,27 +46,31 @@ def check_same_tasks(
     """
     ignored = (*_IRRELEVANT, *(() if split == "val" else ("val_way",)))
     experiments = [run.with_overrides(own) for run, own in zip(runs, changes, strict=True)]
-    contents = [experiment.tasks.model_dump() for experiment in experiments]
-    for run, content in zip(runs[1:], contents[1:], strict=True):
-        names = [name for name in _different(contents[0], content) if name not in ignored]
-        if names:
+    first = experiments[0].tasks.model_dump()
+    for run, experiment in zip(runs[1:], experiments[1:], strict=True):
+        own = experiment.tasks.model_dump()
+        names = [name for name in {**first, **own} if first.get(name) != own.get(name)]
+        texts = {name: f"tasks.{name} is {first.get(name)} and {own.get(name)}" for name in names}
+        if relevant := [name for name in names if name not in ignored]:
             raise ConfigError(
                 f"{runs[0].path} and {run.path} have different tasks "
-                f"({_difference_text(contents[0], content, names)}), but runs can be compared only "
-                f"on the same tasks{_hint(names)}."
+                f"({', '.join(texts[name] for name in relevant)}), but runs can be compared only "
+                f"on the same tasks{_fix(relevant)}."
             )
-    _check_same_images(runs, experiments, contents, split, hint)
+        sizes = [name for name in names if name in _SIZE_OPTIONS]
+        # Runs with the same size open the same store.
+        if sizes and not _have_same_images(experiments[0], experiment, split):
+            dataset = first.get("dataset")
+            listed = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
+            raise ConfigError(
+                f"{runs[0].path} and {run.path} would be tested on different images of {listed} "
+                f"({', '.join(texts[name] for name in sizes)}, and the two sizes were prepared "
+                "from different images), but runs can be compared only on the same tasks; prepare "
+                f"both sizes from the same files{hint}."
+            )
 
 
-def _different(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    return [name for name in {**first, **other} if first.get(name) != other.get(name)]
-
-
-def _difference_text(first: dict[str, Any], other: dict[str, Any], names: Sequence[str]) -> str:
-    return ", ".join(f"tasks.{n} is {first.get(n)} and {other.get(n)}" for n in names)
-
-
-def _hint(names: Sequence[str]) -> str:
+def _fix(names: Sequence[str]) -> str:
     if names == ["dataset"]:
         return "; select one dataset with --dataset"
     if set(names) <= {"way", "shot", "num_query"}:
@@ -75,34 +78,11 @@ def _hint(names: Sequence[str]) -> str:
     return ""
 
 
-def _check_same_images(
-    runs: Sequence[lazy.runs.Run],
-    experiments: Sequence[lazy.config.Experiment],
-    contents: Sequence[dict[str, Any]],
-    split: str,
-    hint: str,
-) -> None:
-    first, *others = contents
-    sizes = [[n for n in _SIZE_OPTIONS if first.get(n) != own.get(n)] for own in others]
-    # Runs with the same size open the same store.
-    if not any(sizes):
-        return
-    tasks = [lazy.build.build_tasks(experiment) for experiment in experiments]
-    for run, other, content, names in zip(runs[1:], tasks[1:], others, sizes, strict=True):
-        if names and not _have_same_images(tasks[0], other, split):
-            dataset = first.get("dataset")
-            listed = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
-            raise ConfigError(
-                f"{runs[0].path} and {run.path} would be tested on different images of {listed} "
-                f"({_difference_text(first, content, names)}, and the two sizes were prepared from "
-                "different images), but runs can be compared only on the same tasks; prepare both "
-                f"sizes from the same files{hint}."
-            )
-
-
-def _have_same_images(tasks: lazy.data.Tasks, other: lazy.data.Tasks, split: str) -> bool:
+def _have_same_images(
+    first: lazy.config.Experiment, other: lazy.config.Experiment, split: str
+) -> bool:
+    tasks, others = lazy.build.build_tasks(first), lazy.build.build_tasks(other)
     # Reading the image names can take long, and is needed only if the stores differ.
-    if tasks.signature().data == other.signature().data:
+    if tasks.signature().data == others.signature().data:
         return True
-    first, second = (each.names_digest(split) for each in (tasks, other))  # type: ignore[arg-type]
-    return first == second
+    return tasks.names_digest(split) == others.names_digest(split)  # type: ignore[arg-type]

@@ -48,9 +48,7 @@ def adapt(
         bool, Option("--transductive", help="Normalize the classified images together.")
     ] = False,
     on_problem: opts.OnProblem = "stop",
-    force: Annotated[
-        bool, Option("--force", help="Write into a folder that is not empty.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Write into a nonempty folder.")] = False,
     device: opts.Device = "cpu",
     threads: opts.Threads = None,
     as_json: opts.Json = False,

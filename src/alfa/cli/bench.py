@@ -25,9 +25,7 @@ _LABELS = {
 
 
 def bench(
-    workload: Annotated[
-        list[str] | None, Option(help="Workload to measure; repeatable; defaults to all.")
-    ] = None,
+    workload: Annotated[list[str] | None, Option(help="Only these workloads.")] = None,
     rounds: Annotated[int, Option(min=1, help="Rounds per process.")] = 5,
     as_json: opts.Json = False,
 ) -> None:

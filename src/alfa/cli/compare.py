@@ -74,11 +74,12 @@ def compare(
     sizes = {"way": way, "shot": shot, "num_query": num_query}
     computing = Computing(device, threads, as_json)
     if rank or sources is not None:
-        given: dict[str, Any] = {**sizes, "num_steps": num_steps, "dataset": dataset, "batch_norm": batch_norm}
-        given |= {"set": settings, "split": None if split == "test" else split}
-        _check_rank_options(rank, sources, given)
-        num_tasks, seed = num_tasks or _NUM_RANK_TASKS, _RANK_SEED if seed is None else seed
-        options: dict[str, Any] = {"size": size, "num_tasks": num_tasks, "seed": seed, "checkpoint": checkpoint}
+        others: dict[str, Any] = {**sizes, "num_steps": num_steps, "dataset": dataset}
+        others |= {"split": None if split == "test" else split, "batch_norm": batch_norm}
+        _check_rank_options(rank, sources, {**others, "set": settings})
+        options: dict[str, Any] = {"size": size, "checkpoint": checkpoint}
+        options["num_tasks"] = num_tasks or _NUM_RANK_TASKS
+        options["seed"] = _RANK_SEED if seed is None else seed
         _rank([Group.open(path) for path in runs], sources or "", computing, **options)
         return
     groups = [Group.open(path) for path in runs]
@@ -244,7 +245,6 @@ def _rank(
     headers = ["source", *(str(group.path) for group in groups)]
     print_table(headers, rows, wraps=headers)
     typer.echo(
-        f"\nAccuracies over {options['num_tasks']} tasks per source with 95 % intervals, and ranks in "
-        "parentheses; runs share a rank if their difference is within the interval of two "
-        "independent means."
+        f"\nOver {options['num_tasks']} tasks per source, with 95 % intervals, and (rank). "
+        "Runs share a rank if their difference is within the interval of two independent means."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,23 +43,17 @@ def list_datasets(as_json: opts.Json = False) -> None:
     rows = []
     for dataset in datasets:
         published = dataset["published"].values()
-        rows.append(
-            [
-                dataset["name"],
-                dataset["title"],
-                _text(dataset["size"]),
-                "/".join(str(split["classes"]) for split in published) or "-",
-                _total([split["images"] for split in published]),
-                dataset["get"].replace(" (untried)", "*"),
-                ", ".join(str(store["size"]) for store in dataset["prepared"]) or "-",
-            ]
-        )
+        classes = "/".join(str(split["classes"]) for split in published) or "-"
+        images = _total([split["images"] for split in published])
+        source = dataset["get"].replace(" (untried)", "*")
+        prepared = ", ".join(str(store["size"]) for store in dataset["prepared"]) or "-"
+        facts = [dataset["name"], dataset["title"], _text(dataset["size"])]
+        rows.append([*facts, classes, images, source, prepared])
     headers = ("name", "dataset", "side", "classes", "images", "source", "prepared")
     print_table(headers, rows, justify="left", wraps=("dataset", "side", "images", "prepared"))
     typer.echo(
-        "\nclasses: published numbers for train/val/test; images: published total; prepared: image "
-        "sides\n* this download address has not been tested"
-        f"\ndata folder: {lazy.data.data_folder()}"
+        "\nclasses (train/val/test) and images: as published; prepared: image sides\n"
+        f"* untested download address\ndata folder: {lazy.data.data_folder()}"
     )
 
 
@@ -68,28 +61,21 @@ def list_datasets(as_json: opts.Json = False) -> None:
 def prepare(
     name: Name,
     path: Annotated[
-        Path | None,
-        Argument(help="Its folder or archive; defaults to the folder of `alfa data download`."),
+        Path | None, Argument(help="Folder or archive; defaults to the folder of `download`.")
     ] = None,
     size: Size = None,
     prepared_name: Annotated[
         str | None, Option("--name", help="Name of the prepared dataset; defaults to NAME.")
     ] = None,
-    on_problem: Annotated[
-        str, Option(help="For unusable images and classes: stop, or skip them.")
-    ] = "stop",
-    workers: Annotated[
-        int | None,
-        Option(min=1, help="Number of processes that decode images; defaults to all cores."),
-    ] = None,
+    on_problem: opts.OnProblem = "stop",
+    workers: Annotated[int | None, Option(min=1, help="Processes; defaults to all cores.")] = None,
     force: Annotated[bool, Option("--force", help="Replace a prepared dataset.")] = False,
     settings: Annotated[
-        list[str] | None,
-        Option("--set", help="Set an option of the dataset, such as `split=ratio`."),
+        list[str] | None, Option("--set", help="Option of the dataset, such as `split=ratio`.")
     ] = None,
     as_json: opts.Json = False,
 ) -> None:
-    """Convert a dataset into the format that training reads.
+    """Convert a dataset into the format for training.
 
     If the command is interrupted, run it again to continue.
 
@@ -147,9 +133,7 @@ def verify(name: Name, size: Size = None, as_json: opts.Json = False) -> None:
 @app.command()
 def download(
     name: Name,
-    to: Annotated[
-        Path | None, Option(help="Folder; defaults to the one that `prepare` reads.")
-    ] = None,
+    to: Annotated[Path | None, Option(help="Folder; defaults to the one `prepare` reads.")] = None,
 ) -> None:
     """Download a dataset, or explain how to get it manually.
 
@@ -178,15 +162,15 @@ def _default_path(name: str) -> Path:
     if not path.exists():
         source = lazy.data.SOURCES.get(name)
         known = source.downloads or source.manual_download
-        get = f"get {name} with `alfa data download {name}`, or " if known else ""
-        raise DataError(
-            f"{path} does not exist; {get}specify its path: `alfa data prepare {name} PATH`."
-        )
+        get = f"run `alfa data download {name}`, or " if known else ""
+        raise DataError(f"{path} does not exist; {get}run `alfa data prepare {name} PATH`.")
     return path
 
 
 def _source(name: str, settings: list[str]) -> lazy.data.Source:
     """Construct a source with the options of --set."""
+    import tomllib
+
     from pydantic import TypeAdapter, ValidationError
 
     known, options = lazy.data.SOURCES.options(name), {}
@@ -211,40 +195,29 @@ def _source(name: str, settings: list[str]) -> lazy.data.Source:
 
 def _datasets() -> list[dict[str, Any]]:
     """Describe all known and all prepared datasets."""
-    sources, generated, stores = (
-        lazy.data.SOURCES,
-        lazy.data.GENERATED_DATASETS,
-        lazy.data.prepared(),
-    )
+    sources, generated = lazy.data.SOURCES, lazy.data.GENERATED_DATASETS
+    stores = lazy.data.prepared()
     rows = []
     for name in [*sources, *sorted({*generated, *stores} - set(sources))]:
-        row: dict[str, Any] = {
-            "name": name,
-            "title": "",
-            "size": None,
-            "published": {},
-            "get": "your own",
-            "addresses": [],
-            "prepared": [
-                {"size": size, "path": str(lazy.data.store_path(name, size))}
-                for size in stores.get(name, [])
-            ],
-        }
+        row: dict[str, Any] = {"name": name, "title": "", "size": None, "published": {}}
+        row |= {"get": "your own", "addresses": []}
+        row["prepared"] = [
+            {"size": size, "path": str(lazy.data.store_path(name, size))}
+            for size in stores.get(name, [])
+        ]
         if name in generated:
             varied = ", of varying size and position" if generated[name].roam else ""
             row |= {"title": f"random characters{varied}", "get": "generated"}
         elif name in sources:
             source = sources.get(name)
-            files = source.downloads
-            untried = "" if all(file.tried for file in files) else " (untried)"
-            by_hand = "your own" if source.manual_download is None else "by hand"
-            row |= {
-                "title": source.title,
-                "size": source.size,
-                "published": _counts(source.published),
-                "get": f"download{untried}" if files else by_hand,
-                "addresses": [file.url for file in files],
-            }
+            row |= {"title": source.title, "size": source.size}
+            row |= {"published": _counts(source.published)}
+            if source.downloads:
+                are_tried = all(file.tried for file in source.downloads)
+                row |= {"get": "download" if are_tried else "download (untried)"}
+                row |= {"addresses": [file.url for file in source.downloads]}
+            elif source.manual_download is not None:
+                row |= {"get": "by hand"}
         rows.append(row)
     return rows
 

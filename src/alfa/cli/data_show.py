@@ -16,21 +16,15 @@ from alfa.errors import ConfigError
 
 def show(
     source: Annotated[str, Argument(help="Prepared or generated dataset, or run folder.")],
-    out: Annotated[
-        Path | None, Option(help="Output file (.png); defaults to the name of SOURCE.")
-    ] = None,
-    dataset: Annotated[
-        str | None, Option(help="For a run: draw the task from another dataset.")
-    ] = None,
-    size: Annotated[int | None, Option(min=1, help="Prepared image size of the dataset.")] = None,
+    out: Annotated[Path | None, Option(help="PNG file; defaults to the name of SOURCE.")] = None,
+    dataset: Annotated[str | None, Option(help="For a run: use another dataset.")] = None,
+    size: Annotated[int | None, Option(min=1, help="Prepared size of the dataset.")] = None,
     split: opts.Split = "test",
     way: opts.Way = None,
     shot: opts.Shot = None,
     num_query: opts.NumQuery = None,
     episode: Annotated[int, Option(min=0, help="Index of the episode.")] = 0,
-    seed: Annotated[
-        int | None, Option(min=0, help="Seed of the episodes; defaults to the run's or 0.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Seed; defaults to the run's or 0.")] = None,
     varied: Annotated[
         bool, Option("--varied", help="Sample the sizes of the task as Meta-Dataset does.")
     ] = False,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import multiprocessing
 import os
-import queue
 import shlex
 import shutil
 import signal
@@ -16,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from alfa import _runtime
 from alfa._io import locked, write_atomic
 from alfa.cli import _options as opts
 from alfa.cli import lazy
@@ -123,6 +119,10 @@ def _train_in_parallel(
     experiments: dict[str, lazy.config.Experiment], out: Path, *, quiet: bool
 ) -> None:
     """Train every experiment in a separate process, and show the progress."""
+    import concurrent.futures
+    import multiprocessing
+    import queue
+
     context = multiprocessing.get_context("spawn")
     updates: Queue[Any] = context.Queue()
     stop = context.Event()
@@ -153,7 +153,7 @@ def _train_in_parallel(
 def _start_worker(updates: Queue[Any], stop: Event, parent: int) -> None:
     global _worker
     _worker = updates, stop
-    _runtime.leave_with_parent(parent)
+    lazy._runtime.leave_with_parent(parent)
     # Ctrl-C reaches all processes of a terminal; the first process stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

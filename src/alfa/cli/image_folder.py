@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from alfa.cli import lazy
-from alfa.cli._prepare import prepare_with_progress, progress_callback
+from alfa.cli._prepare import prepare_with_progress
 from alfa.cli.progress import Meter, meter
 from alfa.errors import DataError
 
@@ -38,23 +38,20 @@ def prepare_folder(
 ) -> lazy.config.Experiment:
     """Prepare a folder of images, unless it is already prepared, and compose an experiment.
 
-    Problems with the folder or a setting raise errors before anything is written.
+    Errors in the folder or the settings are raised before anything is written.
     """
-    build = lazy.build
+    build, root, name = lazy.build, lazy.data.data_folder(), lazy.build.title_of(path)
     # The data folder needs room for the images anyway. A random name is unique even if several
     # containers, whose process numbers can be equal, share the disk.
-    work = lazy.data.data_folder() / f"{_UNPACKED}{secrets.token_hex(8)}"
-    _remove_old(lazy.data.data_folder())
+    work = root / f"{_UNPACKED}{os.urandom(8).hex()}"
+    _remove_old(root)
     try:
-        with meter(build.title_of(path), quiet=quiet) as shown:
+        with meter(name, quiet=quiet) as shown:
             data = _survey(path, work, shown)
-            planned = build.experiment_for(
-                data.dataset,
-                data.counts,
-                size=data.source.size,
-                choices=choices,
-                overrides=overrides,
+            compose = partial(
+                build.experiment_for, data.dataset, choices=choices, overrides=overrides
             )
+            planned = compose(data.counts, size=data.source.size)
             size = planned.tasks.options.get("size") or data.source.size
             for note in (*data.notes, build.contents(data.counts), build.worth(data.counts)):
                 shown.print(note)
@@ -63,14 +60,10 @@ def prepare_folder(
             if store is not None:
                 shown.print(f"already prepared: {store.path}")
         if store is None:
+            is_damaged = lazy.data.store_path(data.dataset, size).exists()
+            options = {"size": size, "on_problem": on_problem, "force": is_damaged}
             store, _ = prepare_with_progress(
-                data.source,
-                path,
-                name=data.dataset,
-                size=size,
-                on_problem=on_problem,
-                force=lazy.data.store_path(data.dataset, size).exists(),
-                quiet=quiet,
+                data.source, path, name=data.dataset, quiet=quiet, **options
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -78,10 +71,8 @@ def prepare_folder(
     if counts == data.counts:
         return planned
     # Unreadable images were skipped.
-    experiment = build.experiment_for(
-        data.dataset, counts, size=size, choices=choices, overrides=overrides
-    )
-    with meter(build.title_of(path), quiet=quiet) as shown:
+    experiment = compose(counts, size=size)
+    with meter(name, quiet=quiet) as shown:
         shown.print(f"without the skipped images, {build.contents(counts)}")
         if build.worth(counts) != build.worth(data.counts):
             shown.print(build.worth(counts))
@@ -112,10 +103,8 @@ def _open_intact(dataset: str, size: int, shown: Meter) -> lazy.data.Store | Non
 
 
 def _survey(path: Path, work: Path, shown: Meter) -> lazy.build.OwnData:
-    show = progress_callback(shown, shown.name)
-
     def on_unpack(archive: Path, done: int, total: int) -> None:
-        show(lazy.data.PrepareProgress(done, total, archive=archive.name))
+        shown.update(f"unpacking {archive.name}", done, total, unit="bytes", transient=True)
 
     return lazy.build.survey(path, work=lazy.data.Workspace(work, on_unpack))
 

@@ -140,5 +140,5 @@ def _first_failure(codes: Sequence[int]) -> tuple[int, int]:
 
 def _failure_text(number: int, code: int) -> str:
     if code < 0:
-        return f"{signal.Signals(-code).name} ended process {number}"
-    return f"process {number} ended with code {code}"
+        return f"process {number} was terminated by {signal.Signals(-code).name}"
+    return f"process {number} exited with code {code}"

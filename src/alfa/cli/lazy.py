@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from alfa import _distributed as _distributed
+    from alfa import _runtime as _runtime
     from alfa import bench as bench
     from alfa import build as build
     from alfa import config as config

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import warnings
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import typer
 from typer import Option
@@ -116,12 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
     """Print alfa's warnings as one sentence, and other warnings in Python's format."""
     if issubclass(category, AlfaWarning):

@@ -25,14 +25,9 @@ Out = Annotated[Path, Option(help="Output file: .png, .svg, or .pdf.")]
 @app.command()
 def rates(
     run: opts.RunFolder,
-    dataset: Annotated[
-        list[str] | None,
-        Option(help="Draw the tasks from another dataset; repeatable, for one joint plot."),
-    ] = None,
+    dataset: Annotated[list[str] | None, Option(help="Use another dataset; repeatable.")] = None,
     size: opts.Size = None,
-    layer: Annotated[
-        list[str] | None, Option(help="Plot only matching layers, such as `conv4.*`.")
-    ] = None,
+    layer: Annotated[list[str] | None, Option(help="Only layers such as `conv4.*`.")] = None,
     zoom: Annotated[int, Option(min=1, help="Inner step to plot in a separate panel.")] = 1,
     num_tasks: Annotated[int, Option(min=1, help="Number of tasks to adapt to.")] = 200,
     out: Annotated[
@@ -52,8 +47,8 @@ def rates(
     outputs = out or [Path("rates.png")]
     opts.check_outputs(outputs, (*opts.PLOT_FORMATS, ".csv"))
     found = []
-    names: list[str | None] = [*(dataset or [None])]
-    for name in names:
+    names: list[str | None] = list(dataset or ())
+    for name in names or [None]:
         opened, learner, tasks = open_best(run, name, size)
         if zoom > learner.num_steps:
             raise ConfigError(f"--zoom must be between 1 and {learner.num_steps}, got {zoom}.")
@@ -102,11 +97,7 @@ def fit(
 def learning(
     runs: Annotated[list[Path], Argument(help="Run folders, complete or in training.")],
     metric: Annotated[
-        str | None,
-        Option(
-            help="Metric: `val_accuracy`, `val_loss`, or `train_loss`; defaults to the first that "
-            "all runs have."
-        ),
+        str | None, Option(help="`val_accuracy`, `val_loss`, or `train_loss`; the first available.")
     ] = None,
     out: Out = Path("learning.png"),
 ) -> None:

@@ -20,12 +20,12 @@ def pretrain(
     target: Annotated[str, Argument(help="Dataset such as `cub`, or experiment (.toml).")],
     backbone: opts.Backbone = None,
     out: Annotated[
-        Path | None, Option(help="Output folder; defaults to `pretrained/` and the name of TARGET.")
+        Path | None, Option(help="Output folder; defaults to `pretrained/` and TARGET.")
     ] = None,
     epochs: Annotated[int, Option(min=1, help="Passes over all images.")] = 10,
     batch_size: Annotated[int, Option(min=2, help="Images per batch.")] = 64,
     learning_rate: Annotated[
-        float, Option(help="Initial learning rate, which decays to zero along a half cosine.")
+        float, Option(help="Initial learning rate; it decays to zero along a half cosine.")
     ] = 0.001,
     augment: Annotated[bool, Option("--augment", help="Flip and shift images at random.")] = False,
     settings: opts.Set = None,
@@ -36,7 +36,7 @@ def pretrain(
 ) -> None:
     """Pretrain the backbone of an experiment to classify all training classes.
 
-    A meta-learner can start from the result. If the command is interrupted, run it again to resume.
+    Meta-training can start from the result. If the command is interrupted, run it again to resume.
 
     Examples:
 

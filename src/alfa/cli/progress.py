@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from alfa.cli import lazy
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+Clock = Callable[[], float]
 
 # The minimum number of seconds between two lines, and its growth with the time since the first.
 _MIN_PAUSE, _PAUSE_GROWTH = 10.0, 0.05
@@ -22,11 +26,7 @@ _RATE_SECONDS = 900.0
 
 @dataclass
 class Work:
-    """Some work and its rate; see `Meter.update` for the first attributes.
-
-    `began` is the time of the first update, and `first` the amount that an earlier process had
-    done. The rate is measured from `since`, and later from `later`, both a time and an amount.
-    """
+    """Some work and its rate; see `Meter.update` for the first attributes."""
 
     name: str
     done: int
@@ -34,9 +34,11 @@ class Work:
     unit: str
     note: str
     transient: bool
+    # The time of the first update, and the amount that an earlier process had done.
     began: float
     first: int
     shown: float
+    # The times and amounts from which the rate is measured, now and after the next period.
     since: tuple[float, int]
     later: tuple[float, int]
     ended: bool = False
@@ -47,6 +49,7 @@ class Work:
 
     @property
     def count(self) -> str:
+        """The finished and the whole amount."""
         if self.unit == "bytes":
             of = "" if self.total is None else f" of {self.total / 1e6:,.1f}"
             return f"{self.done / 1e6:,.1f}{of} MB"
@@ -56,40 +59,26 @@ class Work:
     def pace(self, now: float) -> str:
         """Format the rate and the remaining time, if known."""
         since, first = self.since
-        rate = (self.done - first) / (now - since) if now > since else 0.0
-        parts = [_rate_text(rate, self.unit)] if rate else []
-        if rate and self.total is not None and self.done < self.total:
-            parts.append(f"{duration_text((self.total - self.done) / rate)} left")
-        return ", ".join(parts)
+        if now <= since or self.done == first:
+            return ""
+        rate = (self.done - first) / (now - since)
+        scaled, unit = (rate / 1e6, "MB") if self.unit == "bytes" else (rate, self.unit)
+        text = f"{scaled:,.0f} {unit}/s" if scaled >= 10 else f"{scaled:.2g} {unit}/s"
+        if self.total is None or self.is_done:
+            return text
+        return f"{text}, {duration_text((self.total - self.done) / rate)} left"
 
 
 class Meter:
-    """Shows the rate and the remaining time of work, as bars in a terminal and else as lines.
-
-    Every line starts with the meter's name.
-    """
+    """Shows the progress of work as bars, or as lines that start with the meter's name."""
 
     def __init__(
-        self,
-        name: str,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        use_bars: bool,
+        self, name: str, console: Console, clock: Clock = time.monotonic, *, use_bars: bool
     ) -> None:
         self.name, self._console, self._clock = name, console, clock
         self._works: dict[str, Work] = {}
         self._ids: dict[str, TaskID] = {}
-        self.bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[count]}", style="progress.download", markup=False),
-            TextColumn("{task.fields[pace]}", style="progress.remaining", markup=False),
-            console=console,
-            # Results on standard output must not move to standard error.
-            redirect_stdout=False,
-            disable=not use_bars,
-        )
+        self.bars = _bars(console) if use_bars else None
 
     def print(self, message: str) -> None:
         """Print a message."""
@@ -121,29 +110,24 @@ class Meter:
         work.done, work.total, work.note = done, total, note
         if now - work.later[0] > _RATE_SECONDS:
             work.since, work.later = work.later, (now, done)
-        if self.bars.disable:
+        if self.bars is None:
             self._show_line(work, now)
         else:
-            self._show_bar(work, now)
+            self._show_bar(self.bars, work, now)
 
-    def _show_bar(self, work: Work, now: float) -> None:
-        """Update the bar, and show news in a line above it."""
+    def _show_bar(self, bars: Progress, work: Work, now: float) -> None:
+        """Update the bar, and print news above it."""
         # Starting only now avoids an empty bar above an early error.
-        self.bars.start()
+        bars.start()
         if work.name not in self._ids:
-            self._ids[work.name] = self.bars.add_task(work.name, count="", pace="")
+            self._ids[work.name] = bars.add_task(work.name, count="", pace="")
         if work.note:
             prefix = "" if work.name == self.name else f"{work.name}, "
             self.print(f"{prefix}{work.count}, {work.note}")
-        self.bars.update(
-            self._ids[work.name],
-            completed=work.done,
-            total=work.total,
-            count=work.count,
-            pace=work.pace(now),
-        )
+        number, pace = self._ids[work.name], work.pace(now)
+        bars.update(number, completed=work.done, total=work.total, count=work.count, pace=pace)
         if work.transient and work.is_done:
-            self.bars.remove_task(self._ids.pop(work.name))
+            bars.remove_task(self._ids.pop(work.name))
 
     def _show_line(self, work: Work, now: float) -> None:
         """Print a line at intervals, at the end, and for news."""
@@ -167,13 +151,22 @@ def meter(name: str, *, quiet: bool = False) -> Iterator[Meter]:
     try:
         yield shown
     finally:
-        shown.bars.stop()
+        if shown.bars is not None:
+            shown.bars.stop()
 
 
-def _rate_text(rate: float, unit: str) -> str:
-    """Format a rate with at least two digits."""
-    rate, unit = (rate / 1e6, "MB") if unit == "bytes" else (rate, unit)
-    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
+def _bars(console: Console) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[count]}", style="progress.download", markup=False),
+        TextColumn("{task.fields[pace]}", style="progress.remaining", markup=False),
+        console=console,
+        # Results on standard output must not move to standard error.
+        redirect_stdout=False,
+    )
 
 
 def duration_text(seconds: float) -> str:

@@ -28,18 +28,13 @@ _FORMATS = (".html", ".md", ".csv", ".tex")
 def report(
     folders: Annotated[
         list[Path] | None,
-        Argument(help="Run folders, or folders of runs; defaults to `reproduction`."),
+        Argument(help="Run folders, or parents; defaults to `reproduction`."),
     ] = None,
     out: Annotated[
         list[Path] | None, Option(help="Output file: .html, .md, .csv, or .tex; repeatable.")
     ] = None,
-    table: Annotated[
-        list[str] | None,
-        Option(help="Report only this table; repeatable; defaults to tables with runs."),
-    ] = None,
-    everything: Annotated[
-        bool, Option("--all", help="Report all tables, including tables without runs.")
-    ] = False,
+    table: Annotated[list[str] | None, Option(help="Only these tables; repeatable.")] = None,
+    everything: Annotated[bool, Option("--all", help="Include tables without runs.")] = False,
 ) -> None:
     """Write a report of measured results next to the paper's.
 

@@ -3,57 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._reproduce_output import print_cells, print_costs, print_tables
-from alfa.cli.progress import meter, show_training
-from alfa.cli.start import check_device, set_up
+from alfa.cli.progress import duration_text, meter, show_training
+from alfa.cli.show import print_json, print_table, value_text
+from alfa.cli.start import Computing, check_device
 from alfa.cli.stopping import stoppable
 from alfa.errors import ConfigError, check_choice
 
+if TYPE_CHECKING:
+    from alfa.paper import Cell, Cost, Job, JobResult, Workers
+
 
 def reproduce(
-    tables: Annotated[
-        list[str] | None,
-        Argument(help="Tables, such as `table1`; without tables, the command lists all."),
-    ] = None,
+    tables: Annotated[list[str] | None, Argument(help="Tables, such as `table1`.")] = None,
     everything: Annotated[bool, Option("--all", help="Reproduce all tables.")] = False,
-    dataset: Annotated[
-        list[str] | None, Option(help="Select cells with this dataset; repeatable.")
-    ] = None,
-    shots: Annotated[
-        list[int] | None, Option(help="Select cells with this shot; repeatable.")
-    ] = None,
-    rows: Annotated[
-        list[str] | None, Option(help="Select rows, such as `alfa+maml`; repeatable.")
-    ] = None,
-    backbone: Annotated[
-        list[str] | None, Option(help="Select cells with this backbone; repeatable.")
-    ] = None,
+    dataset: Annotated[list[str] | None, Option(help="Only cells of these datasets.")] = None,
+    shots: Annotated[list[int] | None, Option(help="Only cells of these shots.")] = None,
+    rows: Annotated[list[str] | None, Option(help="Only rows such as `alfa+maml`.")] = None,
+    backbone: Annotated[list[str] | None, Option(help="Only cells of these backbones.")] = None,
     seeds: Annotated[int, Option(min=1, help="Number of seeds, starting from 0.")] = 1,
-    quick: Annotated[
-        bool, Option("--quick", help="Check in seconds that every cell works; gives no results.")
-    ] = False,
-    iterations: Annotated[
-        int | None, Option(min=1, help="Train for this many outer iterations; the report says so.")
-    ] = None,
-    only_list: Annotated[
-        bool, Option("--list", help="List the cells and their states without training.")
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Estimate the cost on this machine without training.")
-    ] = False,
-    jobs_at_once: Annotated[
-        int, Option("--jobs", min=1, help="Number of models to train in parallel.")
-    ] = 1,
+    quick: Annotated[bool, Option("--quick", help="Check that all cells run; no results.")] = False,
+    iterations: Annotated[int | None, Option(min=1, help="Outer iterations per model.")] = None,
+    only_list: Annotated[bool, Option("--list", help="List the cells and their states.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Estimate the cost here.")] = False,
+    jobs_at_once: Annotated[int, Option("--jobs", min=1, help="Models to train in parallel.")] = 1,
     on: Annotated[
         str | None, Option(help="`ray` trains on a Ray cluster, or starts one on this machine.")
     ] = None,
@@ -65,7 +49,8 @@ def reproduce(
     """Run the experiments of the paper's tables, and show the results next to the paper's.
 
     The command skips complete cells and resumes interrupted ones. Cells with the same model share
-    its training. Without a table, it shows the states of all tables.
+    its training. Options such as --shots are repeatable. A changed number of iterations is noted in
+    the report. Without tables, the command shows the states of all tables.
 
     Examples:
 
@@ -75,13 +60,9 @@ def reproduce(
         alfa reproduce --all --quick
         alfa reproduce table8 --jobs 2
     """
-    paper = lazy.paper
-    wanted = {
-        "dataset": dataset or [],
-        "shots": [str(count) for count in shots or []],
-        "rows": rows or [],
-        "backbone": backbone or [],
-    }
+    paper, computing = lazy.paper, Computing(device, threads, as_json)
+    wanted = {"dataset": dataset or [], "rows": rows or [], "backbone": backbone or []}
+    wanted["shots"] = [str(count) for count in shots or []]
     is_parallel = jobs_at_once > 1 or on is not None
     if quick and iterations is not None:
         raise ConfigError("--quick sets the number of iterations; omit --iterations.")
@@ -94,7 +75,7 @@ def reproduce(
             paper.plan_jobs, out=out, num_seeds=seeds, num_iterations=iterations, quick=quick
         )
         planned = {name: plan(table.cells) for name, table in paper.TABLES.items()}
-        print_tables(planned, out, as_json=as_json)
+        _print_tables(planned, out, as_json=as_json)
         return
     if (only_list or dry_run) and is_parallel:
         mode = "--list" if only_list else "--dry-run"
@@ -113,21 +94,20 @@ def reproduce(
     iterations = _whole_epochs(iterations)
     jobs = paper.plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
     if only_list:
-        print_cells(cells, jobs, as_json=as_json)
+        _print_cells(cells, jobs, as_json=as_json)
     elif dry_run:
         with meter("measuring", quiet=as_json) as shown:
             costs = paper.estimate(
                 jobs,
                 out,
                 device=device,
-                before=partial(_set_up, device, threads),
+                before=partial(_set_up, computing),
                 on_measured=lambda done, all_: shown.update("measuring", done, all_, unit="models"),
             )
-        print_costs(jobs, costs, as_json=as_json)
+        _print_costs(jobs, costs, as_json=as_json)
     else:
-        count = None if on == "ray" else jobs_at_once
-        results = _run(jobs, out, count=count, device=device, threads=threads, quiet=as_json)
-        print_cells(cells, jobs, as_json=as_json)
+        results = _run(jobs, out, None if on == "ray" else jobs_at_once, computing)
+        _print_cells(cells, jobs, as_json=as_json)
         for name, message in results.failed.items():
             typer.echo(f"alfa: {name} failed: {message}", err=True)
         for name in results.busy:
@@ -149,44 +129,34 @@ def _whole_epochs(iterations: int | None) -> int | None:
     epoch = lazy.config.Outer().validate_every
     rounded = -(-iterations // epoch) * epoch
     if rounded != iterations:
-        message = (
-            f"alfa: rounded --iterations {iterations} up to {rounded}, whole epochs of {epoch}."
-        )
-        typer.echo(message, err=True)
+        change = f"--iterations {iterations} up to {rounded}, whole epochs of {epoch}"
+        typer.echo(f"alfa: rounded {change}.", err=True)
     return rounded
 
 
-def _run(
-    jobs: Sequence[lazy.paper.Job],
-    out: Path,
-    *,
-    count: int | None,
-    device: str,
-    threads: int | None,
-    quiet: bool,
-) -> lazy.paper.JobResult:
+def _run(jobs: Sequence[Job], out: Path, count: int | None, computing: Computing) -> JobResult:
     """Run `count` jobs at a time on this machine, or all on a Ray cluster if `count` is None."""
-    paper = lazy.paper
+    paper, quiet = lazy.paper, computing.as_json
     num_ended = 0
     with stoppable(quiet=quiet) as stop_request:
         try:
             with meter("reproduce", quiet=quiet) as shown:
                 shows = {job.name: show_training(shown, job.name, transient=True) for job in jobs}
 
-                def before(job: lazy.paper.Job) -> None:
+                def before(job: Job) -> None:
                     if count == 1:
-                        _set_up(device, threads, job)
+                        _set_up(computing, job)
                     shown.update("models", num_ended, len(jobs), unit="models")
 
-                def after(job: lazy.paper.Job) -> None:
+                def after(job: Job) -> None:
                     nonlocal num_ended
                     num_ended += 1
                     shown.update("models", num_ended, len(jobs), unit="models")
 
                 run = (
-                    partial(paper.reproduce, jobs, device=device)
+                    partial(paper.reproduce, jobs, device=computing.device)
                     if count == 1
-                    else partial(paper.run_parallel, jobs, _workers(count, out, device, threads))
+                    else partial(paper.run_parallel, jobs, _workers(count, out, computing))
                 )
                 return run(
                     before=before,
@@ -199,19 +169,116 @@ def _run(
             raise typer.Exit(stop_request.exit_code) from None
 
 
-def _workers(count: int | None, out: Path, device: str, threads: int | None) -> lazy.paper.Workers:
+def _workers(count: int | None, out: Path, computing: Computing) -> Workers:
+    device = computing.device
     if count is not None:
-        before = partial(_set_up, device, threads, share=count)
+        before = partial(_set_up, computing, share=count)
         return lazy.paper.LocalWorkers(count, device=device, before=before)
-    threads = threads or 1
+    threads, address = computing.threads or 1, os.environ.get("RAY_ADDRESS")
+    before = partial(_set_up, Computing(device, threads))
     return lazy.paper.RayWorkers(
-        device=device,
-        threads=threads,
-        before=partial(_set_up, device, threads),
-        out=out,
-        address=os.environ.get("RAY_ADDRESS"),
+        device=device, threads=threads, before=before, out=out, address=address
     )
 
 
-def _set_up(device: str, threads: int | None, job: lazy.paper.Job, *, share: int = 1) -> None:
-    set_up(job.experiment, device=device, threads=threads, share=share)
+def _set_up(computing: Computing, job: Job, *, share: int = 1) -> None:
+    computing.set_up(job.experiment, share=share)
+
+
+def _print_tables(jobs_by_table: Mapping[str, Sequence[Job]], out: Path, *, as_json: bool) -> None:
+    """Print every table of the paper with the states of its cells."""
+    found: list[dict[str, Any]] = []
+    for name, jobs in jobs_by_table.items():
+        table = lazy.paper.TABLES[name]
+        states = dict(Counter(cell["state"] for cell in _cells(table.cells, jobs)))
+        facts = {"table": name, "title": table.title, "cells": len(table.cells), "states": states}
+        found.append({**facts, "repeats": list(table.repeats)})
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for row in found:
+        states_text = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+        repeats = ", ".join(lazy.paper.TABLES[name].label for name in row["repeats"])
+        cells = str(row["cells"] or "-")
+        rows.append([row["table"], cells, states_text or f"repeats {repeats}", row["title"]])
+    print_table(["table", "cells", "state", "title"], rows, justify="left", wraps=("title",))
+    typer.echo(f"\nruns are in {out}; `alfa reproduce table1 --list` lists the cells of table1.")
+
+
+def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -> None:
+    """Print the state of every cell, and its measurement next to the published result."""
+    found = _cells(cells, jobs)
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    notes: dict[str, list[str]] = {}
+    for cell in found:
+        measured, wanted = cell["measured"], cell["num_iterations_wanted"]
+        result, iterations = "-", "-"
+        if measured is not None:
+            result = value_text(measured["value"], measured["interval"], cell["digits"])
+            result = "quick" if measured["is_quick"] else result
+            iterations = _iterations(measured, wanted)
+        facts = (cell["id"], str(cell["seed"]), cell["state"], cell["published"])
+        rows.append([*facts, result, iterations])
+        if cell["note"]:
+            notes.setdefault(cell["note"], []).append(cell["id"])
+    headers = ("cell", "seed", "state", "published", "measured", "iterations")
+    print_table(headers, rows, justify="left", wraps=("cell",))
+    if any(cell["measured"] and cell["measured"]["is_quick"] for cell in found):
+        typer.echo("\nquick: these runs only show that everything works; they are not results.")
+    for note, ids in notes.items():
+        others = f" and {len(ids) - 1} others" if ids[1:] else ""
+        typer.echo(f"  - {ids[0]}{others}: {note}")
+
+
+def _print_costs(jobs: Sequence[Job], costs: Mapping[str, Cost], *, as_json: bool) -> None:
+    """Print the remaining cost of every job."""
+    if as_json:
+        print_json({name: asdict(cost) for name, cost in costs.items()})
+        return
+    rows = []
+    for job in (job for job in jobs if job.name in costs):
+        cost = costs[job.name]
+        datasets = ", ".join(dict.fromkeys(name for cell in job.cells for name in cell.datasets))
+        iterations = f"{job.experiment.outer.num_iterations:,}" if cost.trains else "-"
+        resources = duration_text(cost.seconds), f"{cost.memory / 1e9:.1f} GB"
+        rows.append([job.name, str(len(job.cells)), datasets or "-", iterations, *resources])
+    headers = ("model to train", "cells", "datasets", "iterations", "time", "memory")
+    print_table(headers, rows, justify="left", wraps=("model to train",))
+    total = sum(cost.seconds for cost in costs.values())
+    typer.echo(
+        f"\n{len(costs)} models to train, {len(jobs) - len(costs)} done; estimated time on this "
+        f"machine: {duration_text(total)}. Memory is for the whole process. Nothing was trained."
+    )
+
+
+def _cells(cells: Sequence[Cell], jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Describe the state of every cell for every seed."""
+    rows: list[dict[str, Any]] = []
+    for cell, job in ((cell, job) for cell in cells for job in jobs if cell in job.cells):
+        state, note = lazy.paper.cell_status(job, cell)
+        found = lazy.paper.measurement(job, cell)
+        rows.append(
+            {
+                "id": cell.id,
+                "seed": job.experiment.seed,
+                "state": str(state),
+                "note": note,
+                "published": cell.published.text,
+                "num_iterations_wanted": cell.experiment.outer.num_iterations,
+                "measured": None if found is None else {**asdict(found), "path": str(found.path)},
+                "digits": 2 if cell.metric == "accuracy" else 3,
+            }
+        )
+    return rows
+
+
+def _iterations(measured: dict[str, Any], wanted: int) -> str:
+    """Format the number of iterations, and the cell's number if it differs."""
+    done = measured["num_iterations"]
+    if done == wanted or not measured["trains"]:
+        return f"{done:,}"
+    return f"{done:,} {'of' if done < wanted else 'instead of'} {wanted:,}"

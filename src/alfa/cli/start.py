@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from alfa import _runtime
 from alfa.cli import lazy
 from alfa.cli._tasks import task_changes
 
@@ -34,14 +33,14 @@ def set_up(
 ) -> None:
     """Check the device, tune the process, and set the number of CPU threads."""
     check_device(device)
-    _runtime.tune()
+    lazy._runtime.tune()
     # The operations of a perceptron take less time than distributing them over threads.
-    _runtime.set_threads(threads, small=experiment.model.name == "mlp", share=share)
+    lazy._runtime.set_threads(threads, small=experiment.model.name == "mlp", share=share)
 
 
 def check_device(device: str) -> None:
     """Raise if this machine does not have the device."""
-    _runtime.check_device(device, name="--device")
+    lazy._runtime.check_device(device, name="--device")
 
 
 def open_best(

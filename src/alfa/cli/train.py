@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import typer
 from typer import Argument, Option
 
 from alfa.cli import _options as opts
-from alfa.cli import launch, lazy
-from alfa.cli._run_training import check_free, train_and_print, train_seeds
+from alfa.cli import lazy
 from alfa.cli.image_folder import is_image_folder, prepare_folder
+from alfa.cli.progress import meter, show_training
+from alfa.cli.show import print_json, print_results, seeds_text
 from alfa.cli.start import Computing
-from alfa.errors import CheckpointError, ConfigError
+from alfa.cli.stopping import exit_code, stoppable
+from alfa.errors import AlfaError, CheckpointError, ConfigError
 
 
 def train(
@@ -33,30 +35,18 @@ def train(
     backbone: opts.Backbone = None,
     way: opts.Way = None,
     shot: opts.Shot = None,
-    out: Annotated[
-        Path | None, Option(help="Run folder; defaults to `runs/` and the name of TARGET.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Run folder; defaults to `runs/` and TARGET.")] = None,
     settings: opts.Set = None,
     seed: opts.Seed = None,
-    seeds: Annotated[
-        int | None, Option(min=1, help="Number of runs with successive seeds, in OUT/seed-N.")
-    ] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Number of seeds; runs in OUT/seed-N.")] = None,
     on_problem: Annotated[
         str | None,
-        Option(help="For unusable images in a folder: `stop` (default), or `skip` them."),
+        Option(help="For unusable images of a folder: `stop` (default), or `skip`."),
     ] = None,
-    resume: Annotated[
-        Path | None, Option(help="Run folder to resume, with exactly the same results.")
-    ] = None,
-    or_resume: Annotated[
-        bool, Option("--or-resume", help="Resume the run if the folder contains it.")
-    ] = False,
-    processes: Annotated[
-        int, Option(min=1, help="Number of processes that train together on this machine.")
-    ] = 1,
-    max_restarts: Annotated[
-        int, Option(min=0, help="Maximum number of restarts after a process dies.")
-    ] = 0,
+    resume: Annotated[Path | None, Option(help="Run folder to resume.")] = None,
+    or_resume: Annotated[bool, Option("--or-resume", help="Resume the run if it exists.")] = False,
+    processes: Annotated[int, Option(min=1, help="Number of processes that train together.")] = 1,
+    max_restarts: Annotated[int, Option(min=0, help="Maximum restarts after a process dies.")] = 0,
     device: opts.Device = "cpu",
     threads: opts.Threads = None,
     as_json: opts.Json = False,
@@ -67,10 +57,9 @@ def train(
     Methods: `maml`, `alfa+maml`, `maml+l2f`, `alfa+maml+l2f`, `proto-maml`, `alfa+proto-maml`,
     `random`, and `alfa+random`. `strokes-demo` trains a model of drawn characters within minutes.
 
-    With --seeds, complete runs are skipped, and --or-resume resumes the others; `alfa compare OUT
-    OTHER` takes the seeds into account.
-
-    On several machines, run `torchrun ... -m alfa train ...` on each.
+    A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
+    --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On
+    several machines, run `torchrun ... -m alfa train ...` on each.
 
     Examples:
 
@@ -95,8 +84,8 @@ def train(
         opts.check_choices(on_problem=on_problem)
     if resume is not None:
         others = {"TARGET": target, "--out": out, "--seeds": seeds, "--on-problem": on_problem}
-        job = _resumed(resume, choices, overrides, others)
-        or_resume = True
+        path, or_resume = resume, True
+        config = _resumed(resume, overrides, {**others, **_flags(choices)})
     elif target is None:
         raise ConfigError(
             "TARGET is missing; specify a dataset, a folder of images, or a .toml file, or resume "
@@ -111,47 +100,29 @@ def train(
         path = out or _default_path(lazy.build.title_of(Path(target)), choices)
         if seeds is None:
             # Preparing images takes long, so an occupied run folder must be reported first.
-            check_free(path, or_resume=or_resume)
+            _check_free(path, or_resume=or_resume)
         config = prepare_folder(
             Path(target), choices, overrides, on_problem or "stop", quiet=as_json
         )
-        job = _Job(config, path, ["--out", str(path)], is_folder=True)
     else:
         if on_problem is not None:
             raise ConfigError("--on-problem applies only to a folder of images; omit it.")
-        job = _on_dataset(target, out, choices, overrides)
+        path = out or _default_path(Path(target).stem, choices)
+        config = lazy.config.compose(target, **asdict(choices), overrides=overrides)
     if seeds is not None:
-        train_seeds(job.config, job.path, seeds, computing, or_resume=or_resume)
+        _train_seeds(config, path, seeds, computing, or_resume=or_resume)
     elif is_single:
-        train_and_print(job.config, job.path, computing, or_resume=or_resume)
+        _train_and_print(config, path, computing, or_resume=or_resume)
     elif is_joined:
         raise ConfigError("torchrun already starts the processes; omit --processes.")
     else:
-        check_free(job.path, or_resume=or_resume)
-        words = ["--or-resume"] if or_resume and resume is None else []
-        words += ["--device", device, *(["--json"] if as_json else [])]
-        words += [] if threads is None else ["--threads", str(threads)]
+        _check_free(path, or_resume=or_resume)
         lazy._distributed.check_cards(device, processes)
-        with _experiment_file(job) as file:
-            launch.launch(
-                ["train", *file, *job.words, *words],
-                count=processes,
-                max_restarts=max_restarts,
-                hint=f"resume it with `alfa train --resume {job.path}`",
-            )
+        _launch(config, path, computing, processes, max_restarts, or_resume=or_resume)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """An experiment, its run folder, and the arguments that make other processes train it.
-
-    For a folder of images, the path of a file with the experiment must precede the arguments.
-    """
-
-    config: lazy.config.Experiment
-    path: Path
-    words: list[str]
-    is_folder: bool = False
+def _flags(choices: lazy.config.Choices) -> dict[str, object]:
+    return {f"--{name}": value for name, value in asdict(choices).items()}
 
 
 def _default_path(name: str, choices: lazy.config.Choices) -> Path:
@@ -159,46 +130,155 @@ def _default_path(name: str, choices: lazy.config.Choices) -> Path:
 
 
 def _resumed(
-    resume: Path, choices: lazy.config.Choices, overrides: list[str], others: Mapping[str, object]
-) -> _Job:
-    options = {**others, **{f"--{key}": value for key, value in asdict(choices).items()}}
-    given = " and ".join(name for name, value in options.items() if value is not None)
+    path: Path, overrides: list[str], others: Mapping[str, object]
+) -> lazy.config.Experiment:
+    """Return the experiment of a run to resume; `others` are options that --resume excludes."""
+    given = " and ".join(name for name, value in others.items() if value is not None)
     if given:
         raise ConfigError(f"--resume reads the experiment and folder from the run; omit {given}.")
-    if lazy._distributed.is_one_of_many() and not lazy.runs.RunFiles(resume).exists:
+    if lazy._distributed.is_one_of_many() and not lazy.runs.RunFiles(path).exists:
         raise CheckpointError(
-            f"{resume} is not a run on this machine; --resume requires a run folder that all "
+            f"{path} is not a run on this machine; --resume requires a run folder that all "
             "machines can read. Move it to shared storage, or use TARGET, --out, and --or-resume."
         )
-    config = lazy.runs.Run.open(resume).with_overrides(overrides)
-    return _Job(config, resume, ["--resume", str(resume), *_set(overrides)])
+    return lazy.runs.Run.open(path).with_overrides(overrides)
 
 
-def _on_dataset(
-    target: str, out: Path | None, choices: lazy.config.Choices, overrides: list[str]
-) -> _Job:
-    chosen = asdict(choices)
-    config = lazy.config.compose(target, **chosen, overrides=overrides)
-    path = out or _default_path(Path(target).stem, choices)
-    pairs = [(f"--{key}", str(value)) for key, value in chosen.items() if value is not None]
-    words = [target, *(word for pair in pairs for word in pair), *_set(overrides)]
-    return _Job(config, path, [*words, "--out", str(path)])
-
-
-def _set(overrides: list[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
-
-
-@contextmanager
-def _experiment_file(job: _Job) -> Iterator[list[str]]:
-    """Yield the path of a temporary file with the experiment of a folder of images."""
-    if not job.is_folder:
-        yield []
-        return
+def _launch(
+    config: lazy.config.Experiment,
+    path: Path,
+    computing: Computing,
+    processes: int,
+    max_restarts: int,
+    *,
+    or_resume: bool,
+) -> None:
+    """Train with several processes on this machine, which read the experiment from a file."""
     import tomli_w
 
+    from alfa.cli import launch
+
+    words = ["--out", str(path), "--device", computing.device]
+    words += [] if computing.threads is None else ["--threads", str(computing.threads)]
+    words += ["--or-resume"] if or_resume else []
+    words += ["--json"] if computing.as_json else []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment.toml"
-        content = tomli_w.dumps(lazy.config.to_dict(job.config))
-        file.write_text(content, encoding="utf-8")
-        yield [str(file)]
+        file.write_text(tomli_w.dumps(lazy.config.to_dict(config)), encoding="utf-8")
+        launch.launch(
+            ["train", str(file), *words],
+            count=processes,
+            max_restarts=max_restarts,
+            hint=f"resume it with `alfa train --resume {path}`",
+        )
+
+
+def _check_free(path: Path, *, or_resume: bool) -> None:
+    """Raise unless a run can start in a folder, or be resumed."""
+    files = lazy.runs.RunFiles(path)
+    if not (or_resume and files.exists):
+        files.check_empty()
+
+
+def _train_and_print(
+    config: lazy.config.Experiment, path: Path, computing: Computing, *, or_resume: bool
+) -> None:
+    """Train one run; the first process prints the result."""
+    hint = f"resume it with `alfa train --resume {path}`"
+    result = _train(config, path, computing, or_resume=or_resume, hint=hint)
+    if result is not None and computing.as_json:
+        print_json(result)
+    elif result is not None:
+        print_results({path.name: result}, folder=path)
+
+
+def _train_seeds(
+    config: lazy.config.Experiment,
+    path: Path,
+    num_seeds: int,
+    computing: Computing,
+    *,
+    or_resume: bool,
+) -> None:
+    """Train a run for each of several seeds, and print their results and statistics."""
+    if lazy.runs.RunFiles(path).exists:
+        raise ConfigError(f"{path} is a run; choose another folder for --seeds with --out.")
+    seeds = range(config.seed, config.seed + num_seeds)
+    configs = {path / f"seed-{s}": config.model_copy(update={"seed": s}) for s in seeds}
+    complete = {folder: _complete_result(own, folder) for folder, own in configs.items()}
+    for folder, result in complete.items():
+        if result is None:
+            _check_free(folder, or_resume=or_resume)
+    hint = "run the same command with --or-resume to continue"
+    results: dict[str, dict[str, Any]] = {}
+    for folder, own in configs.items():
+        result = complete[folder]
+        if result is None:
+            result = _train(own, folder, computing, or_resume=or_resume, hint=hint)
+            assert result is not None, "--seeds uses one process"
+        else:
+            with meter(folder.name, quiet=computing.as_json) as shown:
+                shown.print("already complete")
+        results[folder.name] = result
+    tests = [result["test"] for result in results.values()]
+    figure = "loss" if tests[0]["accuracy"] is None else "accuracy"
+    statistics = lazy.evaluation.seed_statistics([test[figure] for test in tests])
+    if computing.as_json:
+        print_json({"runs": results, "seeds": asdict(statistics)})
+        return
+    print_results(results, folder=path)
+    text = seeds_text(statistics, is_accuracy=figure == "accuracy")
+    typer.echo(f"\nover {num_seeds} seeds: {figure} {text} (95 % interval of the mean)")
+
+
+def _complete_result(config: lazy.config.Experiment, path: Path) -> dict[str, Any] | None:
+    """Return the result of a complete run of this experiment, if there is one."""
+    if not lazy.runs.RunFiles(path).exists:
+        return None
+    run = lazy.runs.Run.open(path)
+    if run.fingerprint != config.fingerprint() or run.result is None:
+        return None
+    return run.result if run.result["num_iterations"] == config.outer.num_iterations else None
+
+
+def _train(
+    config: lazy.config.Experiment, path: Path, computing: Computing, *, or_resume: bool, hint: str
+) -> dict[str, Any] | None:
+    """Train a run; return its result in the first process, and None in the others."""
+    with lazy._distributed.joined(computing.device) as (processes, device):
+        quiet = computing.as_json or not processes.is_first
+        with stoppable(quiet=quiet) as request:
+            try:
+                processes.together(lambda: replace(computing, device=device).set_up(config))
+                with meter(path.name, quiet=quiet) as shown:
+                    result = lazy.training.train_run(
+                        lazy.runs.Run.new(path, config),
+                        resume=must_resume(path, processes, or_resume=or_resume),
+                        device=device,
+                        processes=processes,
+                        should_stop=request,
+                        on_progress=show_training(shown, path.name),
+                    )
+            except KeyboardInterrupt:
+                if processes.is_first:
+                    request.report(hint)
+                raise typer.Exit(request.exit_code) from None
+            except (AlfaError, OSError) as error:
+                # The first process reports the error for all.
+                if processes.is_first:
+                    raise
+                raise typer.Exit(exit_code(error)) from None
+    return result if processes.is_first else None
+
+
+def must_resume(path: Path, processes: lazy._distributed.Processes, *, or_resume: bool) -> bool:
+    """Return True if the run exists, and these processes must resume it.
+
+    Restarted processes resume it regardless of their arguments. The machines of one launch may
+    disagree on the number of restarts, and only the first process needs the folder.
+    """
+    files, name = lazy.runs.RunFiles(path), lazy._distributed.launch_name()
+    may_be_restarted = processes.any(lazy._distributed.is_restarted()) or name is not None
+    return processes.from_first(
+        lambda: files.exists and (or_resume or (may_be_restarted and files.belongs_to(name)))
+    )

@@ -285,10 +285,7 @@ def test_no_empty_table_is_written(alfa, refused, tmp_path) -> None:
     for kind in ("md", "csv", "tex"):
         file = tmp_path / f"report.{kind}"
         told = refused("report", tmp_path / "mine", "--out", page, "--out", file)
-        assert (
-            f"so {file} would be empty; write a page, which lists all runs (--out report.html)"
-            in told
-        )
+        assert f"so {file} would be empty; list all runs with --out report.html" in told
         assert not any(path.exists() for path in (page, file))
     assert alfa("report", tmp_path / "mine", "--out", page).code == 0
 

@@ -10,9 +10,6 @@ from alfa.cli import lazy
 from alfa.cli.show import print_list
 from alfa.errors import AlfaWarning
 
-# Maximum number of notes that the terminal shows.
-_MAX_NOTES = 5
-
 
 def check_and_fit(
     classifier: lazy.estimator.FewShotClassifier,
@@ -40,4 +37,4 @@ def check_and_fit(
 def print_notes(summary: dict[str, Any]) -> None:
     """Print all images that were skipped, and the first of the other notes."""
     print_list("skipped", summary["left_out"], limit=None)
-    print_list("notes", summary["notes"], limit=_MAX_NOTES, rest="the output of --json")
+    print_list("notes", summary["notes"], rest="the output of --json")

@@ -37,9 +37,7 @@ _MAX_TOGETHER = 250
 def adapt(
     run: opts.RunFolder,
     support: opts.Support,
-    predict: Annotated[
-        list[Path], Option(help="Folder of images or an image to classify; repeatable.")
-    ],
+    predict: Annotated[list[Path], Option(help="Images or folders of images to classify.")],
     out: Annotated[Path, Option(help="Output folder.")] = Path("predictions"),
     head: opts.Head = "trained",
     num_steps: opts.NumSteps = None,
@@ -96,10 +94,7 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder, but {out} is a file.")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise ConfigError(
-            f"{out} is not empty; choose another folder with --out, or replace the predictions in "
-            "it with --force."
-        )
+        raise ConfigError(f"{out} is not empty; choose another --out, or overwrite with --force.")
     check_writable(out / "predictions.csv")
 
 
@@ -112,10 +107,10 @@ def _load(
     photos = lazy.photos
     listed = photos.list_support_photos(support), photos.list_photos(predict)
     total = sum(len(each.files) for each in listed)
-    counter = itertools.count(1)
+    done = itertools.count(1)
 
     def on_read() -> None:
-        update("reading", next(counter), total, unit="images", transient=True)
+        update("reading", next(done), total, unit="images", transient=True)
 
     max_queries, max_per_class = num_shown()
     options: dict[str, Any] = {"shape": shape, "side": _THUMBNAIL_SIZE, "on_read": on_read}
@@ -190,21 +185,14 @@ class _Adapted:
 
         text = lazy.photos.printable
         photos = self.learned, self.queries
-        notes = [
-            f"{text(name)}: none of the support images of this class is classified correctly"
-            for name, count in hits.items()
-            if not count
-        ]
+        missed = "none of the support images of this class is classified correctly"
+        notes = [f"{text(name)}: {missed}" for name, count in hits.items() if not count]
         paths, query_paths = ({file.path.resolve() for file in each.files} for each in photos)
         if both := paths & query_paths:
             notes.append(f"{len(both):,} of the images to classify are also in the support set")
         notes += [str(problem) for each in photos for problem in each.problems if not problem.fatal]
-        notes += [
-            f"{text(name)}: spreadsheets interpret the name of this class as a formula"
-            for name in hits
-            if is_formula(name)
-        ]
-        return notes
+        formula = "spreadsheets interpret the name of this class as a formula"
+        return notes + [f"{text(name)}: {formula}" for name in hits if is_formula(name)]
 
     def _accuracies(self) -> dict[str, float] | None:
         """Return the inductive and transductive accuracy on images of known class.
@@ -233,11 +221,8 @@ class _Adapted:
         for first in range(num_groups):
             # The images are sorted by class; a group takes every n-th one to contain all classes.
             group = list(range(first, total, num_groups))
-            labels = classifier.predict(self.queries.pixels[group])
-            right += sum(
-                self.predictions[n].true == str(label)
-                for n, label in zip(group, labels, strict=True)
-            )
+            labels = map(str, classifier.predict(self.queries.pixels[group]))
+            right += sum(self.predictions[n].true == x for n, x in zip(group, labels, strict=True))
         return right
 
 

@@ -56,10 +56,7 @@ def bench(
             )
     if as_json:
         print_json(
-            {
-                name: {rival: comparison.as_dict() for rival, comparison in found.items()}
-                for name, found in results.items()
-            }
+            {name: {key: each.as_dict() for key, each in results[name].items()} for name in names}
         )
     else:
         _print(results)
@@ -81,11 +78,11 @@ def _print(results: dict[str, dict[str, lazy.bench.Comparison]]) -> None:
 
 
 def _rows(found: dict[str, lazy.bench.Comparison]) -> Iterator[list[str]]:
-    seconds = min(comparison.seconds for comparison in found.values())
-    peaks = [comparison.peak for comparison in found.values() if comparison.peak is not None]
-    yield _row("alfa", seconds, max(peaks, default=None), 1.0)
-    for rival, own in found.items():
-        yield _row(_LABELS[rival], own.rival_seconds, own.rival_peak, own.ratio)
+    seconds = min(each.seconds for each in found.values())
+    peak = max((each.peak for each in found.values() if each.peak is not None), default=None)
+    yield _row("alfa", seconds, peak, 1.0)
+    for rival, each in found.items():
+        yield _row(_LABELS[rival], each.rival_seconds, each.rival_peak, each.ratio)
 
 
 def _row(label: str, seconds: float, peak: int | None, ratio: float) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,27 +14,19 @@ from typer import Argument, Option
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._groups import Group, OnTasks
 from alfa.cli._tasks import check_same_tasks, task_changes
+from alfa.cli.progress import meter, show_testing
 from alfa.cli.show import figure_text, print_json, print_table, seeds_text
 from alfa.cli.start import Computing
-from alfa.errors import ConfigError
+from alfa.errors import ConfigError, DivergedError
 
-# Defaults of --rank: the number of tasks per source, and their seed.
-_NUM_RANK_TASKS, _RANK_SEED = 600, 0
+OnTasks = Callable[[int, int], None]
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        Argument(
-            help="Run folders or folders of `alfa train --seeds`; the first is the reference."
-        ),
-    ],
+    runs: Annotated[list[Path], Argument(help="Runs or seed groups; the first is the reference.")],
     rank: Annotated[bool, Option("--rank", help="Rank the runs on each of --sources.")] = False,
-    sources: Annotated[
-        str | None, Option(help="Datasets for --rank, such as `md-omniglot,md-flower`.")
-    ] = None,
+    sources: Annotated[str | None, Option(help="Datasets, as in `md-omniglot,md-flower`.")] = None,
     num_tasks: opts.NumTasks = None,
     num_steps: opts.NumSteps = None,
     split: opts.Split = "test",
@@ -78,8 +72,7 @@ def compare(
         others |= {"split": None if split == "test" else split, "batch_norm": batch_norm}
         _check_rank_options(rank, sources, {**others, "set": settings})
         options: dict[str, Any] = {"size": size, "checkpoint": checkpoint}
-        options["num_tasks"] = num_tasks or _NUM_RANK_TASKS
-        options["seed"] = _RANK_SEED if seed is None else seed
+        options |= {"num_tasks": num_tasks or 600, "seed": seed or 0}
         _rank([Group.open(path) for path in runs], sources or "", computing, **options)
         return
     groups = [Group.open(path) for path in runs]
@@ -108,40 +101,91 @@ def compare(
         )
 
     groups = [group.evaluate(evaluate, computing) for group in groups]
-    differences = [_GroupDifference.of(group, groups[0]) for group in groups]
     if as_json:
-        print_json([_as_dict(*pair) for pair in zip(groups, differences, strict=True)])
+        print_json([_as_dict(group, groups[0]) for group in groups])
     else:
-        _print(groups, differences)
+        _print(groups)
 
 
 @dataclass(frozen=True)
-class _GroupDifference:
-    """The difference between a group and the reference, with intervals over tasks and seeds."""
+class Group:
+    """Runs of several seeds, or one run, and their evaluations on the same tasks."""
 
-    tasks: lazy.evaluation.Difference
-    seed_interval: float | None
+    path: Path
+    runs: Sequence[lazy.runs.Run]
+    evaluations: Sequence[lazy.evaluation.Evaluation] = ()
 
     @classmethod
-    def of(cls, group: Group, reference: Group) -> _GroupDifference:
-        interval = lazy.evaluation.seed_difference_interval(group.figures, reference.figures)
-        return cls(lazy.evaluation.difference(group.mean, reference.mean), interval)
+    def open(cls, path: Path) -> Group:
+        """Open a run, or all runs of a group."""
+        exists = {folder: lazy.runs.RunFiles(folder).exists for folder in path.glob("seed-*")}
+        folders = sorted((folder for folder in exists if exists[folder]), key=_seed)
+        if lazy.runs.RunFiles(path).exists or not folders:
+            folders = [path]
+        return cls(path, [lazy.runs.Run.open(folder) for folder in folders])
+
+    def evaluate(
+        self,
+        evaluate: Callable[[lazy.runs.Run, OnTasks], lazy.evaluation.Evaluation],
+        computing: Computing,
+        *,
+        tasks: str = "",
+    ) -> Group:
+        """Return the group with evaluations, and show the progress; `tasks` names the tasks."""
+        evaluations = []
+        for run in self.runs:
+            computing.set_up(run.experiment)
+            with meter(f"{run.path.name}{tasks}", quiet=computing.as_json) as shown:
+                try:
+                    evaluations.append(evaluate(run, show_testing(shown)))
+                except DivergedError as error:
+                    raise DivergedError(f"{run.path}: {error}") from None
+        return Group(self.path, self.runs, evaluations)
 
     @property
-    def is_decided(self) -> bool:
-        over_seeds = self.seed_interval is None or abs(self.tasks.mean) > self.seed_interval
-        return self.tasks.is_decided and over_seeds
+    def has_seeds(self) -> bool:
+        return len(self.runs) > 1
+
+    def minus(self, reference: Group) -> tuple[lazy.evaluation.Difference, float | None]:
+        """The difference from another group over tasks, and its interval over seeds."""
+        interval = lazy.evaluation.seed_difference_interval(self.figures, reference.figures)
+        return lazy.evaluation.difference(self.mean, reference.mean), interval
+
+    @cached_property
+    def mean(self) -> lazy.evaluation.Evaluation:
+        """The mean over the runs, with the interval over tasks."""
+        return lazy.evaluation.mean_over_seeds(self.evaluations)
+
+    @cached_property
+    def figures(self) -> list[float]:
+        """The accuracy of each run, or the loss for regression."""
+        return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
+
+    @cached_property
+    def seeds(self) -> lazy.evaluation.SeedStatistics:
+        return lazy.evaluation.seed_statistics(self.figures)
 
 
-def _as_dict(group: Group, over: _GroupDifference) -> dict[str, Any]:
+def _seed(folder: Path) -> tuple[int, str]:
+    number = re.fullmatch(r"seed-(\d+)", folder.name)
+    return int(number[1]) if number else -1, folder.name
+
+
+def _is_decided(over_tasks: lazy.evaluation.Difference, seed_interval: float | None) -> bool:
+    exceeds_seeds = seed_interval is None or abs(over_tasks.mean) > seed_interval
+    return over_tasks.is_decided and exceeds_seeds
+
+
+def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
+    over_tasks, seed_interval = group.minus(reference)
     content = {
         "run": str(group.path),
         **group.mean.as_dict(),
         "per_task": group.mean.per_task,
-        "difference": over.tasks.mean,
-        "difference_interval": over.tasks.interval,
-        "difference_seed_interval": over.seed_interval,
-        "is_decided": over.is_decided,
+        "difference": over_tasks.mean,
+        "difference_interval": over_tasks.interval,
+        "difference_seed_interval": seed_interval,
+        "is_decided": _is_decided(over_tasks, seed_interval),
         "seeds": asdict(group.seeds),
     }
     if group.has_seeds:
@@ -152,7 +196,7 @@ def _as_dict(group: Group, over: _GroupDifference) -> dict[str, Any]:
     return content
 
 
-def _print(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> None:
+def _print(groups: Sequence[Group]) -> None:
     is_accuracy = groups[0].mean.accuracy is not None
     scale, places = (100.0, 2) if is_accuracy else (1.0, 4)
     has_seeds = any(group.has_seeds for group in groups)
@@ -160,21 +204,23 @@ def _print(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> 
     intervals_of = " (+- tasks, seeds)" if has_seeds else ""
     headers += [f"minus {groups[0].path}{intervals_of}", ""] * (len(groups) > 1)
     rows = []
-    for group, over in zip(groups, differences, strict=True):
+    for group in groups:
+        over_tasks, seed_interval = group.minus(groups[0])
         cells = [str(group.path), figure_text(group.mean)]
         if has_seeds:
             cells.append(seeds_text(group.seeds, is_accuracy) if group.has_seeds else "-")
         if group is not groups[0]:
-            intervals = [over.tasks.interval, *([over.seed_interval] if has_seeds else [])]
+            intervals = [over_tasks.interval, *([seed_interval] if has_seeds else [])]
             texts = ["?" if x is None else f"{scale * x:.{places}f}" for x in intervals]
-            cells.append(f"{scale * over.tasks.mean:+.{places}f} +- {', '.join(texts)}")
-            cells.append("significant" if over.is_decided else "not significant")
+            cells.append(f"{scale * over_tasks.mean:+.{places}f} +- {', '.join(texts)}")
+            is_decided = _is_decided(over_tasks, seed_interval)
+            cells.append("significant" if is_decided else "not significant")
         rows.append(cells)
         if group.has_seeds:
             for run, found in zip(group.runs, group.evaluations, strict=True):
                 rows.append([f"  {run.path.name}", figure_text(found)])
     print_table(headers, rows, wraps=headers)
-    typer.echo(f"\n{_explanation(groups, differences[0].tasks.fewest_tasks)}")
+    typer.echo(f"\n{_explanation(groups, over_tasks.fewest_tasks)}")
 
 
 def _explanation(groups: Sequence[Group], min_tasks: int) -> str:

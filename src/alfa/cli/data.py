@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._prepare import prepare_with_progress
+from alfa.cli.image_folder import prepare_with_progress
 from alfa.cli.progress import meter
 from alfa.cli.show import print_json, print_list, print_table
 from alfa.errors import ConfigError, DataError, did_you_mean
@@ -23,8 +23,6 @@ app = typer.Typer(
 
 Name = Annotated[str, Argument(help="Dataset, as listed by `alfa data list`.")]
 Size = Annotated[int | None, Option(min=1, help="Image side in pixels; defaults to the dataset's.")]
-# Maximum number of notes on images in a summary.
-_MAX_NOTES = 5
 
 
 @app.command("list")
@@ -44,7 +42,8 @@ def list_datasets(as_json: opts.Json = False) -> None:
     for dataset in datasets:
         published = dataset["published"].values()
         classes = "/".join(str(split["classes"]) for split in published) or "-"
-        images = _total([split["images"] for split in published])
+        counts = [split["images"] for split in published]
+        images = "-" if None in counts or not counts else f"{sum(counts):,}"
         source = dataset["get"].replace(" (untried)", "*")
         prepared = ", ".join(str(store["size"]) for store in dataset["prepared"]) or "-"
         facts = [dataset["name"], dataset["title"], _text(dataset["size"])]
@@ -60,13 +59,9 @@ def list_datasets(as_json: opts.Json = False) -> None:
 @app.command()
 def prepare(
     name: Name,
-    path: Annotated[
-        Path | None, Argument(help="Folder or archive; defaults to the folder of `download`.")
-    ] = None,
+    path: Annotated[Path | None, Argument(help="Folder or archive of the dataset.")] = None,
     size: Size = None,
-    prepared_name: Annotated[
-        str | None, Option("--name", help="Name of the prepared dataset; defaults to NAME.")
-    ] = None,
+    prepared_name: Annotated[str | None, Option("--name", help="New name of the dataset.")] = None,
     on_problem: opts.OnProblem = "stop",
     workers: Annotated[int | None, Option(min=1, help="Processes; defaults to all cores.")] = None,
     force: Annotated[bool, Option("--force", help="Replace a prepared dataset.")] = False,
@@ -77,7 +72,7 @@ def prepare(
 ) -> None:
     """Convert a dataset into the format for training.
 
-    If the command is interrupted, run it again to continue.
+    PATH defaults to the folder of `download`. Run an interrupted command again to continue.
 
     Examples:
 
@@ -122,9 +117,8 @@ def verify(name: Name, size: Size = None, as_json: opts.Json = False) -> None:
         raise typer.Exit(2 if faults else 0)
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
-        fix = "the command that prepared it with --force"
-        if name in sources:
-            fix = f"`alfa data prepare {name} --size {store.index.size} --force`"
+        known = f"`alfa data prepare {name} --size {store.index.size} --force`"
+        fix = known if name in sources else "the command that prepared it with --force"
         raise DataError(f"the prepared dataset {store.path} is damaged; run {fix}:{listed}")
     _print(summary)
     typer.echo(f"all {len(store.index.classes)} checksums are correct")
@@ -199,12 +193,10 @@ def _datasets() -> list[dict[str, Any]]:
     stores = lazy.data.prepared()
     rows = []
     for name in [*sources, *sorted({*generated, *stores} - set(sources))]:
+        places = {size: str(lazy.data.store_path(name, size)) for size in stores.get(name, [])}
         row: dict[str, Any] = {"name": name, "title": "", "size": None, "published": {}}
         row |= {"get": "your own", "addresses": []}
-        row["prepared"] = [
-            {"size": size, "path": str(lazy.data.store_path(name, size))}
-            for size in stores.get(name, [])
-        ]
+        row["prepared"] = [{"size": size, "path": path} for size, path in places.items()]
         if name in generated:
             varied = ", of varying size and position" if generated[name].roam else ""
             row |= {"title": f"random characters{varied}", "get": "generated"}
@@ -254,15 +246,9 @@ def _print(summary: dict[str, Any]) -> None:
         rows.append([split, *(_text(each.get(k)) for each in cells for k in ("classes", "images"))])
     headers = ["classes", "images", *(["published classes", "images"] if published else [])]
     print_table([summary["dataset"], *headers], rows)
-    print_list("skipped", summary["left_out"], limit=_MAX_NOTES, rest="index.json")
-    print_list("notes", summary["changed"], limit=_MAX_NOTES, rest="index.json")
+    print_list("skipped", summary["left_out"], rest="index.json")
+    print_list("notes", summary["changed"], rest="index.json")
     typer.echo(f"\nprepared: {summary['path']}")
-
-
-def _total(counts: list[int | None]) -> str:
-    """Format the sum if all counts are known."""
-    known = [count for count in counts if count is not None]
-    return _text(sum(known) if known and len(known) == len(counts) else None)
 
 
 def _text(number: int | None) -> str:

@@ -25,16 +25,14 @@ def show(
     num_query: opts.NumQuery = None,
     episode: Annotated[int, Option(min=0, help="Index of the episode.")] = 0,
     seed: Annotated[int | None, Option(min=0, help="Seed; defaults to the run's or 0.")] = None,
-    varied: Annotated[
-        bool, Option("--varied", help="Sample the sizes of the task as Meta-Dataset does.")
-    ] = False,
+    varied: Annotated[bool, Option("--varied", help="Sample sizes like Meta-Dataset.")] = False,
 ) -> None:
     """Draw one episode of a dataset: its support set and its queries.
 
     For a run, the episode comes from its tasks, and each query shows the class that the adapted
     model predicts. By default, a task of a dataset has 5 classes with 5 support images and 15
-    queries each. If SOURCE is both a dataset and a run folder, the dataset is used; write `./NAME`
-    for the folder.
+    queries each. A dataset takes precedence over a run folder of the same name; write `./NAME` for
+    the folder.
 
     Examples:
 

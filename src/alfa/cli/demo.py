@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +56,8 @@ def demo(
     from alfa.report import demo_page, load
 
     overrides = [f"outer.num_iterations={iterations}", f"seed={seed}", *(settings or [])]
-    experiments = {
-        name: lazy.config.compose("sinusoid", method=name, overrides=overrides)
-        for name in PUBLISHED
-    }
+    compose = partial(lazy.config.compose, "sinusoid", overrides=overrides)
+    experiments = {name: compose(method=name) for name in PUBLISHED}
     page = out / "report.html"
     with _locked(out):
         _clear(out)

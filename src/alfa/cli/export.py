@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from alfa._io import check_writable
 from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli._adapting import check_and_fit, print_notes
-from alfa.cli.progress import meter, report_unfinished
+from alfa.cli.progress import Meter, meter, report_unfinished
 from alfa.cli.show import print_json
 from alfa.cli.start import Computing
 from alfa.errors import ConfigError
@@ -57,17 +57,15 @@ def export(
     lazy.export.check_installed()
     opened = Computing(threads=threads).open_run(run)
     lazy.estimator.check_normalized(opened.signature, run)
-    photos = lazy.photos
-    shape = opened.signature.input_shape
-    learned = photos.load_photos(photos.list_support_photos(support), shape=shape)
+    listed = lazy.photos.list_support_photos(support)
+    learned = lazy.photos.load_photos(listed, shape=opened.signature.input_shape)
     classifier = lazy.estimator.FewShotClassifier(
         run, head=head, num_steps=num_steps, checkpoint=checkpoint
     )
     notes = check_and_fit(classifier, learned, folder=support, on_problem=on_problem)
     with meter(run.name, quiet=as_json) as shown:
         report_unfinished(shown, opened)
-        paths = _paths(learned, shown.update)
-        exported = lazy.export.export_onnx(classifier, to, check_on=paths)
+        exported = lazy.export.export_onnx(classifier, to, check_on=_paths(learned, shown))
     summary = {
         "path": str(to),
         "opset": exported.opset,
@@ -100,8 +98,8 @@ def _print(summary: dict[str, Any]) -> None:
     typer.echo(f"\nwritten: {summary['path']} (opset {summary['opset']}, {megabytes:.2f} MB)")
 
 
-def _paths(learned: lazy.photos.Photos, update: Callable[..., None]) -> Iterator[Path]:
+def _paths(learned: lazy.photos.Photos, shown: Meter) -> Iterator[Path]:
     """Yield the files of the support set, in whose original sizes the model is checked."""
     for number, file in enumerate(learned.files, start=1):
         yield file.path
-        update("checking", number, len(learned.files), unit="images", transient=True)
+        shown.update("checking", number, len(learned.files), unit="images", transient=True)

@@ -1,4 +1,4 @@
-"""`alfa train FOLDER`: from a folder of images to an experiment on them."""
+"""Prepare datasets of images, and compose experiments on folders of images."""
 
 from __future__ import annotations
 
@@ -9,15 +9,49 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from alfa.cli import lazy
-from alfa.cli._prepare import prepare_with_progress
 from alfa.cli.progress import Meter, meter
 from alfa.errors import DataError
+
+if TYPE_CHECKING:
+    from alfa.build import OwnData
+    from alfa.config import Choices, Experiment
 
 _UNPACKED = ".unpacked-"
 # Age in seconds at which an unpacked archive must be from a killed process.
 _OLD = 24 * 3600.0
+
+
+def prepare_with_progress(
+    source: lazy.data.Source, path: Path, *, name: str, quiet: bool, **options: Any
+) -> tuple[lazy.data.Store, list[str]]:
+    """Prepare a dataset with options of `alfa.data.prepare`; return it and all messages."""
+    messages: list[str] = []
+    try:
+        with meter(name, quiet=quiet) as shown:
+
+            def on_progress(progress: lazy.data.PrepareProgress) -> None:
+                done, total = progress.done, progress.total
+                if progress.message is not None:
+                    messages.append(progress.message)
+                    shown.print(progress.message)
+                if progress.archive is not None:
+                    work = f"unpacking {progress.archive}"
+                    shown.update(work, done, total, unit="bytes", transient=True)
+                # The total is unknown during the search for images.
+                elif total:
+                    shown.update(name, done, total, unit="images")
+
+            options |= {"root": lazy.data.data_folder(), "on_progress": on_progress}
+            store = lazy.data.prepare(source, path, name=name, **options)
+    except KeyboardInterrupt:
+        typer.echo("alfa: stopped; run the same command again to continue.", err=True)
+        raise typer.Exit(130) from None
+    return store, messages
 
 
 def is_image_folder(target: str) -> bool:
@@ -29,13 +63,8 @@ def is_image_folder(target: str) -> bool:
 
 
 def prepare_folder(
-    path: Path,
-    choices: lazy.config.Choices,
-    overrides: Sequence[str],
-    on_problem: str,
-    *,
-    quiet: bool,
-) -> lazy.config.Experiment:
+    path: Path, choices: Choices, overrides: Sequence[str], on_problem: str, *, quiet: bool
+) -> Experiment:
     """Prepare a folder of images, unless it is already prepared, and compose an experiment.
 
     Errors in the folder or the settings are raised before anything is written.
@@ -102,16 +131,14 @@ def _open_intact(dataset: str, size: int, shown: Meter) -> lazy.data.Store | Non
         return None
 
 
-def _survey(path: Path, work: Path, shown: Meter) -> lazy.build.OwnData:
+def _survey(path: Path, work: Path, shown: Meter) -> OwnData:
     def on_unpack(archive: Path, done: int, total: int) -> None:
         shown.update(f"unpacking {archive.name}", done, total, unit="bytes", transient=True)
 
     return lazy.build.survey(path, work=lazy.data.Workspace(work, on_unpack))
 
 
-def _print_tasks(
-    data: lazy.build.OwnData, experiment: lazy.config.Experiment, size: int, shown: Meter
-) -> None:
+def _print_tasks(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> None:
     options = experiment.tasks.options
     if {"way", "shot", "num_query"} <= options.keys():
         # Measured with 4-CONV on two cores.

@@ -9,8 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import FrameType
 
 import typer
@@ -35,15 +34,11 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
     """
     from torch._C._distributed_c10d import TCPStore
 
-    listening = socket.create_server((_LOCALHOST, 0))
-    port: int = listening.getsockname()[1]
+    server = socket.create_server((_LOCALHOST, 0))
+    port: int = server.getsockname()[1]
     # The processes are clients of this store, which outlives their restarts.
     store = TCPStore(
-        _LOCALHOST,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listening.detach(),
+        _LOCALHOST, port, is_master=True, wait_for_workers=False, master_listen_fd=server.detach()
     )
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     name_parent()
@@ -57,10 +52,19 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
         "MASTER_ADDR": _LOCALHOST,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        # Restarted processes identify the run that they resume by this name.
+        # The name by which restarted processes identify the run to resume.
         "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
     }
-    with _stop_signals() as received:
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        """Store the first SIGINT or SIGTERM; the second one ends this process at once."""
+        if received:
+            # The other processes exit after this one.
+            os._exit(128 + number)
+        received.append(number)
+
+    with signal_handlers(handle):
         for restarts in range(max_restarts + 1):
             codes = _run(words, environment, count, received)
             if received:
@@ -102,21 +106,6 @@ def _run(
                 child.kill()
         time.sleep(_POLL_SECONDS)
     return [child.returncode for child in children]
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Sequence[int]]:
-    """Collect the first SIGINT or SIGTERM; the second one ends this process at once."""
-    received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if received:
-            # The other processes exit after this one.
-            os._exit(128 + number)
-        received.append(number)
-
-    with signal_handlers(handle):
-        yield received
 
 
 def _may_restart(codes: Sequence[int]) -> bool:

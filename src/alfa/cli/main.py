@@ -69,11 +69,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = Option(
-        False,
-        "--version",
-        help="Print the version, and exit.",
-        callback=_print_version,
-        is_eager=True,
+        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
     ),
 ) -> None:
     pass
@@ -107,9 +103,8 @@ def main(arguments: list[str] | None = None) -> None:
         # torch has no exception class for exhausted CPU memory.
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        is_training = (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]
         fix = "reduce the size of tasks, images, or the model"
-        if is_training:
+        if (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]:
             fix += ", or use `--set engine.memory=recompute` and `--set engine.tasks_at_once=1`"
         _fail(f"out of memory; {fix}.")
     sys.exit(code if isinstance(code, int) else 0)

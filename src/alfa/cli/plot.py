@@ -30,9 +30,7 @@ def rates(
     layer: Annotated[list[str] | None, Option(help="Only layers such as `conv4.*`.")] = None,
     zoom: Annotated[int, Option(min=1, help="Inner step to plot in a separate panel.")] = 1,
     num_tasks: Annotated[int, Option(min=1, help="Number of tasks to adapt to.")] = 200,
-    out: Annotated[
-        list[Path] | None, Option(help="Output file: .png, .svg, .pdf, or .csv; repeatable.")
-    ] = None,
+    out: Annotated[list[Path] | None, Option(help=".png, .svg, .pdf, or .csv; repeatable.")] = None,
 ) -> None:
     """Plot the learning rates and weight decay factors of every inner step and layer.
 
@@ -96,9 +94,7 @@ def fit(
 @app.command()
 def learning(
     runs: Annotated[list[Path], Argument(help="Run folders, complete or in training.")],
-    metric: Annotated[
-        str | None, Option(help="`val_accuracy`, `val_loss`, or `train_loss`; the first available.")
-    ] = None,
+    metric: Annotated[str | None, Option(help="val_accuracy, val_loss, or train_loss.")] = None,
     out: Out = Path("learning.png"),
 ) -> None:
     """Plot the learning curves of one or more runs, also during training.

@@ -19,14 +19,10 @@ from alfa.cli.stopping import stoppable
 def pretrain(
     target: Annotated[str, Argument(help="Dataset such as `cub`, or experiment (.toml).")],
     backbone: opts.Backbone = None,
-    out: Annotated[
-        Path | None, Option(help="Output folder; defaults to `pretrained/` and TARGET.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Folder; defaults to `pretrained/TARGET`.")] = None,
     epochs: Annotated[int, Option(min=1, help="Passes over all images.")] = 10,
     batch_size: Annotated[int, Option(min=2, help="Images per batch.")] = 64,
-    learning_rate: Annotated[
-        float, Option(help="Initial learning rate; it decays to zero along a half cosine.")
-    ] = 0.001,
+    learning_rate: Annotated[float, Option(help="Initial rate, decayed by half a cosine.")] = 0.001,
     augment: Annotated[bool, Option("--augment", help="Flip and shift images at random.")] = False,
     settings: opts.Set = None,
     seed: opts.Seed = None,

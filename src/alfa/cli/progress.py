@@ -16,8 +16,6 @@ from alfa.cli import lazy
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-Clock = Callable[[], float]
-
 # The minimum number of seconds between two lines, and its growth with the time since the first.
 _MIN_PAUSE, _PAUSE_GROWTH = 10.0, 0.05
 # A rate is measured over the last 900 to 1,800 seconds, which include some validations.
@@ -29,32 +27,27 @@ class Work:
     """Some work and its rate; see `Meter.update` for the first attributes."""
 
     name: str
-    done: int
-    total: int | None
     unit: str
-    note: str
     transient: bool
     # The time of the first update, and the amount that an earlier process had done.
     began: float
     first: int
-    shown: float
-    # The times and amounts from which the rate is measured, now and after the next period.
-    since: tuple[float, int]
-    later: tuple[float, int]
+    done: int = 0
+    total: int | None = None
+    note: str = ""
     ended: bool = False
 
-    @property
-    def is_done(self) -> bool:
-        return self.done == self.total
+    def __post_init__(self) -> None:
+        self.shown = self.began
+        # The times and amounts from which the rate is measured, now and after the next period.
+        self.since = self.later = (self.began, self.first)
 
     @property
     def count(self) -> str:
         """The finished and the whole amount."""
-        if self.unit == "bytes":
-            of = "" if self.total is None else f" of {self.total / 1e6:,.1f}"
-            return f"{self.done / 1e6:,.1f}{of} MB"
-        of = "" if self.total is None else f" of {self.total:,}"
-        return f"{self.done:,}{of} {self.unit}"
+        scale, digits, unit = (1e6, 1, "MB") if self.unit == "bytes" else (1, 0, self.unit)
+        of = "" if self.total is None else f" of {self.total / scale:,.{digits}f}"
+        return f"{self.done / scale:,.{digits}f}{of} {unit}"
 
     def pace(self, now: float) -> str:
         """Format the rate and the remaining time, if known."""
@@ -64,7 +57,7 @@ class Work:
         rate = (self.done - first) / (now - since)
         scaled, unit = (rate / 1e6, "MB") if self.unit == "bytes" else (rate, self.unit)
         text = f"{scaled:,.0f} {unit}/s" if scaled >= 10 else f"{scaled:.2g} {unit}/s"
-        if self.total is None or self.is_done:
+        if self.total is None or self.done == self.total:
             return text
         return f"{text}, {duration_text((self.total - self.done) / rate)} left"
 
@@ -73,7 +66,12 @@ class Meter:
     """Shows the progress of work as bars, or as lines that start with the meter's name."""
 
     def __init__(
-        self, name: str, console: Console, clock: Clock = time.monotonic, *, use_bars: bool
+        self,
+        name: str,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        use_bars: bool,
     ) -> None:
         self.name, self._console, self._clock = name, console, clock
         self._works: dict[str, Work] = {}
@@ -104,9 +102,7 @@ class Meter:
         now = self._clock()
         work = self._works.get(name)
         if work is None or done < work.done:
-            start = (now, done)
-            work = Work(name, done, total, unit, note, transient, *start, now, start, start)
-            self._works[name] = work
+            work = self._works[name] = Work(name, unit, transient, now, done)
         work.done, work.total, work.note = done, total, note
         if now - work.later[0] > _RATE_SECONDS:
             work.since, work.later = work.later, (now, done)
@@ -126,17 +122,18 @@ class Meter:
             self.print(f"{prefix}{work.count}, {work.note}")
         number, pace = self._ids[work.name], work.pace(now)
         bars.update(number, completed=work.done, total=work.total, count=work.count, pace=pace)
-        if work.transient and work.is_done:
+        if work.transient and work.done == work.total:
             bars.remove_task(self._ids.pop(work.name))
 
     def _show_line(self, work: Work, now: float) -> None:
         """Print a line at intervals, at the end, and for news."""
         is_due = now - work.shown > max(_MIN_PAUSE, _PAUSE_GROWTH * (now - work.began))
         is_short = work.transient and work.shown == work.began
-        ends = work.is_done and not work.ended and not is_short
+        is_done = work.done == work.total
+        ends = is_done and not work.ended and not is_short
         if not work.note and not ends and (work.done == work.first or not is_due):
             return
-        work.shown, work.ended = now, work.is_done
+        work.shown, work.ended = now, is_done
         name = "" if work.name == self.name else work.name
         self.print(", ".join(filter(None, [name, work.count, work.pace(now), work.note])))
 
@@ -147,7 +144,7 @@ def meter(name: str, *, quiet: bool = False) -> Iterator[Meter]:
     console = Console(stderr=True, quiet=quiet)
     # Users can force colors on a file, and some terminals cannot move the cursor.
     is_terminal = sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal
-    shown = Meter(name, console, use_bars=is_terminal and not quiet)
+    shown = Meter(name, console, time.monotonic, use_bars=is_terminal and not quiet)
     try:
         yield shown
     finally:

@@ -14,7 +14,7 @@ from alfa._io import write_atomic
 from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.show import value_text
-from alfa.errors import DataError, check_choice
+from alfa.errors import DataError
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -22,21 +22,16 @@ if TYPE_CHECKING:
     from alfa.report.tables import Grid
     from alfa.report.tables_page import RunLine
 
-_FORMATS = (".html", ".md", ".csv", ".tex")
-
 
 def report(
-    folders: Annotated[
-        list[Path] | None,
-        Argument(help="Run folders, or parents; defaults to `reproduction`."),
-    ] = None,
-    out: Annotated[
-        list[Path] | None, Option(help="Output file: .html, .md, .csv, or .tex; repeatable.")
-    ] = None,
+    folders: Annotated[list[Path] | None, Argument(help="Run folders, or their parents.")] = None,
+    out: Annotated[list[Path] | None, Option(help=".html, .md, .csv, or .tex; repeatable.")] = None,
     table: Annotated[list[str] | None, Option(help="Only these tables; repeatable.")] = None,
     everything: Annotated[bool, Option("--all", help="Include tables without runs.")] = False,
 ) -> None:
     """Write a report of measured results next to the paper's.
+
+    By default, it covers the runs in `reproduction` and the tables to which they belong.
 
     Examples:
 
@@ -47,20 +42,17 @@ def report(
     paper = lazy.paper
     places = folders or [Path("reproduction")]
     outputs = out or [Path("report.html")]
-    opts.check_outputs(outputs, _FORMATS)
+    opts.check_outputs(outputs, (".html", ".md", ".csv", ".tex"))
     for place in places:
         if not place.is_dir():
             raise DataError(f"{place} is not a folder; specify run folders, or folders of runs.")
-    known = {name.lower(): name for name in paper.TABLES}
-    for name in table or []:
-        check_choice("--table", name.lower(), known)
-    names = [known[name.lower()] for name in table or paper.TABLES]
+    names = opts.table_names("--table", table or list(paper.TABLES))
     collection = paper.collect(places, paper.TABLES.values())
     listed = ", ".join(map(str, places))
     if not collection.runs and not everything and not table:
         raise DataError(
             f"{listed} contains no readable run; run `alfa reproduce` or `alfa train` first, or "
-            "report only the paper's results with --all."
+            "report the paper's results with --all."
         )
     options = [word for name in table or [] for word in ("--table", name)]
     options += ["--all"] if everything else []
@@ -76,8 +68,7 @@ def report(
         if not grids and path.suffix != ".html":
             raise DataError(
                 f"{listed} contains no complete run of the paper's tables, so {path} would be "
-                "empty; write a page, which lists all runs (--out report.html), or report the "
-                "paper's results with --all."
+                "empty; list all runs with --out report.html, or add the paper's with --all."
             )
         command = shlex.join(["alfa", "report", *map(str, places), *options, "--out", str(path)])
         contents[path] = _content(grids, collection, path, command)

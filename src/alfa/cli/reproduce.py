@@ -38,9 +38,7 @@ def reproduce(
     only_list: Annotated[bool, Option("--list", help="List the cells and their states.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Estimate the cost here.")] = False,
     jobs_at_once: Annotated[int, Option("--jobs", min=1, help="Models to train in parallel.")] = 1,
-    on: Annotated[
-        str | None, Option(help="`ray` trains on a Ray cluster, or starts one on this machine.")
-    ] = None,
+    on: Annotated[str | None, Option(help="`ray` trains on a Ray cluster.")] = None,
     out: Annotated[Path, Option(help="Folder of all runs.")] = Path("reproduction"),
     device: opts.Device = "cpu",
     threads: opts.Threads = None,
@@ -49,8 +47,9 @@ def reproduce(
     """Run the experiments of the paper's tables, and show the results next to the paper's.
 
     The command skips complete cells and resumes interrupted ones. Cells with the same model share
-    its training. Options such as --shots are repeatable. A changed number of iterations is noted in
-    the report. Without tables, the command shows the states of all tables.
+    its training. Options such as --shots are repeatable. The report mentions a changed number of
+    iterations. `--on ray` uses a running Ray cluster, or starts one on this machine. Without
+    tables, the command shows the states of all tables.
 
     Examples:
 
@@ -86,7 +85,7 @@ def reproduce(
             raise ConfigError("--jobs applies only to this machine, not to Ray; omit it.")
         # Workers have other working directories.
         out = out.resolve()
-    names = list(paper.TABLES) if everything else _table_names(tables or [])
+    names = list(paper.TABLES) if everything else opts.table_names("TABLES", tables or [])
     cells = paper.select([paper.TABLES[name] for name in names], wanted)
     if on is None:
         # Workers of a cluster check their own devices.
@@ -113,13 +112,6 @@ def reproduce(
         for name in results.busy:
             typer.echo(f"alfa: skipped {name}, which another process is running.", err=True)
         raise typer.Exit(1 if results.failed else 0)
-
-
-def _table_names(tables: list[str]) -> list[str]:
-    known = {name.lower(): name for name in lazy.paper.TABLES}
-    for name in tables:
-        check_choice("TABLES", name.lower(), known)
-    return list(dict.fromkeys(known[name.lower()] for name in tables))
 
 
 def _whole_epochs(iterations: int | None) -> int | None:
@@ -216,7 +208,7 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
     notes: dict[str, list[str]] = {}
     for cell in found:
         measured, wanted = cell["measured"], cell["num_iterations_wanted"]
-        result, iterations = "-", "-"
+        result = iterations = "-"
         if measured is not None:
             result = value_text(measured["value"], measured["interval"], cell["digits"])
             result = "quick" if measured["is_quick"] else result

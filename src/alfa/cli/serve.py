@@ -13,9 +13,6 @@ from alfa.cli import lazy
 from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 
-# Seconds until Ctrl-C is noticed.
-_POLL_SECONDS = 0.1
-
 
 def serve(
     run: opts.RunFolder,
@@ -42,4 +39,4 @@ def serve(
         if open_browser:
             webbrowser.open(page.address)
         while not should_stop():
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.1)

@@ -38,7 +38,7 @@ def print_table(
     Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
-def print_list(title: str, lines: Sequence[str], *, limit: int | None, rest: str = "") -> None:
+def print_list(title: str, lines: Sequence[str], *, limit: int | None = 5, rest: str = "") -> None:
     """Print the number of lines and the first of them; `rest` names the place of the others."""
     if lines:
         shown = "".join(f"\n  - {line}" for line in lines[:limit])
@@ -76,22 +76,23 @@ def print_results(
     results: dict[str, dict[str, Any]], *, folder: Path, published: dict[str, str] | None = None
 ) -> None:
     """Print a table of test results by run."""
-    is_accuracy = any(result["test"].get("accuracy") is not None for result in results.values())
+    is_accuracy = any(each["test"]["accuracy"] is not None for each in results.values())
     headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 %"]
     rows = []
     for name, result in results.items():
         test = result["test"]
-        if is_accuracy:
-            tests = [test, result.get("ensemble")]
-            cells = [
-                "-" if each is None else accuracy_text(each["accuracy"], each["accuracy_interval"])
-                for each in tests
-            ]
-        else:
-            cells = [value_text(test["loss"], test["interval"])]
+        cells = [_test_text(test), *([_test_text(result.get("ensemble"))] if is_accuracy else [])]
         cells += [published[name]] if published else []
         counts = [test["num_tasks"], result["num_iterations"], round(result["seconds"])]
         rows.append([name, *cells, *map(str, counts)])
     paper = ["paper"] if published else []
     print_table(["run", *headers, *paper, "tasks", "iterations", "seconds"], rows)
     typer.echo(f"\nwritten: {folder}")
+
+
+def _test_text(test: dict[str, Any] | None) -> str:
+    if test is None:
+        return "-"
+    if test["accuracy"] is None:
+        return value_text(test["loss"], test["interval"])
+    return accuracy_text(test["accuracy"], test["accuracy_interval"])

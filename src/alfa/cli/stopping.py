@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
 import typer
@@ -17,7 +17,6 @@ from alfa.errors import LostError
 
 # Exit code of a process that lost contact with the others; restarting all of them helps.
 LOST = 75
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds during which a launcher may forward a signal that its processes received already.
 _ECHO_SECONDS = 2.0
 
@@ -72,17 +71,15 @@ def stoppable(*, quiet: bool = False) -> Iterator[StopRequest]:
                 os.write(2, message)
 
     # Only the main thread receives signals.
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    with signal_handlers(handle):
+    is_main = threading.current_thread() is threading.main_thread()
+    with signal_handlers(handle) if is_main else nullcontext():
         yield request
 
 
 @contextmanager
 def signal_handlers(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM with a function until the end of the block."""
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -20,18 +20,13 @@ from alfa.cli.start import Computing
 from alfa.cli.stopping import exit_code, stoppable
 from alfa.errors import AlfaError, CheckpointError, ConfigError
 
+if TYPE_CHECKING:
+    from alfa.config import Choices, Experiment
+
 
 def train(
-    target: Annotated[
-        str | None,
-        Argument(
-            help="Dataset such as `cifar-fs`, `strokes`, or `sinusoid`; folder or archive with one "
-            "folder of images per class; or experiment (.toml)."
-        ),
-    ] = None,
-    method: Annotated[
-        str | None, Option(help="Method, such as `maml`; defaults to TARGET's or `alfa+maml`.")
-    ] = None,
+    target: Annotated[str | None, Argument(help="Dataset, image folder, or .toml file.")] = None,
+    method: Annotated[str | None, Option(help="Method, such as `maml`.")] = None,
     backbone: opts.Backbone = None,
     way: opts.Way = None,
     shot: opts.Shot = None,
@@ -39,10 +34,7 @@ def train(
     settings: opts.Set = None,
     seed: opts.Seed = None,
     seeds: Annotated[int | None, Option(min=1, help="Number of seeds; runs in OUT/seed-N.")] = None,
-    on_problem: Annotated[
-        str | None,
-        Option(help="For unusable images of a folder: `stop` (default), or `skip`."),
-    ] = None,
+    on_problem: Annotated[str | None, Option(help="Unusable images: `stop` or `skip`.")] = None,
     resume: Annotated[Path | None, Option(help="Run folder to resume.")] = None,
     or_resume: Annotated[bool, Option("--or-resume", help="Resume the run if it exists.")] = False,
     processes: Annotated[int, Option(min=1, help="Number of processes that train together.")] = 1,
@@ -77,19 +69,18 @@ def train(
     is_single, is_joined = processes == 1 and max_restarts == 0, lazy._distributed.is_one_of_many()
     if seeds is not None and (is_joined or not is_single):
         raise ConfigError(
-            "--seeds trains its runs one after another in one process; to use --processes, "
-            "--max-restarts, or torchrun, train each seed separately with --seed."
+            "--seeds trains in one process; for several processes, train each seed with --seed."
         )
     if on_problem is not None:
         opts.check_choices(on_problem=on_problem)
     if resume is not None:
         others = {"TARGET": target, "--out": out, "--seeds": seeds, "--on-problem": on_problem}
+        others |= {f"--{name}": value for name, value in asdict(choices).items()}
         path, or_resume = resume, True
-        config = _resumed(resume, overrides, {**others, **_flags(choices)})
+        config = _resumed(resume, overrides, others)
     elif target is None:
         raise ConfigError(
-            "TARGET is missing; specify a dataset, a folder of images, or a .toml file, or resume "
-            "a run with --resume."
+            "TARGET is missing; specify a dataset, an image folder, or a .toml file, or --resume."
         )
     elif is_image_folder(target):
         if is_joined:
@@ -118,20 +109,14 @@ def train(
     else:
         _check_free(path, or_resume=or_resume)
         lazy._distributed.check_cards(device, processes)
-        _launch(config, path, computing, processes, max_restarts, or_resume=or_resume)
+        _launch(config, path, computing, processes, max_restarts, or_resume)
 
 
-def _flags(choices: lazy.config.Choices) -> dict[str, object]:
-    return {f"--{name}": value for name, value in asdict(choices).items()}
-
-
-def _default_path(name: str, choices: lazy.config.Choices) -> Path:
+def _default_path(name: str, choices: Choices) -> Path:
     return Path("runs") / "-".join(filter(None, [name, choices.label]))
 
 
-def _resumed(
-    path: Path, overrides: list[str], others: Mapping[str, object]
-) -> lazy.config.Experiment:
+def _resumed(path: Path, overrides: list[str], others: Mapping[str, object]) -> Experiment:
     """Return the experiment of a run to resume; `others` are options that --resume excludes."""
     given = " and ".join(name for name, value in others.items() if value is not None)
     if given:
@@ -145,13 +130,7 @@ def _resumed(
 
 
 def _launch(
-    config: lazy.config.Experiment,
-    path: Path,
-    computing: Computing,
-    processes: int,
-    max_restarts: int,
-    *,
-    or_resume: bool,
+    config: Experiment, path: Path, computing: Computing, count: int, restarts: int, or_resume: bool
 ) -> None:
     """Train with several processes on this machine, which read the experiment from a file."""
     import tomli_w
@@ -167,8 +146,8 @@ def _launch(
         file.write_text(tomli_w.dumps(lazy.config.to_dict(config)), encoding="utf-8")
         launch.launch(
             ["train", str(file), *words],
-            count=processes,
-            max_restarts=max_restarts,
+            count=count,
+            max_restarts=restarts,
             hint=f"resume it with `alfa train --resume {path}`",
         )
 
@@ -181,7 +160,7 @@ def _check_free(path: Path, *, or_resume: bool) -> None:
 
 
 def _train_and_print(
-    config: lazy.config.Experiment, path: Path, computing: Computing, *, or_resume: bool
+    config: Experiment, path: Path, computing: Computing, *, or_resume: bool
 ) -> None:
     """Train one run; the first process prints the result."""
     hint = f"resume it with `alfa train --resume {path}`"
@@ -193,12 +172,7 @@ def _train_and_print(
 
 
 def _train_seeds(
-    config: lazy.config.Experiment,
-    path: Path,
-    num_seeds: int,
-    computing: Computing,
-    *,
-    or_resume: bool,
+    config: Experiment, path: Path, num_seeds: int, computing: Computing, *, or_resume: bool
 ) -> None:
     """Train a run for each of several seeds, and print their results and statistics."""
     if lazy.runs.RunFiles(path).exists:
@@ -231,7 +205,7 @@ def _train_seeds(
     typer.echo(f"\nover {num_seeds} seeds: {figure} {text} (95 % interval of the mean)")
 
 
-def _complete_result(config: lazy.config.Experiment, path: Path) -> dict[str, Any] | None:
+def _complete_result(config: Experiment, path: Path) -> dict[str, Any] | None:
     """Return the result of a complete run of this experiment, if there is one."""
     if not lazy.runs.RunFiles(path).exists:
         return None
@@ -242,7 +216,7 @@ def _complete_result(config: lazy.config.Experiment, path: Path) -> dict[str, An
 
 
 def _train(
-    config: lazy.config.Experiment, path: Path, computing: Computing, *, or_resume: bool, hint: str
+    config: Experiment, path: Path, computing: Computing, *, or_resume: bool, hint: str
 ) -> dict[str, Any] | None:
     """Train a run; return its result in the first process, and None in the others."""
     with lazy._distributed.joined(computing.device) as (processes, device):

@@ -1,4 +1,4 @@
-"""`alfa adapt`: from folders of images to a table and a page of what they are taken for."""
+"""`alfa adapt`: from folders of images to a table and a page of predictions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def save(folder: Path, images: np.ndarray, names: list[str] | None = None) -> li
 
 @pytest.fixture
 def folders(characters, tmp_path: Path) -> tuple[Path, Path]:
-    """Three images of each of three classes to learn from, and three of each to predict."""
+    """Three support images and three query images for each of three classes."""
     images, labels = characters
     for name in ("alef", "bet", "gimel"):
         own = images[labels == name]
@@ -76,7 +76,7 @@ def adapt(alfa, characters_run: Path, folders, tmp_path: Path) -> Callable:
 
 @pytest.fixture
 def refused_adapt(refused, characters_run: Path, folders, tmp_path: Path) -> Callable:
-    """Words change what is asked for; nothing may be written."""
+    """Run a command that must fail without writing anything."""
     support, asked = folders
 
     def run(*words: str | Path, run: Path = characters_run, **changes: Path) -> str:
@@ -109,7 +109,7 @@ def test_it_predicts_what_the_classifier_does(
     assert [row["label"] for row in found] == clf.predict(files).tolist()
     columns = [f"probability of {name}" for name in clf.classes_]
     assert list(found[0]) == ["file", "label", *columns]
-    # Every digit of them.
+    # All digits.
     assert [[float(row[c]) for c in columns] for row in found] == expected.tolist()
     both = clf.accuracies(files, [path.parent.name for path in files])
     lines = answer.out.splitlines()
@@ -125,7 +125,7 @@ def test_it_predicts_what_the_classifier_does(
 def test_a_model_whose_training_goes_on_is_said_to_be_one(
     alfa, adapt, characters_run: Path, folders, tmp_path: Path
 ) -> None:
-    told = "training is not complete; using the best model so far"
+    told = "training is not complete; results are preliminary"
     assert told not in adapt().err
     run = Path(shutil.copytree(characters_run, tmp_path / "run"))
     (run / "result.json").unlink()
@@ -173,7 +173,7 @@ def test_what_is_not_learned_is_told_and_kept(
     both = "9 of the images to classify are also in the support set"
     assert both in answer.out
     assert both in page
-    # All are taken for the first.
+    # The first class is predicted for every image.
     assert "accuracy on the support set: 33.3 %" in answer.out
     assert "bet: none of the support images of this class is classified correctly" in answer.out
     assert "alef: none of" not in answer.out
@@ -201,7 +201,7 @@ def test_the_page_shows_every_picture_and_marks_what_is_wrong(adapt, tmp_path: P
     wrong = [p for p in content["predictions"] if p["label"] != p["true"]]
     assert [card["data-kind"] for card in cards].count("wrong") == len(wrong)
     assert page.text.count("wrong: it is") == len(wrong)
-    # By class, and files in order within each.
+    # Sorted by class, and then by file.
     places = [(int(str(card["data-class"])), int(str(card["data-number"]))) for card in cards]
     assert places == sorted(places)
     assert "alfa adapt" in page.text
@@ -258,7 +258,7 @@ def test_single_files_and_one_image_of_each_class(
 
 
 class Pooled(nn.Module):
-    """A network of a user's own, whose batch norm has a single value of an image."""
+    """A custom network whose batch norm sees a single value per image."""
 
     def __init__(
         self, input_shape: Sequence[int], num_outputs: int, *, twice: bool = False
@@ -314,7 +314,7 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
     answer = alfa("adapt", pooled_run(twice=True), *words)
     assert answer.code == 0
     content = json.loads(answer.out)
-    # It stays with what came of it.
+    # The warning is part of the result.
     assert "depend on the other examples in the batch" in content["notes"][0]
     assert "depend on the other examples" in (tmp_path / "out" / "predictions.html").read_text()
     right = sum(of_class["right"] for of_class in content["classes"].values())
@@ -324,7 +324,7 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
 def test_of_many_images_only_some_are_normalised_together(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups that have every class, and no second pass of each image by itself."""
+    """Every group contains all classes, and no image is predicted separately again."""
     monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 4)
     seen: list[tuple[int, bool]] = []
     outputs, predict, told = FewShotEstimator._outputs, FewShotClassifier.predict, []
@@ -352,7 +352,7 @@ def test_the_accuracy_of_groups_counts_every_image_once(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 5)
-    # Of nine that lie class by class, every other one.
+    # Every second of nine images that are sorted by class.
     parts = iter([["alef", "alef", "bet", "gimel", "gimel"], ["gimel", "bet", "alef", "alef"]])
 
     def predict(self, X):  # noqa: N803
@@ -403,7 +403,7 @@ def test_any_names(alfa, characters, characters_run: Path, tmp_path: Path) -> No
     assert all(Path(row["file"]).is_file() for row in found)
     assert {row["label"] for row in found} <= set(names)
     page = Page(tmp_path / "out" / "predictions.html")
-    # One script, ours, and no picture or handler of theirs.
+    # Only our script, and no image or handler from the file names.
     assert len(page.all("script")) == 1
     assert not any(key.startswith("on") for _, attributes in page.tags for key in attributes)
     assert all(str(p["src"]).startswith("data:image/") for p in page.all("img"))
@@ -502,8 +502,7 @@ def test_a_folder_that_is_not_empty_is_kept(adapt, refused, tmp_path: Path) -> N
     answer = adapt()
     assert answer.code == 2
     assert answer.err == (
-        f"alfa: {out} is not empty; choose another folder with --out, or replace the predictions "
-        "in it with --force.\n"
+        f"alfa: {out} is not empty; change --out, or replace predictions with --force.\n"
     )
     assert (out / "predictions.csv").read_bytes() == before
     assert adapt("--force").code == 0

@@ -1,4 +1,4 @@
-"""`alfa bench`: what it prints of what was measured."""
+"""`alfa bench`: the tables and the JSON output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alfa.bench.workloads import WORKLOADS
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Pretends to measure; what changes can be given by name."""
+    """Replace the measurements; tests can change their values."""
     changes = {}
 
     def fake(workload, rival, *, rounds, on_round):

@@ -1,4 +1,4 @@
-"""`alfa compare`: runs on the same tasks, and which differences are more than their choice."""
+"""`alfa compare`: runs on the same tasks, and the significance of their differences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> No
     monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
     words = (trained, other, trained, "--num-tasks", "6", "--num-steps", "0")
     rows = json.loads(alfa("compare", *words, "--json").out)
-    # Without a step the two are what they began as, which differs on every task.
+    # Without inner steps, both models are their inits, which differ on every task.
     assert [row["is_decided"] for row in rows] == [False, True, False]
     answer = alfa("compare", *words)
     assert answer.code == 0

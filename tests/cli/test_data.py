@@ -1,4 +1,4 @@
-"""`alfa data`: what it prints, where, and how it refuses."""
+"""`alfa data`: output and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pets(Source):
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch) -> Iterator[Path]:
-    """An empty data folder, and a dataset that is known for the test only."""
+    """An empty data folder, and a dataset that only the test registers."""
     monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(SOURCES, "_parts", dict(SOURCES._parts))
     register_source("pets")(Pets)
@@ -57,7 +57,7 @@ def root(tmp_path: Path, monkeypatch) -> Iterator[Path]:
 
 @pytest.fixture
 def pets(root: Path) -> Path:
-    """The images, where `prepare` looks for them."""
+    """Images in the default folder of `prepare`."""
     for number, name in enumerate(("cat", "dog")):
         folder = root / "raw/pets/train" / name
         folder.mkdir(parents=True)

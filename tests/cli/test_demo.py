@@ -1,4 +1,4 @@
-"""The demo: one page that stands alone, and no harm to what is there already."""
+"""`alfa demo`: a self-contained page, and no damage to existing files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alfa.errors import AlfaError, DivergedError
 from alfa.runs import Run
 from alfa.training import train_run
 
-with_locks = pytest.mark.skipif(os.name != "posix", reason="there are no locks elsewhere")
+with_locks = pytest.mark.skipif(os.name != "posix", reason="locks require POSIX")
 
 
 SMALL = ("outer.num_val_tasks=4", "test.num_tasks=5", "model.hidden=[8,8]")
@@ -150,7 +150,7 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     def no_training(*args: object, **kwargs: object) -> None:
         raise AssertionError("the folder was cleared")
 
-    # A run that has the name of one of a demo's.
+    # A run with the same name as a run of the demo.
     shutil.copytree(trained, tmp_path / "runs" / "maml")
     before = contents(tmp_path)
     monkeypatch.setattr("alfa.cli.demo._train_in_parallel", no_training)

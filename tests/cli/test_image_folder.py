@@ -41,7 +41,7 @@ def draw(
     grey: bool = False,
     side: int = 12,
 ) -> Path:
-    """Noise with a bright spot, whose place tells the classes apart."""
+    """Draw noise with a bright spot, whose position depends on the class."""
     rng = np.random.default_rng(num_classes)
     for number in range(num_classes):
         place = folder / f"class-{number}"
@@ -55,7 +55,7 @@ def draw(
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight classes of four images; not to be changed."""
+    """Eight classes of four images; do not change them."""
     return draw(tmp_path_factory.mktemp("own") / "my pets")
 
 
@@ -73,7 +73,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """Instead of training, what would be trained is kept."""
+    """Record the experiments instead of training them."""
     kept: list[dict[str, object]] = []
 
     def train_run(run, **options):
@@ -137,7 +137,7 @@ def test_json_and_nothing_else_and_a_classifier_opens_the_run(
     answer = alfa("train", pets, "--out", tmp_path / "run", *SETTINGS, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert json.loads(answer.out)["num_iterations"] == 2
-    # Without the images that it was trained on, and for more classes than its tasks had.
+    # Without the training images, and with more classes than in the tasks.
     shutil.rmtree(root)
     files = sorted(pets.rglob("*.png"))
     labels = [path.parent.name for path in files]
@@ -145,7 +145,7 @@ def test_json_and_nothing_else_and_a_classifier_opens_the_run(
     assert clf.is_inductive
     assert clf.signature_.input_shape == (3, 32, 32)
     assert clf.predict_proba(files[:3]).shape == (3, 8)
-    # A bright spot at another place each tells the classes apart, even for these weights.
+    # The position of the bright spot separates the classes, even for these weights.
     assert clf.support_accuracy_ > 0.5
 
 
@@ -174,7 +174,7 @@ def test_seeds_share_the_prepared_images(alfa, pets, root, tmp_path) -> None:
     assert alfa(*words).code == 0
 
 
-# --- what is prepared
+# --- preparation
 
 
 def test_what_is_prepared_is_used_again(alfa, pets, root, untrained, tmp_path, monkeypatch) -> None:
@@ -206,7 +206,7 @@ def test_what_was_unpacked_by_one_that_was_killed_goes(
     alfa, pets, root, untrained, tmp_path
 ) -> None:
     old, new = root / ".unpacked-1", root / ".unpacked-2"
-    # In a container, or on another machine with the same disk.
+    # From a container, or another machine with the same disk.
     same = root / f".unpacked-{os.getpid()}"
     for folder in (old, new, same):
         folder.mkdir(parents=True)
@@ -374,7 +374,7 @@ def test_torchrun_is_refused(refused, pets, root, monkeypatch) -> None:
     assert not root.exists()
 
 
-# --- what is refused
+# --- errors
 
 
 def _too_few(pets: Path) -> None:

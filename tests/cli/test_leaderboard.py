@@ -1,4 +1,4 @@
-"""`alfa compare --rank`, `alfa pretrain` and the other commands on tasks of any size."""
+"""`alfa compare --rank`, `alfa pretrain`, and other commands on tasks of varying size."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def config(spots, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained_runs(spots_folder, tmp_path_factory) -> Path:
-    """A folder with two runs; not to be changed."""
+    """A folder with two runs; do not change them."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALFA_DATA", str(spots_folder))
@@ -83,7 +83,7 @@ def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
     assert answer.code == 0, answer.err
     first, second = json.loads(answer.out)
     assert set(first["sources"]) == {"spots", "strokes"}
-    # So few tasks decide nothing.
+    # With so few tasks, no difference is significant.
     assert (first["average_rank"], second["average_rank"]) == (1.5, 1.5)
     for row in (first, second):
         for found in row["sources"].values():
@@ -210,7 +210,7 @@ def test_runs_with_other_tasks_are_not_ranked(alfa, refused, runs, config, tmp_p
 
 @pytest.fixture
 def prepare_larger(spots, tmp_path, monkeypatch):
-    """Prepare the same dataset with a side of 12 as well, with images of any names."""
+    """Prepare the dataset in size 12 as well, with renamed images."""
     root = tmp_path / "data"
     shutil.copytree(spots, root)
     monkeypatch.setenv("ALFA_DATA", str(root))
@@ -234,7 +234,7 @@ def prepare_larger(spots, tmp_path, monkeypatch):
 
 @pytest.fixture
 def of_two_sizes(alfa, runs, config, tmp_path):
-    """A run that sees images of 8 x 8, and one that sees 12 x 12."""
+    """A run on images of 8 x 8, and a run on images of 12 x 12."""
     path = tmp_path / "larger"
     assert alfa("train", config, "--out", path, "--set", "tasks.size=12", "--json").code == 0
     return runs[0], path
@@ -250,11 +250,11 @@ def test_runs_that_open_other_images_are_refused(
 ) -> None:
     command, *options = words
     options += ["--num-tasks", "2"]
-    # One size is there: both see its images, each in its own size.
+    # With one prepared size, both runs resize the same images.
     assert alfa(command, *of_two_sizes, *options).code == 0
     prepare_larger()
     assert alfa(command, *of_two_sizes, *options).code == 0
-    # What they were trained on does not matter.
+    # The training images may differ.
     prepare_larger(lambda split, name: f"new-{name}" if split == "train" else name)
     assert alfa(command, *of_two_sizes, *options).code == 0
     prepare_larger(lambda split, name: f"new-{name}" if split == "test" else name)

@@ -1,4 +1,4 @@
-"""Where memory is not enough, the command says so."""
+"""A command that runs out of memory reports it in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of trained runs from the command line."""
+"""Figures of trained runs from the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alfa.report.rates import used_rates
 from alfa.runs import Run
 from alfa.training import train_run
 
-# In doubles, which examples are brought to.
+# In double precision, to which examples are converted.
 SINE = (
     *("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.hidden=[6]"),
     "engine.dtype=float64",
@@ -38,7 +38,7 @@ def _trained(alfa, path: Path, name: str, settings: tuple[str, ...]) -> Path:
 
 @pytest.fixture(scope="module")
 def sine(tmp_path_factory) -> Path:
-    """A run on curves; not to be changed."""
+    """A run on curves; do not change it."""
     path = tmp_path_factory.mktemp("runs") / "sine"
     train_run(Run.new(path, compose("sinusoid", overrides=SINE)))
     return path
@@ -55,13 +55,13 @@ def images_run(spots_folder, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def images(images_run: Path, spots) -> Path:
-    """A run on images; not to be changed."""
+    """A run on images; do not change it."""
     return images_run
 
 
 def test_rates_are_drawn_in_every_format(alfa, sine, tmp_path) -> None:
     files = [tmp_path / f"rates.{kind}" for kind in ("png", "svg", "pdf", "csv")]
-    # Every layer is two pictures more, of a second each.
+    # Every layer adds two panels, which take a second each.
     words = ["--num-tasks", "4", "--layer", "linear1.*"]
     words += [word for file in files for word in ("--out", file)]
     answer = alfa("plot", "rates", sine, *words)
@@ -128,7 +128,7 @@ def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_p
     rows = [figure.axes[:2], figure.axes[2:]]
     curves = [[axes.lines[-2].get_ydata() for axes in row] for row in rows]
     np.testing.assert_array_equal(curves[0], curves[1])
-    # Before the first step, and after each: as many as in the legend, in the same colours.
+    # One line before the first step and after each, with the number and colors of the legend.
     steps = [[line.get_color() for line in row[0].lines[:-2]] for row in rows]
     assert [len(colors) for colors in steps] == [6, 3]
     assert steps[0][:3] == steps[1]
@@ -161,7 +161,7 @@ def test_an_episode_of_a_run_is_drawn_with_the_predictions(alfa, images, tmp_pat
     assert (answer.code, answer.out) == (0, f"written: {out}\n")
     with Image.open(out) as picture:
         colors = {color for _, color in picture.convert("RGB").getcolors(1 << 24)}
-    # Frames: at least one of right and wrong.
+    # Frames: at least one color of a correct or wrong query.
     assert colors & {(58, 125, 68), (190, 49, 68)}
     assert alfa("data", "show", images, "--dataset", "strokes", "--out", out).code == 0
 

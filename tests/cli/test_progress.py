@@ -1,4 +1,4 @@
-"""What is shown of work that takes long."""
+"""Progress of long work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def lines(clock):
-    """A meter that writes lines, at a time that the test sets, and the lines so far."""
+    """A meter that prints lines at the time of the test clock, and a function that returns them."""
     file = io.StringIO()
     shown = Meter("run", Console(file=file), clock, use_bars=False)
     return shown, lambda: file.getvalue().splitlines()
@@ -57,7 +57,7 @@ def test_the_rate_is_that_of_the_last_minutes(lines, clock) -> None:
     shown, told = lines
     shown.update("run", 0, 100_000, unit="it")
     done = 0
-    # One a second for an hour, an hour's pause, then ten a second.
+    # One iteration per second for an hour, a pause of an hour, and then ten per second.
     for pace, pause in ((1, 0), (10, 3600)):
         clock.now += pause
         for _ in range(3600):
@@ -65,7 +65,7 @@ def test_the_rate_is_that_of_the_last_minutes(lines, clock) -> None:
             done += pace
             shown.update("run", done, 100_000, unit="it")
         assert f", {pace} it/s, " in told()[-1]
-    # 65,220 of them at ten a second.
+    # 65,220 iterations at ten per second.
     assert told()[-1] == "run: 34,780 of 100,000 it, 10 it/s, 1.8 h left"
 
 
@@ -133,7 +133,7 @@ def test_a_time_is_in_the_unit_that_fits(seconds: float, text: str) -> None:
 
 @pytest.fixture
 def screen(clock):
-    """A terminal of ordinary width with bars on it, and its text."""
+    """A meter with bars in a terminal, and a function that returns the text."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80)
     shown = Meter("run", console, clock, use_bars=True)

@@ -1,4 +1,4 @@
-"""The paper's tables from the command line: listed, run, and reported."""
+"""The paper's tables from the command line: list, reproduce, and report."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) ->
     assert "table8/sinusoid-5s/maml/mlp-2x40" in answer.out
     assert "1.24 +- 0.21" in answer.out
     assert "they are not results" in answer.out
-    # A figure of a quick run is never printed.
+    # The result of a quick run is never printed.
     path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
     result = Run(path).result
     assert result is not None
@@ -178,7 +178,7 @@ def test_what_has_nothing_to_train_lacks_no_iterations(alfa, out) -> None:
 def _write_run(
     cell: Cell, path: Path, num_iterations: int, *, num_meta_parameters: int = 100
 ) -> None:
-    """A run folder as if a cell had been run."""
+    """Write a run folder as if a cell had been run."""
     run = Run.new(path, cell.experiment)
     run.create(Signature((1,), 1, "mse"))
     run.files.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
@@ -199,7 +199,7 @@ def _write_run(
 
 
 def test_jobs_that_are_stopped_go_on(alfa, out, monkeypatch) -> None:
-    # In case that the command has ended when the signal comes.
+    # The command may have ended when the signal arrives.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stopping = threading.Thread(target=_stop_when_two_have_begun, args=(out,))
     stopping.start()
@@ -268,7 +268,7 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
     assert "**quick** / 1.24 +- 0.21" in md
     assert "reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
     assert r"\toprule" in tex
-    # Only tables with a run, unless all are asked for.
+    # Only tables with a run, unless --all is given.
     assert 'id="table1"' not in html
     alfa("report", out, "--all", "--out", files[0])
     assert all(f'id="{name}"' in files[0].read_text() for name in TABLES)

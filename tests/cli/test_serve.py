@@ -1,4 +1,4 @@
-"""`alfa serve`, as it is called; the page itself is tested in tests/serve."""
+"""The command `alfa serve`; tests/serve covers the page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     def visit() -> None:
         while not opened:
             time.sleep(0.01)
-        # A browser that has the page open does not keep the server from ending.
+        # An open page in a browser does not keep the server running.
         with urllib.request.urlopen(f"{opened[0]}/gradio_api/heartbeat/me", timeout=10) as held:
             if held.readline() == b"data: ALIVE\n":
                 heard.set()

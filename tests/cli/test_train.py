@@ -1,4 +1,4 @@
-"""`alfa train`: what it trains, and what it reports."""
+"""`alfa train`: experiments, results, and seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alfa.runs import Run
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple]:
-    """The experiments and folders that would be trained; nothing is."""
+    """Record the experiments and folders instead of training."""
     asked = []
 
     def train_run(run, **options):

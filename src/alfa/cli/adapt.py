@@ -94,7 +94,7 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder, but {out} is a file.")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise ConfigError(f"{out} is not empty; choose another --out, or overwrite with --force.")
+        raise ConfigError(f"{out} is not empty; change --out, or replace predictions with --force.")
     check_writable(out / "predictions.csv")
 
 

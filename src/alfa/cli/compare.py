@@ -161,10 +161,6 @@ class Group:
         """The accuracy of each run, or the loss for regression."""
         return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
 
-    @cached_property
-    def seeds(self) -> lazy.evaluation.SeedStatistics:
-        return lazy.evaluation.seed_statistics(self.figures)
-
 
 def _seed(folder: Path) -> tuple[int, str]:
     number = re.fullmatch(r"seed-(\d+)", folder.name)
@@ -186,7 +182,7 @@ def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
         "difference_interval": over_tasks.interval,
         "difference_seed_interval": seed_interval,
         "is_decided": _is_decided(over_tasks, seed_interval),
-        "seeds": asdict(group.seeds),
+        "seeds": asdict(lazy.evaluation.seed_statistics(group.figures)),
     }
     if group.has_seeds:
         content["runs"] = [
@@ -208,7 +204,8 @@ def _print(groups: Sequence[Group]) -> None:
         over_tasks, seed_interval = group.minus(groups[0])
         cells = [str(group.path), figure_text(group.mean)]
         if has_seeds:
-            cells.append(seeds_text(group.seeds, is_accuracy) if group.has_seeds else "-")
+            statistics = lazy.evaluation.seed_statistics(group.figures)
+            cells.append(seeds_text(statistics, is_accuracy) if group.has_seeds else "-")
         if group is not groups[0]:
             intervals = [over_tasks.interval, *([seed_interval] if has_seeds else [])]
             texts = ["?" if x is None else f"{scale * x:.{places}f}" for x in intervals]

@@ -1,7 +1,5 @@
 """Packages that import torch, loaded on first use so that `alfa --help` stays fast."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -176,7 +176,7 @@ def duration_text(seconds: float) -> str:
 def report_unfinished(shown: Meter, run: lazy.runs.Run) -> None:
     """Print a note if the training of a run is not complete."""
     if run.result is None:
-        shown.print("training is not complete; using the best model so far")
+        shown.print("training is not complete; results are preliminary")
 
 
 def show_testing(shown: Meter) -> Callable[[int, int], None]:

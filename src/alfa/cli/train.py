@@ -45,9 +45,11 @@ def train(
 ) -> None:
     """Train a meta-learner, and test its best model.
 
-    If TARGET is both a dataset and a folder, the dataset is used; write `./NAME` for the folder.
-    Methods: `maml`, `alfa+maml`, `maml+l2f`, `alfa+maml+l2f`, `proto-maml`, `alfa+proto-maml`,
-    `random`, and `alfa+random`. `strokes-demo` trains a model of drawn characters within minutes.
+    TARGET is a dataset such as `cifar-fs`, `strokes`, or `sinusoid`; a folder or archive with one
+    folder of images per class; or a .toml file. A dataset takes precedence over a folder of its
+    name; write `./NAME` for the folder. `strokes-demo` trains a model of drawings within minutes.
+    Methods: `maml`, `alfa+maml` (default), `maml+l2f`, `alfa+maml+l2f`, `proto-maml`,
+    `alfa+proto-maml`, `random`, and `alfa+random`.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On

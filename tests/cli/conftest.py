@@ -1,4 +1,4 @@
-"""Running the command line, in this process and in others."""
+"""Fixtures that run the command line in this process and in others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = [word for setting in TINY for word in ("--set", setting)]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -40,7 +40,7 @@ class Answer:
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands choose the number of threads for their process, and look at its terminal."""
+    """Set the terminal width, and restore the number of threads that commands change."""
     monkeypatch.setenv("TERMINAL_WIDTH", "100")
     monkeypatch.setenv("COLUMNS", "100")
     threads = torch.get_num_threads()
@@ -64,7 +64,7 @@ def alfa(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
 
 @pytest.fixture
 def refused(alfa: Callable[..., Answer]) -> Callable[..., str]:
-    """Run a command that must end in one sentence, and return that."""
+    """Run a command that must fail with one sentence, and return the sentence."""
 
     def run(*arguments: str | Path) -> str:
         answer = alfa(*arguments)
@@ -92,7 +92,7 @@ def _shell(*arguments: str | Path, **options: Any) -> Answer:
 
 @pytest.fixture(scope="session")
 def shell() -> Callable[..., Answer]:
-    """Run a command in a process of its own."""
+    """Run a command in a separate process."""
     return _shell
 
 
@@ -104,7 +104,7 @@ def settings() -> list[str]:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete run; not to be changed."""
+    """A complete run; do not change it."""
     path = tmp_path_factory.mktemp("trained") / "run"
     with pytest.raises(SystemExit) as caught:
         main(["train", "sinusoid", "--out", str(path), *SETTINGS, "--json"])

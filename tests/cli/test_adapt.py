@@ -1,4 +1,4 @@
-"""`alfa adapt`: from folders of images to a table and a page of what they are taken for."""
+"""`alfa adapt`: from folders of images to a table and a page of predictions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def save(folder: Path, images: np.ndarray, names: list[str] | None = None) -> li
 
 @pytest.fixture
 def folders(characters, tmp_path: Path) -> tuple[Path, Path]:
-    """Three images of each of three classes to learn from, and three of each to predict."""
+    """Three support images and three query images for each of three classes."""
     images, labels = characters
     for name in ("alef", "bet", "gimel"):
         own = images[labels == name]
@@ -76,7 +76,7 @@ def adapt(alfa, characters_run: Path, folders, tmp_path: Path) -> Callable:
 
 @pytest.fixture
 def refused_adapt(refused, characters_run: Path, folders, tmp_path: Path) -> Callable:
-    """Words change what is asked for; nothing may be written."""
+    """Run a command that must fail without writing anything."""
     support, asked = folders
 
     def run(*words: str | Path, run: Path = characters_run, **changes: Path) -> str:
@@ -109,14 +109,14 @@ def test_it_predicts_what_the_classifier_does(
     assert [row["label"] for row in found] == clf.predict(files).tolist()
     columns = [f"probability of {name}" for name in clf.classes_]
     assert list(found[0]) == ["file", "label", *columns]
-    # Every digit of them.
+    # All digits.
     assert [[float(row[c]) for c in columns] for row in found] == expected.tolist()
     both = clf.accuracies(files, [path.parent.name for path in files])
     lines = answer.out.splitlines()
     assert lines[0].split() == ["class", "support", "predicted", "right"]
     assert lines[1].split()[:2] == ["alef", "3"]
     assert (
-        f"accuracy on the 9 images whose class is known: {100 * both['inductive']:.2f} % "
+        f"accuracy on the 9 images of known class: {100 * both['inductive']:.2f} % "
         f"inductive, {100 * both['transductive']:.2f} % transductive"
     ) in lines
     assert lines[-2:] == [f"written: {tmp_path}/out/predictions.{kind}" for kind in ("html", "csv")]
@@ -125,7 +125,7 @@ def test_it_predicts_what_the_classifier_does(
 def test_a_model_whose_training_goes_on_is_said_to_be_one(
     alfa, adapt, characters_run: Path, folders, tmp_path: Path
 ) -> None:
-    told = "its training is not complete; this is the model so far"
+    told = "training is not complete; results are preliminary"
     assert told not in adapt().err
     run = Path(shutil.copytree(characters_run, tmp_path / "run"))
     (run / "result.json").unlink()
@@ -153,7 +153,7 @@ def test_the_figures_as_json(adapt, tmp_path: Path) -> None:
     assert [p["label"] for p in content["predictions"]] == [row["label"] for row in found]
     assert content["left_out"] == []
     missed = [name for name, c in content["classes"].items() if not c["recognized"]]
-    told = ": none of the support images of this class is recognized"
+    told = ": none of the support images of this class is classified correctly"
     assert content["notes"] == [name + told for name in missed]
     hits = sum(c["recognized"] for c in classes) / sum(c["support"] for c in classes)
     assert content["support_accuracy"] == pytest.approx(hits)
@@ -170,12 +170,12 @@ def test_what_is_not_learned_is_told_and_kept(
     page = (tmp_path / "out" / "predictions.html").read_text()
     assert told in answer.out
     assert told in page
-    both = "9 of the images to classify are in the support set as well"
+    both = "9 of the images to classify are also in the support set"
     assert both in answer.out
     assert both in page
-    # All are taken for the first.
-    assert "of the support images it recognizes 33.3 %" in answer.out
-    assert "bet: none of the support images of this class is recognized" in answer.out
+    # The first class is predicted for every image.
+    assert "accuracy on the support set: 33.3 %" in answer.out
+    assert "bet: none of the support images of this class is classified correctly" in answer.out
     assert "alef: none of" not in answer.out
 
 
@@ -201,7 +201,7 @@ def test_the_page_shows_every_picture_and_marks_what_is_wrong(adapt, tmp_path: P
     wrong = [p for p in content["predictions"] if p["label"] != p["true"]]
     assert [card["data-kind"] for card in cards].count("wrong") == len(wrong)
     assert page.text.count("wrong: it is") == len(wrong)
-    # By class, and files in order within each.
+    # Sorted by class, and then by file.
     places = [(int(str(card["data-class"])), int(str(card["data-number"]))) for card in cards]
     assert places == sorted(places)
     assert "alfa adapt" in page.text
@@ -225,7 +225,7 @@ def test_images_without_a_class_have_no_accuracy(adapt, folders, tmp_path: Path)
     answer = adapt(predict=asked / "alef")
     assert answer.code == 0
     assert answer.out.split()[:3] == ["class", "support", "predicted"]
-    assert "accuracy" not in answer.out
+    assert answer.out.count("accuracy") == answer.out.count("accuracy on the support set") == 1
     assert "right" not in answer.out
     page = Page(tmp_path / "out" / "predictions.html")
     assert {card.get("data-kind") for card in page.all("li")} == {None, "unknown"}
@@ -258,7 +258,7 @@ def test_single_files_and_one_image_of_each_class(
 
 
 class Pooled(nn.Module):
-    """A network of a user's own, whose batch norm has a single value of an image."""
+    """A custom network whose batch norm sees a single value per image."""
 
     def __init__(
         self, input_shape: Sequence[int], num_outputs: int, *, twice: bool = False
@@ -314,7 +314,7 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
     answer = alfa("adapt", pooled_run(twice=True), *words)
     assert answer.code == 0
     content = json.loads(answer.out)
-    # It stays with what came of it.
+    # The warning is part of the result.
     assert "depend on the other examples in the batch" in content["notes"][0]
     assert "depend on the other examples" in (tmp_path / "out" / "predictions.html").read_text()
     right = sum(of_class["right"] for of_class in content["classes"].values())
@@ -324,7 +324,7 @@ def test_images_that_depend_on_each_other_have_a_transductive_accuracy_alone(
 def test_of_many_images_only_some_are_normalised_together(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups that have every class, and no second pass of each image by itself."""
+    """Every group contains all classes, and no image is predicted separately again."""
     monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 4)
     seen: list[tuple[int, bool]] = []
     outputs, predict, told = FewShotEstimator._outputs, FewShotClassifier.predict, []
@@ -352,7 +352,7 @@ def test_the_accuracy_of_groups_counts_every_image_once(
     adapt, folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alfa_adapt, "_MAX_TOGETHER", 5)
-    # Of nine that lie class by class, every other one.
+    # Every second of nine images that are sorted by class.
     parts = iter([["alef", "alef", "bet", "gimel", "gimel"], ["gimel", "bet", "alef", "alef"]])
 
     def predict(self, X):  # noqa: N803
@@ -403,7 +403,7 @@ def test_any_names(alfa, characters, characters_run: Path, tmp_path: Path) -> No
     assert all(Path(row["file"]).is_file() for row in found)
     assert {row["label"] for row in found} <= set(names)
     page = Page(tmp_path / "out" / "predictions.html")
-    # One script, ours, and no picture or handler of theirs.
+    # Only our script, and no image or handler from the file names.
     assert len(page.all("script")) == 1
     assert not any(key.startswith("on") for _, attributes in page.tags for key in attributes)
     assert all(str(p["src"]).startswith("data:image/") for p in page.all("img"))
@@ -420,7 +420,7 @@ def test_a_file_is_no_formula_and_a_label_is_not_changed(
     save(Path(), images[:1], ["=cmd.png"])
     answer = alfa("adapt", characters_run, "--support", "support", "--predict", "=cmd.png")
     assert answer.code == 0, answer.err
-    assert "  - =1+2: a spreadsheet takes the name of this class for a formula" in answer.out
+    assert "  - =1+2: spreadsheets interpret the name of this class as a formula" in answer.out
     header, line = Path("predictions/predictions.csv").read_text().splitlines()
     assert header == "file,label,probability of =1+2,probability of plain"
     assert line.startswith("./=cmd.png,")
@@ -468,10 +468,10 @@ def test_images_that_cannot_be_read_can_be_left_out(adapt, folders, tmp_path: Pa
     (asked / "bet" / "1.png").write_text("no image")
     answer = adapt("--on-problem", "skip")
     assert answer.code == 0
-    assert f"left out: 2\n  - {support}/alef/0.png: is an empty file\n" in answer.out
+    assert f"skipped: 2\n  - {support}/alef/0.png: is an empty file\n" in answer.out
     assert len(rows(tmp_path / "out" / "predictions.csv")) == 8
     page = Page(tmp_path / "out" / "predictions.html").text
-    assert f"left out: {asked}/bet/1.png: is not an image" in page
+    assert f"skipped: {asked}/bet/1.png: is not an image" in page
 
 
 def test_one_image_that_cannot_be_read_is_one_sentence(refused_adapt, folders) -> None:
@@ -488,9 +488,9 @@ def test_few_notes_are_printed_and_all_are_in_the_json(adapt, folders) -> None:
     for folder in [*support.iterdir(), *asked.iterdir()]:
         (folder / "notes.txt").write_text("x")
     out = adapt().out
-    assert "worth knowing: 6\n" in out
+    assert "notes: 6\n" in out
     assert out.count("what is no image is left out: notes.txt") == 5
-    assert "  and 1 more, which --json lists" in out
+    assert "  and 1 more in the output of --json" in out
     assert len(json.loads(adapt("--json", "--force").out)["notes"]) == 6
 
 
@@ -502,8 +502,7 @@ def test_a_folder_that_is_not_empty_is_kept(adapt, refused, tmp_path: Path) -> N
     answer = adapt()
     assert answer.code == 2
     assert answer.err == (
-        f"alfa: {out} is not empty; choose another folder with --out, or replace predictions in "
-        "it with --force.\n"
+        f"alfa: {out} is not empty; change --out, or replace predictions with --force.\n"
     )
     assert (out / "predictions.csv").read_bytes() == before
     assert adapt("--force").code == 0
@@ -511,7 +510,7 @@ def test_a_folder_that_is_not_empty_is_kept(adapt, refused, tmp_path: Path) -> N
     assert sorted(path.name for path in out.iterdir()) == [
         *("mine.txt", "predictions.csv", "predictions.html")
     ]
-    assert "is a file; choose a folder with --out" in adapt(out="out/mine.txt").err
+    assert "must be a folder, but" in adapt(out="out/mine.txt").err
 
 
 def test_where_nothing_can_be_written_is_told_before_the_work(
@@ -522,7 +521,7 @@ def test_where_nothing_can_be_written_is_told_before_the_work(
     answer = adapt(out="file/deep/out")
     assert (answer.code, answer.err) == (
         2,
-        f"alfa: cannot use {tmp_path / 'file'}: Not a directory.\n",
+        f"alfa: cannot access {tmp_path / 'file'}: Not a directory.\n",
     )
     (tmp_path / "out/predictions.csv").mkdir(parents=True)
     assert "predictions.csv: Is a directory." in adapt("--force").err

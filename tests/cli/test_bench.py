@@ -1,4 +1,4 @@
-"""`alfa bench`: what it prints of what was measured."""
+"""`alfa bench`: the tables and the JSON output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alfa.bench.workloads import WORKLOADS
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Pretends to measure; what changes can be given by name."""
+    """Replace the measurements; tests can change their values."""
     changes = {}
 
     def fake(workload, rival, *, rounds, on_round):
@@ -54,7 +54,7 @@ def test_bench_prints_a_table_for_every_work(alfa) -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_what_only_one_of_them_leaves_out_is_said(alfa) -> None:
-    told = "alfa makes no graph here; the others, which have no such mode, train."
+    told = "alfa builds no graph here; the others lack this mode, and train."
     assert told in alfa("bench", "--workload", "evaluate-84", "--rounds", "1").out
     assert told not in alfa("bench", "--workload", "train-84", "--rounds", "1").out
 

@@ -1,4 +1,4 @@
-"""`alfa compare`: runs on the same tasks, and which differences are more than their choice."""
+"""`alfa compare`: runs on the same tasks, and the significance of their differences."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> No
     monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
     words = (trained, other, trained, "--num-tasks", "6", "--num-steps", "0")
     rows = json.loads(alfa("compare", *words, "--json").out)
-    # Without a step the two are what they began as, which differs on every task.
+    # Without inner steps, both models are their inits, which differ on every task.
     assert [row["is_decided"] for row in rows] == [False, True, False]
     answer = alfa("compare", *words)
     assert answer.code == 0
     lines = [line for line in answer.out.splitlines() if "loss" in line][1:3]
-    assert [line.split()[-1] for line in lines] == ["decided", "undecided"]
+    assert [line.endswith(" not significant") for line in lines] == [False, True]
+    assert all(line.endswith(" significant") for line in lines)
     assert "Over the same 6 test tasks" in answer.out
-    assert "decide nothing" not in answer.out
+    assert "fewer than" not in answer.out
     assert "lower is better" in answer.out
 
 
 def test_too_few_tasks_are_told(alfa, trained, other) -> None:
     answer = alfa("compare", trained, other, "--num-tasks", "6", "--num-steps", "0")
-    assert "Fewer than 30 tasks decide nothing." in answer.out
+    assert "No difference is significant with fewer than 30 tasks." in answer.out
 
 
 def test_a_run_does_not_differ_from_its_copy(alfa, trained, tmp_path) -> None:
@@ -62,7 +63,7 @@ def test_a_run_does_not_differ_from_its_copy(alfa, trained, tmp_path) -> None:
 
 
 def test_one_run_is_nothing_to_compare(refused, trained) -> None:
-    assert "a comparison takes two runs or more" in refused("compare", trained)
+    assert "a comparison requires at least two runs" in refused("compare", trained)
 
 
 def test_runs_with_other_tasks_are_told(alfa, refused, trained, tmp_path, settings) -> None:
@@ -82,14 +83,14 @@ def test_runs_are_compared_on_tasks_of_another_size(alfa, refused, trained, othe
     for row, path in zip(rows, (trained, other), strict=True):
         expected = evaluate_run(Run(path), overrides=changes, num_tasks=3, seed=0)
         assert row["per_task"] == list(expected.per_task)
-    assert "an evaluation can change the tasks only" in refused(
+    assert "--set can change only the tasks of a trained run" in refused(
         *("compare", *words[:2]), "--set", "seed=1"
     )
 
 
 def test_a_size_is_one_of_another_dataset(refused, trained, other) -> None:
     told = refused("compare", trained, other, "--size", "32")
-    assert "--size is 32, but --size belongs to --dataset" in told
+    assert "--size requires --dataset" in told
 
 
 def test_no_run_is_told(refused, trained, tmp_path) -> None:
@@ -155,9 +156,9 @@ def test_the_table_has_groups_runs_and_seeds(alfa, groups, trained, monkeypatch)
     ]
     assert "over seeds" in answer.out
     assert lines[1].count("std") == lines[4].count("std") == 1
-    assert "the choice of tasks and seeds explains" in answer.out
+    assert "exceeds the interval over tasks and the interval over seeds" in answer.out
     mixed = alfa("compare", trained, groups[0], "--num-tasks", "6")
-    assert "other seeds not counted" in mixed.out
+    assert "other seeds may differ" in mixed.out
 
 
 def test_one_group_has_statistics_of_its_own(alfa, groups) -> None:
@@ -165,4 +166,4 @@ def test_one_group_has_statistics_of_its_own(alfa, groups) -> None:
     assert group["seeds"]["num_runs"] == 2
     answer = alfa("compare", groups[0], "--num-tasks", "3")
     assert answer.code == 0
-    assert "beyond" not in answer.out
+    assert "minus" not in answer.out

@@ -1,4 +1,4 @@
-"""`alfa data`: what it prints, where, and how it refuses."""
+"""`alfa data`: output and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pets(Source):
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch) -> Iterator[Path]:
-    """An empty data folder, and a dataset that is known for the test only."""
+    """An empty data folder, and a dataset that only the test registers."""
     monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(SOURCES, "_parts", dict(SOURCES._parts))
     register_source("pets")(Pets)
@@ -57,7 +57,7 @@ def root(tmp_path: Path, monkeypatch) -> Iterator[Path]:
 
 @pytest.fixture
 def pets(root: Path) -> Path:
-    """The images, where `prepare` looks for them."""
+    """Images in the default folder of `prepare`."""
     for number, name in enumerate(("cat", "dog")):
         folder = root / "raw/pets/train" / name
         folder.mkdir(parents=True)
@@ -131,9 +131,9 @@ def test_what_is_left_out_is_printed(alfa, pets: Path) -> None:
     (pets / "train/dog/1.png").write_text("[bold]rubbish")
     answer = alfa("data", "prepare", "pets", "--on-problem", "skip")
     assert answer.code == 0
-    assert "left out: 7" in answer.out
+    assert "skipped: 7" in answer.out
     assert "  - cat/0.png: is not an image" in answer.out
-    assert "  and 2 more, in index.json" in answer.out
+    assert "  and 2 more in index.json" in answer.out
 
 
 def test_options_of_a_dataset_are_set(alfa, pets: Path, monkeypatch) -> None:
@@ -146,8 +146,11 @@ def test_options_of_a_dataset_are_set(alfa, pets: Path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--set", "seed"], "--set takes key=value, such as split=ratio, but got 'seed'."),
-        (["--set", "sed=1"], "pets has no option 'sed'; it has seed, split. Did you mean 'seed'?"),
+        (["--set", "seed"], "--set must be KEY=VALUE, such as split=ratio, got 'seed'."),
+        (
+            ["--set", "sed=1"],
+            "pets has no option 'sed'; its options are seed, split. Did you mean 'seed'?",
+        ),
         (["--set", "seed=many"], "--set seed=many: seed must be a valid integer"),
         (
             ["--on-problem", "ignore"],
@@ -170,13 +173,10 @@ def test_an_unknown_dataset_is_refused(refused) -> None:
 
 def test_a_dataset_that_is_not_there_is_refused(refused, root: Path, tmp_path: Path) -> None:
     message = refused("data", "prepare", "pets")
-    assert (
-        f"there is no {root / 'raw/pets'}; say where it is: `alfa data prepare pets PATH`"
-        in message
-    )
+    assert f"{root / 'raw/pets'} does not exist; run `alfa data prepare pets PATH`." in message
     message = refused("data", "prepare", "omniglot")
     assert (
-        f"{root / 'raw/omniglot'}; get omniglot with `alfa data download omniglot`, or" in message
+        f"{root / 'raw/omniglot'} does not exist; run `alfa data download omniglot`, or" in message
     )
     message = refused("data", "prepare", "pets", tmp_path, "--json")
     assert f"there are no pets in {tmp_path}" in message
@@ -188,7 +188,7 @@ def test_an_interrupt_is_told_in_one_line(alfa, pets: Path, monkeypatch) -> None
 
     monkeypatch.setattr(Pets, "find", interrupt)
     answer = alfa("data", "prepare", "pets", "--json")
-    told = "alfa: stopped; the same command goes on from here.\n"
+    told = "alfa: stopped; run the same command again to continue.\n"
     assert (answer.code, answer.out, answer.err) == (130, "", told)
 
 
@@ -200,7 +200,7 @@ def test_verify_prints_the_counts_and_that_all_is_well(alfa, pets: Path) -> None
     answer = alfa("data", "verify", "pets")
     assert answer.code == 0
     assert ["train", "2", "10", "2", "10"] in [line.split() for line in answer.out.splitlines()]
-    assert answer.out.endswith("all 2 checksums are right\n")
+    assert answer.out.endswith("all 2 checksums are correct\n")
     as_json = json.loads(alfa("data", "verify", "pets", "--size", "6", "--json").out)
     assert as_json["faults"] == []
     assert as_json["splits"] == {"train": {"classes": 2, "images": 10}}
@@ -214,7 +214,7 @@ def test_verify_names_what_is_damaged(alfa, pets: Path, root: Path) -> None:
     path.write_bytes(bytes(content))
     answer = alfa("data", "verify", "pets")
     assert (answer.code, answer.out) == (2, "")
-    assert "is damaged; make it anew with `alfa data prepare pets --size 6 --force`:" in answer.err
+    assert "is damaged; run `alfa data prepare pets --size 6 --force`:" in answer.err
     assert answer.err.endswith("  - train/dog: its pixels are not those prepared.\n")
     as_json = alfa("data", "verify", "pets", "--json")
     assert as_json.code == 2

@@ -1,4 +1,4 @@
-"""The demo: one page that stands alone, and no harm to what is there already."""
+"""`alfa demo`: a self-contained page, and no damage to existing files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alfa.errors import AlfaError, DivergedError
 from alfa.runs import Run
 from alfa.training import train_run
 
-with_locks = pytest.mark.skipif(os.name != "posix", reason="there are no locks elsewhere")
+with_locks = pytest.mark.skipif(os.name != "posix", reason="locks require POSIX")
 
 
 SMALL = ("outer.num_val_tasks=4", "test.num_tasks=5", "model.hidden=[8,8]")
@@ -105,7 +105,7 @@ def test_a_second_demo_replaces_the_first(
         for name, experiment in experiments.items():
             train_run(Run.new(out / name, experiment))
 
-    monkeypatch.setattr("alfa.cli.demo._train_side_by_side", train_here)
+    monkeypatch.setattr("alfa.cli.demo._train_in_parallel", train_here)
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
 
     answer = alfa("demo", "--iterations", "1", "--out", out, *SETTINGS)
@@ -126,7 +126,7 @@ def test_a_folder_with_other_content_is_refused_and_kept(
     for name in ["thesis.tex", *beside]:
         (tmp_path / name).write_text("years of work")
     before = contents(tmp_path)
-    assert "holds something other than a demo" in refused(
+    assert "contains other files than a demo" in refused(
         "demo", "--iterations", "1", "--out", tmp_path
     )
     assert contents(tmp_path) == before
@@ -134,13 +134,13 @@ def test_a_folder_with_other_content_is_refused_and_kept(
 
 def test_the_root_of_a_disk_is_no_place_for_a_demo(refused) -> None:
     told = refused("demo", "--out", "/", "--iterations", "1")
-    assert "/ holds something other than a demo; choose another folder with --out." in told
+    assert "/ contains other files than a demo; choose another folder with --out." in told
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused_and_kept(refused, tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("mine")
-    assert "holds something other than a demo" in refused("demo", "--out", path)
+    assert "contains other files than a demo" in refused("demo", "--out", path)
     assert path.read_text() == "mine"
 
 
@@ -150,10 +150,10 @@ def test_runs_that_were_trained_by_themselves_are_kept(
     def no_training(*args: object, **kwargs: object) -> None:
         raise AssertionError("the folder was cleared")
 
-    # A run that has the name of one of a demo's.
+    # A run with the same name as a run of the demo.
     shutil.copytree(trained, tmp_path / "runs" / "maml")
     before = contents(tmp_path)
-    monkeypatch.setattr("alfa.cli.demo._train_side_by_side", no_training)
+    monkeypatch.setattr("alfa.cli.demo._train_in_parallel", no_training)
     refused("demo", "--iterations", "1", "--out", tmp_path / "runs")
     assert contents(tmp_path) == before
 
@@ -163,7 +163,7 @@ def test_a_demo_that_is_being_made_is_left_alone(first, refused, contents, tmp_p
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with Run(out / "alfa+maml").files.lock():
         before = contents(out)
-        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert "another demo is writing to" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
 
 
@@ -172,7 +172,7 @@ def test_a_demo_that_is_not_complete_yet_is_left_alone(first, refused, contents,
     out = Path(shutil.copytree(first[0], tmp_path / "out"))
     with demo._locked(out):
         before = contents(out)
-        assert "another demo is being made" in refused("demo", "--iterations", "1", "--out", out)
+        assert "another demo is writing to" in refused("demo", "--iterations", "1", "--out", out)
         assert contents(out) == before
 
 
@@ -206,5 +206,5 @@ def test_when_one_training_fails_the_other_is_stopped(monkeypatch, tmp_path: Pat
     monkeypatch.setattr(demo, "_worker", None, raising=False)
     monkeypatch.setattr(demo, "_train", train)
     with pytest.raises(AlfaError, match=r"^MAML: the loss is not finite\.$"):
-        demo._train_side_by_side({"maml": None, "alfa+maml": None}, tmp_path, quiet=True)
+        demo._train_in_parallel({"maml": None, "alfa+maml": None}, tmp_path, quiet=True)
     assert stopped == [True]

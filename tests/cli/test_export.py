@@ -21,7 +21,7 @@ from alfa.cli import export as command
 from alfa.cli.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
-# Another size for every class, and names that need care.
+# A different size per class, and names with special characters.
 CLASSES = {"alef": (16, 16), "bet": (40, 25), 'naïve, "猫"': (9, 70)}
 
 
@@ -38,7 +38,7 @@ def support(characters, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(characters_run: Path, support: Path, tmp_path_factory) -> tuple[Path, dict]:
-    """A file, and what was told of it as JSON."""
+    """An exported file, and the JSON output."""
     path = tmp_path_factory.mktemp("written") / "letters.onnx"
     words = ["export", characters_run, "--support", support, "--to", path, "--json"]
     lines: list[str] = []
@@ -52,7 +52,7 @@ def written(characters_run: Path, support: Path, tmp_path_factory) -> tuple[Path
 
 @pytest.fixture
 def refused_export(refused, characters_run: Path, support: Path, tmp_path: Path) -> Callable:
-    """Words change what is asked for; nothing may be written."""
+    """Run a command that must fail without writing anything."""
 
     def run(*words: str | Path, run: Path = characters_run, **changes: Path) -> str:
         places = {"support": support, "to": tmp_path / "model.onnx", **changes}
@@ -83,7 +83,7 @@ def test_the_file_and_what_is_told_of_it(written, characters_run: Path, support:
 
 
 def test_the_example_needs_no_torch(written, support: Path, characters_run: Path) -> None:
-    """As it stands in the documentation and in the help, where torch and alfa cannot be had."""
+    """Run the example of the documentation and the help without torch and alfa."""
     path, _ = written
     example = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.S | re.M)[0]
     lines = [line for line in example.splitlines() if line]
@@ -109,13 +109,13 @@ def test_what_is_printed(
     alfa, characters_run: Path, support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Here:
-        """What is written is told by another test."""
+        """Replace the export, which another test covers."""
 
         def __call__(self, classifier, path, *, check_on):
             from alfa.export import Exported
 
             images = list(check_on)
-            # As files, each of its own size.
+            # The files, in their original sizes.
             assert images == sorted(support.rglob("*.png"))
             classes = tuple(classifier.classes_.tolist())
             return Exported(bytes(120_000), classes, (1, 16, 16), len(images), 3.14e-6)
@@ -127,8 +127,8 @@ def test_what_is_printed(
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines() == [
         '3 classes: alef, bet, naïve, "猫"',
-        "images of any size, brought to 16 x 16 in grey inside",
-        "probabilities differ from torch's by 3.1e-06 at most, over 9 images",
+        "input images have any size; the model resizes them to 16 x 16 in grayscale",
+        "maximum difference from torch's probabilities: 3.1e-06 over 9 images",
         "",
         f"written: {path} (opset 18, 0.12 MB)",
     ]
@@ -141,7 +141,7 @@ def test_what_cannot_serve_is_refused(
     assert "must end in .onnx" in refused_export(to=tmp_path / "model.pt")
     (tmp_path / "folder.onnx").mkdir()
     with monkeypatch.context() as patch:
-        # Nothing is read before.
+        # The command checks the output before it reads images.
         patch.setattr("alfa.data.photos.load_photos", None)
         assert "folder.onnx: Is a directory." in refused_export(to=tmp_path / "folder.onnx")
     assert f"{gone} is not a folder; give one of class folders" in refused_export(support=gone)

@@ -41,7 +41,7 @@ def draw(
     grey: bool = False,
     side: int = 12,
 ) -> Path:
-    """Noise with a bright spot, whose place tells the classes apart."""
+    """Draw noise with a bright spot, whose position depends on the class."""
     rng = np.random.default_rng(num_classes)
     for number in range(num_classes):
         place = folder / f"class-{number}"
@@ -55,7 +55,7 @@ def draw(
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight classes of four images; not to be changed."""
+    """Eight classes of four images; do not change them."""
     return draw(tmp_path_factory.mktemp("own") / "my pets")
 
 
@@ -73,7 +73,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """Instead of training, what would be trained is kept."""
+    """Record the experiments instead of training them."""
     kept: list[dict[str, object]] = []
 
     def train_run(run, **options):
@@ -112,7 +112,7 @@ def test_a_folder_becomes_an_ordinary_run(alfa, pets: Path, root: Path, tmp_path
         "my-pets: 8 classes of 4 images, 32 in all: 4 to train on, 2 to validate and 2 to test with"
     )
     assert "with 4 classes to train on, fewer than 20, this is hardly worth it" in told[1]
-    assert "tasks of 2 classes, each learned from 2 images and judged on 2 others" in told[2]
+    assert "tasks: 2 classes with 2 support and 2 query images each" in told[2]
     assert f"looking for images in {pets}" in told[3]
     assert ": 32 of 32 images" in told[4]
     found = json.loads(alfa("evaluate", run, "--json").out)
@@ -137,7 +137,7 @@ def test_json_and_nothing_else_and_a_classifier_opens_the_run(
     answer = alfa("train", pets, "--out", tmp_path / "run", *SETTINGS, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert json.loads(answer.out)["num_iterations"] == 2
-    # Without the images that it was trained on, and for more classes than its tasks had.
+    # Without the training images, and with more classes than in the tasks.
     shutil.rmtree(root)
     files = sorted(pets.rglob("*.png"))
     labels = [path.parent.name for path in files]
@@ -145,7 +145,7 @@ def test_json_and_nothing_else_and_a_classifier_opens_the_run(
     assert clf.is_inductive
     assert clf.signature_.input_shape == (3, 32, 32)
     assert clf.predict_proba(files[:3]).shape == (3, 8)
-    # A bright spot at another place each tells the classes apart, even for these weights.
+    # The position of the bright spot separates the classes, even for these weights.
     assert clf.support_accuracy_ > 0.5
 
 
@@ -174,7 +174,7 @@ def test_seeds_share_the_prepared_images(alfa, pets, root, tmp_path) -> None:
     assert alfa(*words).code == 0
 
 
-# --- what is prepared
+# --- preparation
 
 
 def test_what_is_prepared_is_used_again(alfa, pets, root, untrained, tmp_path, monkeypatch) -> None:
@@ -182,7 +182,7 @@ def test_what_is_prepared_is_used_again(alfa, pets, root, untrained, tmp_path, m
     assert alfa("train", pets).code == 130
     before = (root / "stores" / stores(root)[0] / "index.json").stat().st_mtime_ns
     answer = alfa("train", pets)
-    assert f"my-pets: prepared already: {root / 'stores' / stores(root)[0]}\n" in answer.err
+    assert f"my-pets: already prepared: {root / 'stores' / stores(root)[0]}\n" in answer.err
     assert "looking for images" not in answer.err
     assert (root / "stores" / stores(root)[0] / "index.json").stat().st_mtime_ns == before
     assert [kept["path"] for kept in untrained] == [Path("runs/my-pets")] * 2
@@ -197,8 +197,8 @@ def test_what_is_damaged_is_prepared_anew(alfa, pets, root, untrained, tmp_path)
     (store / "images.npy").write_bytes(whole[: len(whole) // 2])
     answer = alfa(*command)
     assert answer.code == 130
-    assert "prepared already" not in answer.err
-    assert f"{store} is damaged, and prepared again" in answer.err
+    assert "already prepared" not in answer.err
+    assert f"{store} is damaged; preparing it again" in answer.err
     assert (store / "images.npy").read_bytes() == whole
 
 
@@ -206,7 +206,7 @@ def test_what_was_unpacked_by_one_that_was_killed_goes(
     alfa, pets, root, untrained, tmp_path
 ) -> None:
     old, new = root / ".unpacked-1", root / ".unpacked-2"
-    # In a container, or on another machine with the same disk.
+    # From a container, or another machine with the same disk.
     same = root / f".unpacked-{os.getpid()}"
     for folder in (old, new, same):
         folder.mkdir(parents=True)
@@ -238,7 +238,10 @@ def test_grey_images_stay_grey(alfa, root, untrained, tmp_path) -> None:
 def test_large_images_take_longer_which_is_told(alfa, root, untrained, tmp_path) -> None:
     path = draw(tmp_path / "photos", num_images=2, side=60)
     answer = alfa("train", path, "--out", tmp_path / "run")
-    assert "of 84 x 84 x 3; --set changes any setting, and tasks.size=32 is six times" in answer.err
+    assert (
+        "of 84 x 84 x 3; change settings with --set; tasks.size=32 trains six times as fast"
+        in answer.err
+    )
     assert stores(root)[0].endswith("-84")
 
 
@@ -259,7 +262,7 @@ def test_an_archive_is_taken_and_leaves_nothing_unpacked(
             file.write(image, image.relative_to(drawn.parent))
     answers = [alfa("train", archive, "--out", tmp_path / "run") for _ in range(2)]
     assert [answer.code for answer in answers] == [130, 130]
-    assert "prepared already" in answers[1].err
+    assert "already prepared" in answers[1].err
     assert len(stores(root)) == 1
     assert [path.name for path in root.iterdir()] == ["stores"]
 
@@ -295,14 +298,17 @@ def test_what_is_trained_without_the_images_that_were_left_out_is_told(
     command = ["train", pets, "--out", tmp_path / "run", "--on-problem", "skip"]
     for again in range(2):
         told = alfa(*command).err
-        planned, left = told.index("8 classes of 4 images"), told.index("without what was left out")
+        planned, left = (
+            told.index("8 classes of 4 images"),
+            told.index("without the skipped images"),
+        )
         assert planned < left
         assert (
-            "my-pets: without what was left out, 8 classes of 2 to 4 images, 30 in all: 4 to train "
-            "on, 2 to validate and 2 to test with\n"
+            "my-pets: without the skipped images, 8 classes of 2 to 4 images, 30 in all: 4 to "
+            "train on, 2 to validate and 2 to test with\n"
         ) in told[left - 20 :]
-        assert "each learned from 1 images and judged on 1 others" in told[left:]
-        assert ("prepared already" in told) == bool(again)
+        assert "classes with 1 support and 1 query images each" in told[left:]
+        assert ("already prepared" in told) == bool(again)
     options = untrained[0]["experiment"].tasks.options
     assert (options["shot"], options["num_query"]) == (1, 1)
 
@@ -311,7 +317,7 @@ def test_what_is_told_is_told_once_where_nothing_was_left_out(
     alfa, pets, untrained, tmp_path
 ) -> None:
     answer = alfa("train", pets, "--out", tmp_path / "run", "--on-problem", "skip")
-    assert answer.err.count("judged on 2 others") == 1
+    assert answer.err.count("2 query images each") == 1
     assert "left out" not in answer.err
 
 
@@ -368,7 +374,7 @@ def test_torchrun_is_refused(refused, pets, root, monkeypatch) -> None:
     assert not root.exists()
 
 
-# --- what is refused
+# --- errors
 
 
 def _too_few(pets: Path) -> None:
@@ -403,7 +409,7 @@ def test_a_folder_that_cannot_serve_is_refused(
 @pytest.mark.parametrize(
     ("extra", "told"),
     [
-        (["--resume", "runs/old"], "--resume takes its experiment and folder from the run; omit"),
+        (["--resume", "runs/old"], "--resume reads the experiment and folder from the run; omit"),
         (["--set", "outer.num_tasks=0"], "outer.num_tasks is 0, but must be greater than or"),
         (
             ["--set", "tasks.dataset=cub"],

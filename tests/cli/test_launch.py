@@ -23,20 +23,20 @@ from safetensors.torch import load_file
 
 from alfa._distributed._processes import Alone
 from alfa.cli import launch
-from alfa.cli._run_training import has_begun
 from alfa.cli.main import main
+from alfa.cli.train import must_resume
 from alfa.config import compose
 from alfa.data import Sinusoids
 from alfa.runs import Run
 
-# One task at a time, in doubles: any number of processes then gives the same bits.
+# With one task at a time and double precision, any number of processes gives the same bits.
 EXACT = [
     *("--set", "engine.dtype=float64", "--set", "engine.tasks_at_once=1"),
     *("--set", "outer.num_iterations=60", "--set", "outer.validate_every=20"),
     *("--set", "engine.checkpoint_every=5", "--threads", "1"),
 ]
-# Imported by every process of a run. One of them, no matter which, dies when it has drawn half of
-# the tasks; those that take its place do not.
+# Imported by every process of a run. The first process that has drawn half of the tasks dies;
+# restarted processes do not.
 _FATAL = """
 import os, signal
 from alfa.data import Sinusoids
@@ -72,7 +72,7 @@ def alone(tmp_path_factory, settings) -> Path:
 
 
 def _assert_same(path: Path, other: Path, *, num_iterations: int = 60) -> None:
-    """Both have the same metrics of whole epochs, and the same state after so many iterations."""
+    """Check that both runs have the same metrics of whole epochs, and the same final state."""
     own, expected = (
         [r for r in Run(run).metrics if r["iteration"] in range(0, num_iterations + 1, 20)]
         for run in (path, other)
@@ -80,7 +80,7 @@ def _assert_same(path: Path, other: Path, *, num_iterations: int = 60) -> None:
     assert [record["iteration"] for record in own] == [r["iteration"] for r in expected]
     for record, wanted in zip(own, expected, strict=True):
         assert record == pytest.approx(wanted, rel=1e-12)
-    # As it is: its configuration would bring death into this process as well.
+    # Read the files directly: the configuration would import the fatal plugin in this process.
     states = [load_file(Run(folder).files.checkpoint("last")) for folder in (path, other)]
     assert states[0].keys() == states[1].keys()
     assert all(states[0][name].equal(tensor) for name, tensor in states[1].items())
@@ -100,10 +100,10 @@ def _workers(path: Path, *parents: int) -> Iterator[int]:
 
 @pytest.fixture
 def fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Options of a run one process of which is killed on the way."""
+    """Options of a run that kills one of its processes."""
     marker = tmp_path / "was-killed"
     (tmp_path / "fatal_for_one.py").write_text(_FATAL.format(marker=str(marker)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return ["--set", 'plugins=["fatal_for_one"]']
 
 
@@ -132,7 +132,7 @@ def test_a_killed_process_is_restarted_and_none_outlives_the_launcher(
     _wait(lambda: not list(_workers(path, launcher.pid)), "processes have outlived the launcher")
     # The thread that holds the lock may take a moment longer.
     _wait(lambda: not Run(path).files.is_busy, "the run folder stays locked")
-    message = r"^alfa: process [01] was ended by SIGKILL; all processes are .* 1 of 1"
+    message = r"^alfa: process [01] was terminated by SIGKILL; restarting all processes .* 1 of 1"
     assert re.search(message, errors.read_text(), re.M)
     assert "Traceback" not in errors.read_text()
     with safe_open(Run(path).files.checkpoint("last"), "pt") as state:
@@ -142,7 +142,7 @@ def test_a_killed_process_is_restarted_and_none_outlives_the_launcher(
 
 
 def _listening(pid: int) -> set[str]:
-    """Addresses, as the system writes them, at which a process can be reached."""
+    """Addresses on which a process listens, in hexadecimal."""
     opened = set()
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ def _listening(pid: int) -> set[str]:
 def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None:
     path = tmp_path / "run"
     words = ["train", "sinusoid", "--out", str(path), *settings, *EXACT]
-    # Nothing is kept unless somebody stops it.
+    # The run saves nothing unless it is stopped.
     for key in ("outer.num_iterations", "outer.validate_every", "engine.checkpoint_every"):
         words += ["--set", f"{key}=1000000"]
     # An iteration is long enough for the launcher to forward its signal.
@@ -172,9 +172,9 @@ def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None
         time.sleep(0.5)
         workers = list(_workers(path, parent.pid))
         assert len(workers) == 2
-        # None of them can be reached from elsewhere: 127.0.0.1 is all that they listen at.
+        # The processes listen only on 127.0.0.1, so other machines cannot reach them.
         assert set().union(*map(_listening, [parent.pid, *workers])) == {"0100007F"}
-        # As a scheduler does; the launcher passes its own on to the others.
+        # A scheduler signals all processes, and the launcher forwards its signal to the others.
         for pid in (*workers, parent.pid):
             os.kill(pid, signal.SIGTERM)
         _, told = parent.communicate(timeout=60)
@@ -190,7 +190,7 @@ def test_all_are_stopped_at_once_and_nothing_is_lost(tmp_path, settings) -> None
     ("codes", "times", "code"),
     [
         ([75, -9], 3, 137),
-        # The others are ended by SIGTERM, which they may take as a request to stop.
+        # SIGTERM ends the other processes, which may treat it as a request to stop.
         ([-9, 143], 3, 137),
         ([1, -15], 3, 1),
         ([2, 2], 1, 2),
@@ -221,7 +221,7 @@ def test_only_what_may_get_better_is_started_anew(codes, times, code, monkeypatc
 def test_all_processes_of_a_launch_ask_the_same(
     name: str, known: str | None, restarts: str, tmp_path, monkeypatch
 ) -> None:
-    """What they ask each other must not depend on what only one of them knows."""
+    """Collective calls must not depend on the local state of one process."""
     asked = []
 
     class Noted(Alone):
@@ -236,12 +236,12 @@ def test_all_processes_of_a_launch_ask_the_same(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
     run = Run.new(tmp_path, compose("sinusoid", method="maml"))
-    assert not has_begun(tmp_path, Noted(), or_resume=False)
+    assert not must_resume(tmp_path, Noted(), or_resume=False)
     run.create(Sinusoids().signature())
     run.files.write_launch(known)
-    begun = has_begun(tmp_path, Noted(), or_resume=False)
+    begun = must_resume(tmp_path, Noted(), or_resume=False)
     assert begun == (name == known or (known is None and restarts == "1"))
-    assert has_begun(tmp_path, Noted(), or_resume=True)
+    assert must_resume(tmp_path, Noted(), or_resume=True)
     assert asked == ["any", "from_first"] * 3
 
 
@@ -268,8 +268,8 @@ def test_two_machines_give_the_same_numbers_also_if_one_fails(
     told = [machine.communicate(timeout=120) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], told
     assert (tmp_path / "was-killed").exists()
-    # One of them speaks for both. If one is late to hear of the other's death, torchrun starts both
-    # once more when they are done, and what is complete is told again.
+    # One process prints the result. If a machine notices the failure late, torchrun restarts both
+    # after they are done, and the complete result is printed again.
     results = [result for out, _ in told for result in _documents(out)]
     assert [result["engine"]["processes"] for result in results] == [2] * len(results)
     assert results
@@ -278,7 +278,7 @@ def test_two_machines_give_the_same_numbers_also_if_one_fails(
 
 
 def _documents(text: str) -> Iterator[Any]:
-    """JSON, one after the other."""
+    """Parse consecutive JSON documents."""
     while text := text.strip():
         found, end = json.JSONDecoder().raw_decode(text)
         yield found
@@ -304,7 +304,7 @@ def test_all_machines_must_see_what_is_resumed(refused, tmp_path, monkeypatch) -
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
     told = refused("train", "--resume", tmp_path / "elsewhere")
-    assert "all machines must see the run folder" in told
+    assert "requires a run folder that all machines can read" in told
 
 
 def test_processes_are_left_to_torchrun_where_it_has_started_them(
@@ -314,7 +314,7 @@ def test_processes_are_left_to_torchrun_where_it_has_started_them(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
     words = ["train", "sinusoid", "--out", tmp_path / "run", *settings, "--processes", "2"]
-    assert "leave it to torchrun" in refused(*words)
+    assert "torchrun already starts the processes" in refused(*words)
 
 
 def test_a_run_that_is_there_is_gone_on_with(alfa, tmp_path, settings) -> None:
@@ -330,11 +330,17 @@ def test_processes_that_may_go_on_still_know_what_was_asked_for(
     words = ["train", "sinusoid", "--out", str(tmp_path / "run"), *settings]
     assert alfa(*words).code == 0
     asked: list[list[str]] = []
-    monkeypatch.setattr(launch, "launch", lambda words, **options: asked.append(words))
+
+    def record(words: list[str], **options: Any) -> None:
+        # The command removes the file with the experiment.
+        file = Path(words[1]).rename(tmp_path / f"{len(asked)}.toml")
+        asked.append([words[0], str(file), *words[2:]])
+
+    monkeypatch.setattr(launch, "launch", record)
     longer = [*words, "--set", "outer.num_iterations=25", "--or-resume", "--processes", "2"]
     other = [*words, "--set", "inner.num_steps=2", "--or-resume", "--max-restarts", "1"]
     assert [alfa(*longer).code, alfa(*other).code] == [0, 0]
-    # What each of them does is what one alone would do.
+    # Each process does the same as a single process.
     assert alfa(*asked[0]).code == 0
     assert Run(tmp_path / "run").result["num_iterations"] == 25
     answer = alfa(*asked[1])

@@ -1,4 +1,4 @@
-"""`alfa compare --rank`, `alfa pretrain` and the other commands on tasks of any size."""
+"""`alfa compare --rank`, `alfa pretrain`, and other commands on tasks of varying size."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def config(spots, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained_runs(spots_folder, tmp_path_factory) -> Path:
-    """A folder with two runs; not to be changed."""
+    """A folder with two runs; do not change them."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALFA_DATA", str(spots_folder))
@@ -83,7 +83,7 @@ def test_runs_are_ranked_on_every_source(alfa, runs) -> None:
     assert answer.code == 0, answer.err
     first, second = json.loads(answer.out)
     assert set(first["sources"]) == {"spots", "strokes"}
-    # So few tasks decide nothing.
+    # With so few tasks, no difference is significant.
     assert (first["average_rank"], second["average_rank"]) == (1.5, 1.5)
     for row in (first, second):
         for found in row["sources"].values():
@@ -107,17 +107,17 @@ def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
 
 def test_wrong_sources_are_refused(refused, runs) -> None:
     words = ("compare", "--rank", *runs, "--sources")
-    assert "must name datasets, each once" in refused(*words, "a,a")
-    assert "must name datasets" in refused(*words, ",")
+    assert "must list distinct datasets" in refused(*words, "a,a")
+    assert "must list distinct datasets" in refused(*words, ",")
     assert "nowhere is not prepared" in refused(*words, "nowhere")
 
 
 def test_options_that_ranking_does_not_take_are_refused(refused, runs) -> None:
-    assert "--rank and --sources belong together" in refused("compare", *runs, "--rank")
-    assert "belong together" in refused("compare", *runs, "--sources", "spots")
+    assert "--rank and --sources require each other" in refused("compare", *runs, "--rank")
+    assert "require each other" in refused("compare", *runs, "--sources", "spots")
     words = ("compare", *runs, "--rank", "--sources", "spots")
     told = refused(*words, "--shot", "1", "--split", "val")
-    assert "--shot and --split cannot be given with --rank; omit them." in told
+    assert "--rank does not support --shot and --split; omit them." in told
 
 
 def test_a_group_of_seeds_has_one_rank(alfa, runs, tmp_path) -> None:
@@ -183,7 +183,7 @@ def test_a_pretraining_that_is_stopped_keeps_its_state(alfa, config, tmp_path, m
         patch.setattr(alfa_train, "pretrain_run", stopped)
         answer = alfa(*words)
     assert answer.code == 143
-    assert "stopped; run the same command again to resume it." in answer.err
+    assert "stopped; run the same command again to resume." in answer.err
     assert (out / "state.safetensors").is_file()
     assert "2 of 12 batches" in alfa(*words).err
 
@@ -210,7 +210,7 @@ def test_runs_with_other_tasks_are_not_ranked(alfa, refused, runs, config, tmp_p
 
 @pytest.fixture
 def prepare_larger(spots, tmp_path, monkeypatch):
-    """Prepare the same dataset with a side of 12 as well, with images of any names."""
+    """Prepare the dataset in size 12 as well, with renamed images."""
     root = tmp_path / "data"
     shutil.copytree(spots, root)
     monkeypatch.setenv("ALFA_DATA", str(root))
@@ -234,7 +234,7 @@ def prepare_larger(spots, tmp_path, monkeypatch):
 
 @pytest.fixture
 def of_two_sizes(alfa, runs, config, tmp_path):
-    """A run that sees images of 8 x 8, and one that sees 12 x 12."""
+    """A run on images of 8 x 8, and a run on images of 12 x 12."""
     path = tmp_path / "larger"
     assert alfa("train", config, "--out", path, "--set", "tasks.size=12", "--json").code == 0
     return runs[0], path
@@ -250,17 +250,17 @@ def test_runs_that_open_other_images_are_refused(
 ) -> None:
     command, *options = words
     options += ["--num-tasks", "2"]
-    # One size is there: both see its images, each in its own size.
+    # With one prepared size, both runs resize the same images.
     assert alfa(command, *of_two_sizes, *options).code == 0
     prepare_larger()
     assert alfa(command, *of_two_sizes, *options).code == 0
-    # What they were trained on does not matter.
+    # The training images may differ.
     prepare_larger(lambda split, name: f"new-{name}" if split == "train" else name)
     assert alfa(command, *of_two_sizes, *options).code == 0
     prepare_larger(lambda split, name: f"new-{name}" if split == "test" else name)
     told = refused(command, *of_two_sizes, *options)
     assert "would be tested on different images of spots (tasks.size is 8 and 12, and" in told
-    assert "prepare both from the same files" in told
+    assert "prepare both sizes from the same files" in told
     assert ("--size" in told) == ("--rank" in words)
 
 

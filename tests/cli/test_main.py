@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and how it refuses."""
+"""The command line: output, errors, and start-up time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from alfa.runs import Run
 
 
 def _parse(text: str):
-    """JSON as everybody reads it, without Python's own NaN and Infinity."""
+    """Parse standard JSON, without Python's NaN and Infinity."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -41,7 +41,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-# --- what is refused
+# --- errors
 
 
 def test_an_unknown_command_is_refused(refused) -> None:
@@ -94,7 +94,7 @@ def test_a_value_out_of_range_is_refused(refused, arguments: list[str], option: 
 
 def test_a_missing_argument_is_refused(refused) -> None:
     assert "Missing argument 'run'" in refused("evaluate")
-    assert "give a TARGET to train on" in refused("train")
+    assert "TARGET is missing; specify a dataset" in refused("train")
 
 
 def test_a_missing_file_is_refused(refused, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_run_is_not_overwritten(refused, contents, run: Path, settings) -> Non
 
 @pytest.mark.parametrize("extra", [["sinusoid"], ["--out", "elsewhere"]])
 def test_resume_takes_no_experiment_and_no_folder(refused, trained: Path, extra) -> None:
-    assert "--resume takes its experiment and folder" in refused(
+    assert "--resume reads the experiment and folder" in refused(
         "train", "--resume", trained, *extra
     )
 
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_written_is_refused(refused, tmp_path: Path, set
 
 
 def _limit_files(size: int) -> None:
-    """Let writing beyond this size fail, as on a full disk."""
+    """Make writes beyond this size fail, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
@@ -239,8 +239,8 @@ def _limit_files(size: int) -> None:
 
 @pytest.fixture(scope="module")
 def full_disk(shell, trained: Path, settings, tmp_path_factory: pytest.TempPathFactory):
-    """A run, and what `alfa train` said, where there is no room for a checkpoint of its state."""
-    # The trained run comes first, so that the kernels are compiled and stored already.
+    """A run and the output of `alfa train` on a disk without space for a checkpoint."""
+    # The trained run has compiled and stored the kernels.
     assert trained.is_dir()
     out = tmp_path_factory.mktemp("full") / "run"
     command = ["train", "sinusoid", "--out", out, *settings, "--json"]
@@ -273,7 +273,7 @@ def test_a_disk_too_full_to_begin_leaves_no_files(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert "File too large" in message
-    # Of a run that never began, nothing but its lock is left.
+    # A run that never started leaves only its lock.
     assert not out.exists() or set(contents(out)) <= {".lock"}
 
 
@@ -317,7 +317,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert process.stderr.read() == b""
 
 
-# --- what is printed
+# --- output
 
 
 def test_without_arguments_it_helps(alfa) -> None:
@@ -374,7 +374,7 @@ def test_no_command_imports_the_module_of_another() -> None:
 
 
 def _check_target(params: dict[str, Any]) -> None:
-    """Raise if an example of training names a dataset, a method, or a setting that is unknown."""
+    """Raise if an example of training has an unknown dataset, method, or setting."""
     target = params.get("target")
     if target is None or target.endswith(".toml") or "/" in target:
         return
@@ -478,11 +478,11 @@ def test_resume_can_extend_a_run(alfa, run: Path) -> None:
     assert [record["iteration"] for record in Run(run).metrics] == [5, 10, 15, 20, 25]
 
 
-# --- how fast it answers
+# --- start-up time
 
 
 def _within(seconds: float, measure) -> bool:
-    """Whether the best of three times is short enough."""
+    """Return True if the best of three measurements is below the limit."""
     return any(measure() < seconds for _ in range(3))
 
 

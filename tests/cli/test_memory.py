@@ -1,4 +1,4 @@
-"""Where memory is not enough, the command says so."""
+"""A command that runs out of memory reports it in one sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_lack_of_memory_is_a_sentence(refused, tmp_path, monkeypatch, error) -
 
     monkeypatch.setattr("alfa.training.train_run", train)
     told = refused("train", "sinusoid", "--method", "maml", "--out", tmp_path / "run")
-    assert "there is not enough memory" in told
+    assert "out of memory; reduce the size" in told
     assert "`--set engine.memory=recompute`" in told
 
 
@@ -33,7 +33,7 @@ def test_no_option_is_advised_that_a_command_does_not_have(refused, tmp_path, mo
 
     monkeypatch.setattr("alfa.runs.Run.open", open_run)
     told = refused("adapt", tmp_path, "--support", tmp_path, "--predict", tmp_path, "--force")
-    assert "there is not enough memory" in told
+    assert "out of memory; reduce the size" in told
     assert "--set" not in told
 
 

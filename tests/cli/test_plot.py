@@ -1,4 +1,4 @@
-"""Pictures of trained runs from the command line."""
+"""Figures of trained runs from the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alfa.report.rates import used_rates
 from alfa.runs import Run
 from alfa.training import train_run
 
-# In doubles, which examples are brought to.
+# In double precision, to which examples are converted.
 SINE = (
     *("outer.num_iterations=2", "outer.num_val_tasks=2", "test.num_tasks=2", "model.hidden=[6]"),
     "engine.dtype=float64",
@@ -38,7 +38,7 @@ def _trained(alfa, path: Path, name: str, settings: tuple[str, ...]) -> Path:
 
 @pytest.fixture(scope="module")
 def sine(tmp_path_factory) -> Path:
-    """A run on curves; not to be changed."""
+    """A run on curves; do not change it."""
     path = tmp_path_factory.mktemp("runs") / "sine"
     train_run(Run.new(path, compose("sinusoid", overrides=SINE)))
     return path
@@ -55,13 +55,13 @@ def images_run(spots_folder, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def images(images_run: Path, spots) -> Path:
-    """A run on images; not to be changed."""
+    """A run on images; do not change it."""
     return images_run
 
 
 def test_rates_are_drawn_in_every_format(alfa, sine, tmp_path) -> None:
     files = [tmp_path / f"rates.{kind}" for kind in ("png", "svg", "pdf", "csv")]
-    # Every layer is two pictures more, of a second each.
+    # Every layer adds two panels, which take a second each.
     words = ["--num-tasks", "4", "--layer", "linear1.*"]
     words += [word for file in files for word in ("--out", file)]
     answer = alfa("plot", "rates", sine, *words)
@@ -128,7 +128,7 @@ def test_fits_of_several_runs_are_of_the_same_curves_and_steps(sine, alfa, tmp_p
     rows = [figure.axes[:2], figure.axes[2:]]
     curves = [[axes.lines[-2].get_ydata() for axes in row] for row in rows]
     np.testing.assert_array_equal(curves[0], curves[1])
-    # Before the first step, and after each: as many as in the legend, in the same colours.
+    # One line before the first step and after each, with the number and colors of the legend.
     steps = [[line.get_color() for line in row[0].lines[:-2]] for row in rows]
     assert [len(colors) for colors in steps] == [6, 3]
     assert steps[0][:3] == steps[1]
@@ -161,7 +161,7 @@ def test_an_episode_of_a_run_is_drawn_with_the_predictions(alfa, images, tmp_pat
     assert (answer.code, answer.out) == (0, f"written: {out}\n")
     with Image.open(out) as picture:
         colors = {color for _, color in picture.convert("RGB").getcolors(1 << 24)}
-    # Frames: at least one of right and wrong.
+    # Frames: at least one color of a correct or wrong query.
     assert colors & {(58, 125, 68), (190, 49, 68)}
     assert alfa("data", "show", images, "--dataset", "strokes", "--out", out).code == 0
 
@@ -175,28 +175,28 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
     )
     assert alfa("data", "show", run, "--episode", "1", "--out", tmp_path / "a.png").code == 0
     assert (told["index"], told["split"], told["seed"]) == (1, "test", 3)
-    assert told["note"].endswith("right after 1 steps")
+    assert told["note"].endswith("correct after 1 steps")
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rates", "RUN", "--out", "a.gif"], "--out is a.gif, but must end in .png, .svg, .pdf"),
-        (["fit", "IMAGES"], "only regression tasks can be drawn as curves; use `alfa data show`"),
+        (["rates", "RUN", "--out", "a.gif"], "--out must end in .png, .svg, .pdf, .csv, got a.gif"),
+        (["fit", "IMAGES"], "requires regression tasks; use `alfa data show`"),
         (["data show", "RUN"], "was not trained on images; use `alfa plot fit`"),
         (
             ["data show", "IMAGES", "--size", "8"],
-            "--size is 8, but --size belongs to --dataset",
+            "--size requires --dataset",
         ),
-        (["rates", "IMAGES", "--size", "8"], "--size is 8, but --size belongs to --dataset"),
+        (["rates", "IMAGES", "--size", "8"], "--size requires --dataset"),
         (
             ["rates", "IMAGES", "--dataset", "spots", "--size", "9"],
             "spots is prepared in size 8, but not in 9",
         ),
-        (["rates", "RUN", "--zoom", "9"], "--zoom is 9, but the steps are 1 to 5"),
+        (["rates", "RUN", "--zoom", "9"], "--zoom must be between 1 and 5, got 9"),
         (["rates", "nowhere"], "nowhere is not a run: it does not exist"),
         (["data show", "IMAGES", "--split", "tset"], "Did you mean 'test'?"),
-        (["data show", "IMAGES", "--varied"], "--varied is for datasets"),
+        (["data show", "IMAGES", "--varied"], "--varied applies only to datasets"),
         (["data show", "strokes", "--dataset", "spots"], "strokes is not a run; omit it"),
         (["learning", "RUN", "--metric", "val_acuracy"], "Did you mean 'val_accuracy'?"),
         (["learning", "RUN", "--metric", "val_accuracy"], "has no val_accuracy, only val_loss"),

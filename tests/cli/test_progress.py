@@ -1,4 +1,4 @@
-"""What is shown of work that takes long."""
+"""Progress of long work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from alfa.cli import progress
-from alfa.cli.progress import _Bars, _Lines, meter, show_training
+from alfa.cli.progress import Meter, meter, show_training
 from alfa.training import Progress, Work
 
 
@@ -27,9 +27,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def lines(clock):
-    """A meter that writes lines, at a time that the test sets, and the lines so far."""
+    """A meter that prints lines at the time of the test clock, and a function that returns them."""
     file = io.StringIO()
-    shown = _Lines("run", Console(file=file), clock)
+    shown = Meter("run", Console(file=file), clock, use_bars=False)
     return shown, lambda: file.getvalue().splitlines()
 
 
@@ -57,7 +57,7 @@ def test_the_rate_is_that_of_the_last_minutes(lines, clock) -> None:
     shown, told = lines
     shown.update("run", 0, 100_000, unit="it")
     done = 0
-    # One a second for an hour, an hour's pause, then ten a second.
+    # One iteration per second for an hour, a pause of an hour, and then ten per second.
     for pace, pause in ((1, 0), (10, 3600)):
         clock.now += pause
         for _ in range(3600):
@@ -65,7 +65,7 @@ def test_the_rate_is_that_of_the_last_minutes(lines, clock) -> None:
             done += pace
             shown.update("run", done, 100_000, unit="it")
         assert f", {pace} it/s, " in told()[-1]
-    # 65,220 of them at ten a second.
+    # 65,220 iterations at ten per second.
     assert told()[-1] == "run: 34,780 of 100,000 it, 10 it/s, 1.8 h left"
 
 
@@ -120,7 +120,7 @@ def test_bytes_are_megabytes_and_a_total_may_be_unknown(lines, clock) -> None:
 
 def test_a_sentence_is_taken_as_it_is(lines) -> None:
     shown, told = lines
-    shown.tell("[bold]cat[/] and " + 200 * "x")
+    shown.print("[bold]cat[/] and " + 200 * "x")
     assert told() == ["run: [bold]cat[/] and " + 200 * "x"]
 
 
@@ -133,11 +133,12 @@ def test_a_time_is_in_the_unit_that_fits(seconds: float, text: str) -> None:
 
 @pytest.fixture
 def screen(clock):
-    """A terminal of ordinary width with bars on it, and its text."""
+    """A meter with bars in a terminal, and a function that returns the text."""
     file = io.StringIO()
-    bars = _Bars("run", Console(file=file, force_terminal=True, width=80), clock)
-    yield bars, lambda: re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
-    bars.stop()
+    console = Console(file=file, force_terminal=True, width=80)
+    shown = Meter("run", console, clock, use_bars=True)
+    yield shown, lambda: re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    shown.bars.stop()
 
 
 def test_a_bar_is_one_line_with_its_rate_and_the_time_left(screen, clock) -> None:
@@ -146,7 +147,7 @@ def test_a_bar_is_one_line_with_its_rate_and_the_time_left(screen, clock) -> Non
     clock.now += 1000
     bars.update("run", 12_000, 50_000, unit="it", note="validation accuracy 61.23 %")
     bars.update("a[/b].zip", 2_000_000, 4_000_000, unit="bytes")
-    bars.stop()
+    bars.bars.stop()
     lines = [" ".join(line.split()) for line in text().splitlines()]
     assert "run: 12,000 of 50,000 it, validation accuracy 61.23 %" in lines
     assert any(re.fullmatch(r"run \S+ 12,000 of 50,000 it 3 it/s, 3\.5 h left", x) for x in lines)
@@ -157,7 +158,7 @@ def test_a_transient_bar_goes_when_it_is_done_and_may_come_again(screen) -> None
     bars, _ = screen
 
     def names() -> list[str]:
-        return [task.description for task in bars._bars.tasks]
+        return [task.description for task in bars.bars.tasks]
 
     bars.update("run", 1, 2, unit="it")
     for _ in range(2):
@@ -167,27 +168,27 @@ def test_a_transient_bar_goes_when_it_is_done_and_may_come_again(screen) -> None
         assert names() == ["run"]
     bars.update("run", 2, 2, unit="it")
     bars.update("run", 1, 2, unit="it")
-    assert [task.completed for task in bars._bars.tasks] == [1]
+    assert [task.completed for task in bars.bars.tasks] == [1]
 
 
 def test_what_an_earlier_run_did_is_no_part_of_the_rate(screen, clock) -> None:
     bars, _ = screen
     bars.update("run", 900, 1000, unit="it")
-    assert bars._bars.tasks[0].fields["pace"] == ""
+    assert bars.bars.tasks[0].fields["pace"] == ""
     clock.now += 10
     bars.update("run", 950, 1000, unit="it")
-    assert bars._bars.tasks[0].fields["pace"] == "5 it/s, 10 s left"
+    assert bars.bars.tasks[0].fields["pace"] == "5 it/s, 10 s left"
 
 
 def test_nothing_is_drawn_before_there_is_something_to_show(screen) -> None:
     bars, text = screen
-    bars.stop()
+    bars.bars.stop()
     assert text() == ""
 
 
 def test_a_quiet_meter_shows_nothing(capsys) -> None:
     with meter("run", quiet=True) as shown:
-        shown.tell("a sentence")
+        shown.print("a sentence")
         shown.update("run", 1, 1, unit="it", note="news")
     assert capsys.readouterr() == ("", "")
 
@@ -197,13 +198,13 @@ def test_without_a_terminal_there_are_lines_also_where_colours_are_forced(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     with meter("run") as shown:
-        assert isinstance(shown, _Lines)
+        assert shown.bars is None
         shown.update("run", 1, 3, unit="it", note="news")
     assert capsys.readouterr().err == "run: 1 of 3 it, news\n"
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("xterm", _Bars), ("dumb", _Lines)])
-def test_a_terminal_has_bars_if_it_can_draw_them(monkeypatch, kind: str, expected: type) -> None:
+@pytest.mark.parametrize(("kind", "has_bars"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_has_bars_if_it_can_draw_them(monkeypatch, kind: str, has_bars: bool) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -213,7 +214,7 @@ def test_a_terminal_has_bars_if_it_can_draw_them(monkeypatch, kind: str, expecte
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     with meter("run") as shown:
-        assert isinstance(shown, expected)
+        assert (shown.bars is not None) == has_bars
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The paper's tables from the command line: listed, run, and reported."""
+"""The paper's tables from the command line: list, reproduce, and report."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_cells_are_run_once_and_shown_beside_the_published_figures(alfa, out) ->
     assert answer.code == 0
     assert "table8/sinusoid-5s/maml/mlp-2x40" in answer.out
     assert "1.24 +- 0.21" in answer.out
-    assert "are no results" in answer.out
-    # A figure of a quick run is never printed.
+    assert "they are not results" in answer.out
+    # The result of a quick run is never printed.
     path = out / "quick/sinusoid-5s/maml/mlp-2x40/seed-0"
     result = Run(path).result
     assert result is not None
@@ -96,7 +96,9 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
     with Run(path).files.lock():
         answer = alfa(*words)
     assert answer.code == 0
-    assert "sinusoid-5s/maml/mlp-2x40/seed-0 is being run by another process" in answer.err
+    assert (
+        "skipped sinusoid-5s/maml/mlp-2x40/seed-0, which another process is running" in answer.err
+    )
     assert "running" in answer.out
 
 
@@ -106,16 +108,22 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
         (["tabel1"], "Did you mean 'table1'?"),
         (["table1", "--rows", "alfa+mam"], "Did you mean 'alfa+maml'?"),
         (["tableC"], "all of the figures are quoted or repeated; nothing can be run"),
-        (["--rows", "maml"], "name the tables that are meant, such as table1, or all with --all"),
-        (["--dry-run"], "name the tables that are meant"),
-        (["table1", "--all"], "--all means every table; leave it out, or table1"),
+        (["--rows", "maml"], "TABLES is missing; name tables, such as table1, or add --all"),
+        (["--dry-run"], "TABLES is missing"),
+        (["table1", "--all"], "--all selects every table; omit --all or table1"),
         (["table8", "--device", "cuda:9"], "--device is 'cuda:9', which this machine does not"),
-        (["table8", "--quick", "--iterations", "5"], "--quick has its own number of iterations"),
-        (["--quick", "--iterations", "5"], "--quick has its own number of iterations"),
-        (["--jobs", "4"], "--jobs and --on are for running, and no table is named"),
-        (["--on", "ray"], "--jobs and --on are for running, and no table is named"),
-        (["table8", "--jobs", "2", "--dry-run"], "are for running, but --dry-run runs nothing"),
-        (["table8", "--on", "ray", "--list"], "are for running, but --list runs nothing"),
+        (["table8", "--quick", "--iterations", "5"], "--quick sets the number of iterations"),
+        (["--quick", "--iterations", "5"], "--quick sets the number of iterations"),
+        (["--jobs", "4"], "TABLES is missing"),
+        (["--on", "ray"], "TABLES is missing"),
+        (
+            ["table8", "--jobs", "2", "--dry-run"],
+            "--dry-run trains nothing, so --jobs and --on do not apply",
+        ),
+        (
+            ["table8", "--on", "ray", "--list"],
+            "--list trains nothing, so --jobs and --on do not apply",
+        ),
     ],
 )
 def test_wrong_words_are_sentences(refused, out, words, sentence) -> None:
@@ -128,8 +136,8 @@ def test_costs_are_told_and_nothing_is_run(alfa, out, monkeypatch) -> None:
     words = ("reproduce", "table8", "--shots", "5", "--rows", "maml", "--dry-run", "--out", out)
     answer = alfa(*words)
     assert answer.code == 0
-    assert "2 models to train, 0 done; about " in answer.out
-    assert "Memory is that of the whole process." in answer.out
+    assert "2 models to train, 0 done; estimated time on this machine: " in answer.out
+    assert "Memory is for the whole process." in answer.out
     assert [path.name for path in out.iterdir()] == ["speeds.json"]
     costs = json.loads(alfa(*words, "--json").out)
     assert all(cost["seconds"] > 0 and cost["trains"] for cost in costs.values())
@@ -137,7 +145,7 @@ def test_costs_are_told_and_nothing_is_run(alfa, out, monkeypatch) -> None:
 
 def test_iterations_are_whole_epochs(alfa, out) -> None:
     words = ("reproduce", "table8", "--iterations", "700", "--list", "--json", "--out", out)
-    assert "--iterations 700 is taken as 1000, whole epochs of 500" in alfa(*words).err
+    assert "rounded --iterations 700 up to 1000, whole epochs of 500" in alfa(*words).err
 
 
 def test_a_shorter_or_longer_training_is_told_beside_what_the_cell_asks_for(alfa, out) -> None:
@@ -170,7 +178,7 @@ def test_what_has_nothing_to_train_lacks_no_iterations(alfa, out) -> None:
 def _write_run(
     cell: Cell, path: Path, num_iterations: int, *, num_meta_parameters: int = 100
 ) -> None:
-    """A run folder as if a cell had been run."""
+    """Write a run folder as if a cell had been run."""
     run = Run.new(path, cell.experiment)
     run.create(Signature((1,), 1, "mse"))
     run.files.append_metrics({"iteration": num_iterations, "val_loss": 1.0})
@@ -191,7 +199,7 @@ def _write_run(
 
 
 def test_jobs_that_are_stopped_go_on(alfa, out, monkeypatch) -> None:
-    # In case that the command has ended when the signal comes.
+    # The command may have ended when the signal arrives.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stopping = threading.Thread(target=_stop_when_two_have_begun, args=(out,))
     stopping.start()
@@ -202,7 +210,7 @@ def test_jobs_that_are_stopped_go_on(alfa, out, monkeypatch) -> None:
         stopping.join()
         signal.signal(signal.SIGTERM, before)
     assert answer.code == 143
-    assert "alfa: stopped; the same command goes on from here." in answer.err
+    assert "alfa: stopped; run the same command again to continue." in answer.err
     assert "Traceback" not in answer.err
     assert len(list(out.rglob("last.safetensors"))) == 2
 
@@ -243,7 +251,7 @@ def test_a_quick_run_is_listed_as_quick(alfa, out, tmp_path, is_damaged: bool) -
     html = (tmp_path / "report.html").read_text()
     assert html.split("Runs and what they cost")[1].count("<td>quick, no result</td>") == 1
     told = f"{path / 'result.json'} is damaged: it does not say whether the run is quick"
-    assert (f"alfa: cannot be read: {told}" in answer.err) == is_damaged
+    assert (f"alfa: unreadable: {told}" in answer.err) == is_damaged
     assert (told in html) == is_damaged
 
 
@@ -260,7 +268,7 @@ def test_a_report_is_written_in_every_format(alfa, out, tmp_path) -> None:
     assert "**quick** / 1.24 +- 0.21" in md
     assert "reproduction/quick/sinusoid-5s/maml/mlp-2x40/seed-0" in csv
     assert r"\toprule" in tex
-    # Only tables with a run, unless all are asked for.
+    # Only tables with a run, unless --all is given.
     assert 'id="table1"' not in html
     alfa("report", out, "--all", "--out", files[0])
     assert all(f'id="{name}"' in files[0].read_text() for name in TABLES)
@@ -277,7 +285,7 @@ def test_no_empty_table_is_written(alfa, refused, tmp_path) -> None:
     for kind in ("md", "csv", "tex"):
         file = tmp_path / f"report.{kind}"
         told = refused("report", tmp_path / "mine", "--out", page, "--out", file)
-        assert f"there is no table to write to {file}; write a page (--out report.html)" in told
+        assert f"so {file} would be empty; list all runs with --out report.html" in told
         assert not any(path.exists() for path in (page, file))
     assert alfa("report", tmp_path / "mine", "--out", page).code == 0
 
@@ -290,7 +298,7 @@ def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path)
     (tmp_path / "bad/result.json").write_text("{")
     answer = alfa("report", tmp_path / "mine", tmp_path / "bad", "--out", tmp_path / "report.html")
     assert answer.code == 0
-    assert "cannot be read: " in answer.err
+    assert "unreadable: " in answer.err
     assert "result.json is damaged" in answer.err
     html = (tmp_path / "report.html").read_text()
     assert "What could not be read" in html
@@ -301,8 +309,8 @@ def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path)
     ("words", "sentence"),
     [
         (["nowhere"], "nowhere is not a folder"),
-        (["empty"], "there is no run that can be read under empty; run `alfa reproduce`"),
-        ([".", "--out", "a.txt"], "--out is a.txt, but must end in .html, .md, .csv, .tex."),
+        (["empty"], "empty contains no readable run; run `alfa reproduce`"),
+        ([".", "--out", "a.txt"], "--out must end in .html, .md, .csv, .tex, got a.txt."),
         ([".", "--table", "table9"], "is not one of"),
     ],
 )

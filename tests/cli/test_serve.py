@@ -1,4 +1,4 @@
-"""`alfa serve`, as it is called; the page itself is tested in tests/serve."""
+"""The command `alfa serve`; tests/serve covers the page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     def visit() -> None:
         while not opened:
             time.sleep(0.01)
-        # A browser that has the page open does not keep the server from ending.
+        # An open page in a browser does not keep the server running.
         with urllib.request.urlopen(f"{opened[0]}/gradio_api/heartbeat/me", timeout=10) as held:
             if held.readline() == b"data: ALIVE\n":
                 heard.set()
@@ -72,7 +72,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     visitor.join(timeout=10)
     assert heard.is_set()
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == f"{run} is at {opened[0]} (Ctrl-C ends it)\n"
+    assert answer.out == f"{run} is at {opened[0]} (press Ctrl-C to stop)\n"
     assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
     # The port is free again.
     bind(int(opened[0].rsplit(":", 1)[1])).close()

@@ -1,4 +1,4 @@
-"""Stopping a command: what was done is kept, and the second time it leaves at once."""
+"""Stopping a command: the first signal saves the progress, and the second exits at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_first_signal_is_a_request_and_the_second_an_order(number: int, capf
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
-    assert "stopping after saving everything" in capfd.readouterr().err
+    assert "saving progress before stopping" in capfd.readouterr().err
 
 
 def test_a_launcher_that_passes_a_signal_on_gives_no_order(monkeypatch) -> None:
@@ -37,13 +37,13 @@ def test_a_launcher_that_passes_a_signal_on_gives_no_order(monkeypatch) -> None:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
         assert request()
-        # Once more, and it is one.
+        # A third signal is an order to stop.
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
-    monkeypatch.setattr(stopping, "_ECHO", -1.0)
+    monkeypatch.setattr(stopping, "_ECHO_SECONDS", -1.0)
     with stoppable(quiet=True):
         os.kill(os.getpid(), signal.SIGTERM)
-        # Some time later, nothing is passed on any more.
+        # After the echo period, a second signal is not a forwarded one.
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -78,7 +78,7 @@ def test_other_threads_are_never_asked() -> None:
 
 
 def test_a_training_that_is_stopped_can_be_resumed(alfa, tmp_path, settings) -> None:
-    """With SIGINT; `alfa train --processes` is stopped by SIGTERM elsewhere."""
+    """With SIGINT; test_launch.py covers SIGTERM."""
     path = tmp_path / "run"
     long = [*settings, "--set", "outer.num_iterations=100000", "--set", "outer.validate_every=5000"]
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`alfa train`: what it trains, and what it reports."""
+"""`alfa train`: experiments, results, and seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alfa.runs import Run
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple]:
-    """The experiments and folders that would be trained; nothing is."""
+    """Record the experiments and folders instead of training."""
     asked = []
 
     def train_run(run, **options):
@@ -113,7 +113,7 @@ def test_a_dataset_is_preferred_to_a_folder_of_its_name(
         (["strokes-demo", "--resume", "run"], "from the run; omit TARGET."),
         (["--resume", "run", "--method", "maml", "--shot", "1"], "omit --method and --shot."),
         (["--resume", "run", "--seeds", "2"], "omit --seeds."),
-        (["strokes", "--on-problem", "skip"], "--on-problem is for a folder of images"),
+        (["strokes", "--on-problem", "skip"], "--on-problem applies only to a folder of images"),
         (["strokes", "--on-problem", "ignore"], "is 'ignore', which is not one of 'stop'"),
     ],
 )

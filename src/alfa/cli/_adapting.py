@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import typer
-
+from alfa.cli import lazy
+from alfa.cli.show import print_list
 from alfa.errors import AlfaWarning
 
-if TYPE_CHECKING:
-    from alfa.data.photos import Photos
-    from alfa.estimator import FewShotClassifier
 
-# Notes that the terminal shows.
-_MAX_NOTES = 5
+def check_and_fit(
+    classifier: lazy.estimator.FewShotClassifier,
+    support: lazy.photos.Photos,
+    *queries: lazy.photos.Photos,
+    folder: Path,
+    on_problem: str,
+) -> list[str]:
+    """Check all images, fit to the support set, and return alfa's warnings.
 
-
-def fit_and_collect_warnings(classifier: FewShotClassifier, learned: Photos) -> list[str]:
-    """Fit to a support set; return our own warnings, which belong to the result."""
+    The warnings are part of the result. Other warnings are issued again.
+    """
+    lazy.photos.check_photos(support, *queries, on_problem=on_problem)
+    lazy.photos.check_num_classes(support, folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AlfaWarning)
-        classifier.fit(learned.pixels, learned.labels)
-    messages = []
+        classifier.fit(support.pixels, support.labels)
     for warning in caught:
-        if issubclass(warning.category, AlfaWarning):
-            messages.append(str(warning.message))
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    return messages
+        if not issubclass(warning.category, AlfaWarning):
+            where = warning.filename, warning.lineno
+            warnings.warn_explicit(warning.message, warning.category, *where)
+    return [str(each.message) for each in caught if issubclass(each.category, AlfaWarning)]
 
 
 def print_notes(summary: dict[str, Any]) -> None:
-    """Print all images that were left out, and the first of the other notes."""
-    for title, lines, limit in (
-        ("left out", summary["left_out"], None),
-        ("worth knowing", summary["notes"], _MAX_NOTES),
-    ):
-        if lines:
-            shown = "".join(f"\n  - {line}" for line in lines[:limit])
-            rest = len(lines[limit:]) if limit else 0
-            more = f"\n  and {rest} more, which --json lists" if rest else ""
-            typer.echo(f"\n{title}: {len(lines)}{shown}{more}")
+    """Print all images that were skipped, and the first of the other notes."""
+    print_list("skipped", summary["left_out"], limit=None)
+    print_list("notes", summary["notes"], rest="the output of --json")

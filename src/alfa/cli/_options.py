@@ -1,108 +1,82 @@
-"""Options that several commands share, and the checks of their values."""
+"""Options that several commands share, and checks of their values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-Json = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; by default one for perceptrons.")
-]
-TheRun = Annotated[Path, typer.Argument(help="A run folder of `alfa train`.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random; default 0.")]
+from alfa._io import check_writable
+from alfa.cli import lazy
+from alfa.errors import ConfigError, check_choice
 
-# What to train.
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change one setting, such as `outer.num_iterations=100`."),
-]
-Backbone = Annotated[
-    str | None, typer.Option(help="The model, such as `conv4` or `resnet12`; default per dataset.")
-]
+Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
+Device = Annotated[str, Option(help="Device: cpu, cuda, cuda:1, or mps.")]
+Threads = Annotated[int | None, Option(min=1, help="CPU threads; defaults to all, or 1 for MLPs.")]
+RunFolder = Annotated[Path, Argument(help="Run folder of `alfa train`.")]
+Seed = Annotated[int | None, Option(min=0, help="Random seed; defaults to 0 or the experiment's.")]
+RunSeed = Annotated[int | None, Option(min=0, help="Seed of the tasks; defaults to the run's.")]
 
-# What to evaluate.
-NumTasks = Annotated[
-    int | None, typer.Option(min=1, help="Tasks to average over; by default the run's.")
-]
-NumSteps = Annotated[
-    int | None, typer.Option(min=0, help="Inner steps; by default as in the run's test.")
-]
-Split = Annotated[str, typer.Option(help="train, val or test.")]
-Checkpoint = Annotated[
-    str, typer.Option(help="best, last, or ensemble: the mean output of the best epochs' models.")
-]
-Dataset = Annotated[
-    str | None,
-    typer.Option(help="Another dataset of images; they are resized for the model."),
-]
-Size = Annotated[
-    int | None, typer.Option(min=1, help="The prepared size of --dataset, if there are several.")
-]
-TaskSet = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a setting of the tasks, such as `tasks.num_support=5`."),
-]
-Way = Annotated[int | None, typer.Option(min=1, help="Classes of a task.")]
-Shot = Annotated[int | None, typer.Option(min=1, help="Support images of each class.")]
-NumQuery = Annotated[int | None, typer.Option(min=1, help="Query images of each class.")]
-BatchNorm = Annotated[
-    str | None, typer.Option(help="transductive or inductive; by default as in training.")
-]
+# Training.
+Set = Annotated[list[str] | None, Option("--set", help="Override, e.g. `outer.num_tasks=4`.")]
+Backbone = Annotated[str | None, Option(help="Backbone, such as `conv4` or `resnet12`.")]
 
-# What to adapt to.
-Support = Annotated[
-    Path,
-    typer.Option(help="A folder of class folders: a few images of each class to learn from."),
-]
-Head = Annotated[
-    str,
-    typer.Option(help="The last layer: trained, or zero or prototype for any number of classes."),
-]
-OnProblem = Annotated[str, typer.Option(help="stop, or skip the images that cannot be used.")]
+# Evaluation.
+NumTasks = Annotated[int | None, Option(min=1, help="Number of tasks; defaults to the run's.")]
+NumSteps = Annotated[int | None, Option(min=0, help="Inner steps; defaults to the run's.")]
+Split = Annotated[str, Option(help="Split: train, val, or test.")]
+Checkpoint = Annotated[str, Option(help="best, last, or ensemble (averages the best epochs).")]
+Dataset = Annotated[str | None, Option(help="Use another dataset; its images are resized.")]
+Size = Annotated[int | None, Option(min=1, help="Prepared size of --dataset, if it has several.")]
+TaskSet = Annotated[list[str] | None, Option("--set", help="Override, e.g. `tasks.num_support=5`.")]
+Way = Annotated[int | None, Option(min=1, help="Number of classes per task.")]
+Shot = Annotated[int | None, Option(min=1, help="Number of support images per class.")]
+NumQuery = Annotated[int | None, Option(min=1, help="Number of query images per class.")]
+BatchNorm = Annotated[str | None, Option(help="transductive or inductive; defaults to the run's.")]
+
+# Adaptation.
+Support = Annotated[Path, Option(help="Support set: a folder with a folder of images per class.")]
+Head = Annotated[str, Option(help="Last layer: trained; prototype or zero fits any way.")]
+OnProblem = Annotated[str, Option(help="For unusable images: stop, or skip them.")]
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 _CHOICES = {
-    "--split": ("train", "val", "test"),
-    "--checkpoint": ("best", "last", "ensemble"),
-    "--head": ("trained", "prototype", "zero"),
-    "--on-problem": ("stop", "skip"),
+    "split": ("train", "val", "test"),
+    "checkpoint": ("best", "last", "ensemble"),
+    "head": ("trained", "prototype", "zero"),
+    "on_problem": ("stop", "skip"),
 }
+
+
+def flag(name: str) -> str:
+    """Return the command-line spelling of an option."""
+    return f"--{name.replace('_', '-')}"
 
 
 def check_choices(**options: str) -> None:
     """Raise if an option such as `split` or `checkpoint` has an unknown value."""
-    from alfa.errors import check_choice
-
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
-        check_choice(option, value, _CHOICES[option])
+        check_choice(flag(name), value, _CHOICES[name])
 
 
-def check_size(size: int | None, dataset: object) -> None:
-    """Raise if --size is given without --dataset."""
-    from alfa.errors import ConfigError
-
-    if size is not None and not dataset:
-        raise ConfigError(
-            f"--size is {size}, but --size belongs to --dataset; give both, or neither."
-        )
-
-
-def check_outputs(outputs: list[Path], suffixes: tuple[str, ...]) -> None:
-    """Raise if an output has an unknown format, or cannot be written."""
-    from alfa._io import check_writable
-    from alfa.errors import ConfigError
-
+def check_outputs(outputs: Sequence[Path], suffixes: Sequence[str]) -> None:
+    """Raise if an output has an unknown format or cannot be written."""
     for path in outputs:
         if path.suffix not in suffixes:
-            raise ConfigError(f"--out is {path}, but must end in {', '.join(suffixes)}.")
+            raise ConfigError(f"--out must end in {', '.join(suffixes)}, got {path}.")
         check_writable(path)
 
 
 def with_seed(settings: list[str] | None, seed: int | None) -> list[str]:
-    """The overrides of --set and --seed."""
+    """Return the overrides of --set and --seed."""
     return [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
+
+
+def table_names(argument: str, names: Sequence[str]) -> list[str]:
+    """Return the names of tables of the paper, which are not case-sensitive."""
+    known = {name.lower(): name for name in lazy.paper.TABLES}
+    for name in names:
+        check_choice(argument, name.lower(), known)
+    return list(dict.fromkeys(known[name.lower()] for name in names))

@@ -1,15 +1,12 @@
-"""The tasks on which commands evaluate runs: changes to them, and whether runs share them."""
+"""Tasks on which commands evaluate runs: overrides, and a check that runs share their tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from alfa.config import Experiment
-    from alfa.data import Tasks
-    from alfa.runs import Run
+from alfa.cli import lazy
+from alfa.cli._options import flag
+from alfa.errors import ConfigError
 
 # Options that select among the prepared sizes of a dataset.
 _SIZE_OPTIONS = ("size", "stored_size")
@@ -18,23 +15,21 @@ _IRRELEVANT = ("augment", "seen_size", *_SIZE_OPTIONS)
 
 
 def task_changes(
-    run: Run,
+    run: lazy.runs.Run,
     *,
     dataset: str | None,
     size: int | None,
     settings: list[str] | None,
     **options: int | None,
 ) -> list[str]:
-    """The changes to the tasks of a run that the options of a command ask for."""
-    from alfa.cli._options import check_size
-    from alfa.errors import ConfigError
-
-    check_size(size, dataset)
+    """Return the overrides of a run's tasks that the options of a command request."""
+    if size is not None and dataset is None:
+        raise ConfigError("--size requires --dataset; add --dataset, or omit --size.")
     for setting in settings or []:
         if not setting.strip().startswith("tasks."):
             raise ConfigError(
-                f"--set {setting}: an evaluation can change the tasks only, such as "
-                "tasks.num_support=5; the rest is as it was trained."
+                "--set can change only the tasks of a trained run, such as tasks.num_support=5, "
+                f"got {setting}."
             )
     changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
     if dataset is not None:
@@ -43,71 +38,51 @@ def task_changes(
 
 
 def check_same_tasks(
-    runs: Sequence[Run], changes: Sequence[list[str]], split: str, *, hint: str = ""
+    runs: Sequence[lazy.runs.Run], changes: Sequence[list[str]], split: str, *, hint: str = ""
 ) -> None:
-    """Raise if the tasks of the runs, after these changes, are not the same.
+    """Raise if the tasks of the runs differ after these changes.
 
     `hint` is another fix for runs whose images differ in size.
     """
-    from alfa.errors import ConfigError
-
-    experiments = [run.with_overrides(own) for run, own in zip(runs, changes, strict=True)]
-    first, *others = (_task_options(experiment, split) for experiment in experiments)
-    for run, other in zip(runs[1:], others, strict=True):
-        if other != first:
-            raise ConfigError(_difference_text(runs[0].path, run.path, first, other))
-    _check_same_images(runs, experiments, split, hint)
-
-
-def _task_options(experiment: Experiment, split: str) -> dict[str, Any]:
-    """The options that determine the tasks."""
     ignored = (*_IRRELEVANT, *(() if split == "val" else ("val_way",)))
-    content = experiment.tasks.model_dump()
-    return {key: value for key, value in content.items() if key not in ignored}
-
-
-def _difference_text(first: Path, path: Path, wanted: dict[str, Any], got: dict[str, Any]) -> str:
-    names = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
-    differences = ", ".join(f"tasks.{n} is {wanted.get(n)} and {got.get(n)}" for n in names)
-    hint = "; choose one for both with --dataset" if names == ["dataset"] else ""
-    if names and set(names) <= {"way", "shot", "num_query"}:
-        hint = f"; give both the same with --{' --'.join(names).replace('_', '-')}"
-    return (
-        f"{first} and {path} have different tasks ({differences}), and only figures on the same "
-        f"tasks can be compared{hint}."
-    )
-
-
-def _check_same_images(
-    runs: Sequence[Run], experiments: Sequence[Experiment], split: str, hint: str
-) -> None:
-    from alfa.build import build_tasks
-    from alfa.errors import ConfigError
-
-    contents = [experiment.tasks.model_dump() for experiment in experiments]
-    sizes = [{name: own.get(name) for name in _SIZE_OPTIONS} for own in contents]
-    # Runs that ask for the same size open the same store.
-    if all(own == sizes[0] for own in sizes):
-        return
-    first, *others = (build_tasks(experiment) for experiment in experiments)
-    for run, own, other in zip(runs[1:], sizes[1:], others, strict=True):
-        if not _have_same_images(first, other, split):
-            dataset = contents[0].get("dataset")
-            names = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
-            differences = ", ".join(
-                f"tasks.{n} is {sizes[0][n]} and {own[n]}" for n in own if own[n] != sizes[0][n]
-            )
+    experiments = [run.with_overrides(own) for run, own in zip(runs, changes, strict=True)]
+    first = experiments[0].tasks.model_dump()
+    for run, experiment in zip(runs[1:], experiments[1:], strict=True):
+        own = experiment.tasks.model_dump()
+        names = [name for name in {**first, **own} if first.get(name) != own.get(name)]
+        texts = {name: f"tasks.{name} is {first.get(name)} and {own.get(name)}" for name in names}
+        if relevant := [name for name in names if name not in ignored]:
             raise ConfigError(
-                f"{runs[0].path} and {run.path} would be tested on different images of {names} "
-                f"({differences}, and the two sizes were not prepared from the same images), "
-                "but only figures on the same tasks can be compared; prepare both from the same "
-                f"files{hint}."
+                f"{runs[0].path} and {run.path} have different tasks "
+                f"({', '.join(texts[name] for name in relevant)}), but runs can be compared only "
+                f"on the same tasks{_fix(relevant)}."
+            )
+        sizes = [name for name in names if name in _SIZE_OPTIONS]
+        # Runs with the same size open the same store.
+        if sizes and not _have_same_images(experiments[0], experiment, split):
+            dataset = first.get("dataset")
+            listed = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
+            raise ConfigError(
+                f"{runs[0].path} and {run.path} would be tested on different images of {listed} "
+                f"({', '.join(texts[name] for name in sizes)}, and the two sizes were prepared "
+                "from different images), but runs can be compared only on the same tasks; prepare "
+                f"both sizes from the same files{hint}."
             )
 
 
-def _have_same_images(tasks: Tasks, other: Tasks, split: str) -> bool:
-    # The names of the images, which may be many, are read only if the stores differ.
-    if tasks.signature().data == other.signature().data:
+def _fix(names: Sequence[str]) -> str:
+    if names == ["dataset"]:
+        return "; select one dataset with --dataset"
+    if set(names) <= {"way", "shot", "num_query"}:
+        return f"; set the same value for both with {' and '.join(map(flag, names))}"
+    return ""
+
+
+def _have_same_images(
+    first: lazy.config.Experiment, other: lazy.config.Experiment, split: str
+) -> bool:
+    tasks, others = lazy.build.build_tasks(first), lazy.build.build_tasks(other)
+    # Reading the image names can take long, and is needed only if the stores differ.
+    if tasks.signature().data == others.signature().data:
         return True
-    listed, others = (each.names_digest(split) for each in (tasks, other))  # type: ignore[arg-type]
-    return listed == others
+    return tasks.names_digest(split) == others.names_digest(split)  # type: ignore[arg-type]

@@ -5,353 +5,281 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import json
 import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from alfa.cli._options import (
-    Checkpoint,
-    Device,
-    Head,
-    Json,
-    NumSteps,
-    OnProblem,
-    Support,
-    TheRun,
-    Threads,
-)
+from alfa._io import check_writable, write_atomic
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli._adapting import check_and_fit, print_notes
+from alfa.cli.progress import meter, report_unfinished
+from alfa.cli.show import print_json, print_table
+from alfa.cli.start import Computing
+from alfa.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from alfa.data.photos import Photos
     from alfa.estimator import FewShotClassifier
     from alfa.report.predictions import Prediction
 
-# The longest side of a thumbnail, and the number of images between two updates of the progress.
+# The longest side of a thumbnail, and the number of images between two progress updates.
 _THUMBNAIL_SIZE, _BATCH_SIZE = 128, 32
-# Images that are normalized together for the transductive accuracy; more need too much memory.
+# Images that the transductive accuracy normalizes together; more would need too much memory.
 _MAX_TOGETHER = 250
 
 
 def adapt(
-    run: TheRun,
-    support: Support,
-    predict: Annotated[
-        list[Path],
-        typer.Option(help="A folder of images, or an image; several for several."),
-    ],
-    out: Annotated[Path, typer.Option(help="The folder that predictions go to.")] = Path(
-        "predictions"
-    ),
-    head: Head = "trained",
-    num_steps: NumSteps = None,
-    checkpoint: Checkpoint = "best",
+    run: opts.RunFolder,
+    support: opts.Support,
+    predict: Annotated[list[Path], Option(help="Images or folders of images to classify.")],
+    out: Annotated[Path, Option(help="Output folder.")] = Path("predictions"),
+    head: opts.Head = "trained",
+    num_steps: opts.NumSteps = None,
+    checkpoint: opts.Checkpoint = "best",
     transductive: Annotated[
-        bool, typer.Option("--transductive", help="Normalize the predicted images together.")
+        bool, Option("--transductive", help="Normalize the classified images together.")
     ] = False,
-    on_problem: OnProblem = "stop",
-    force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that is not empty.")
-    ] = False,
-    device: Device = "cpu",
-    threads: Threads = None,
-    as_json: Json = False,
+    on_problem: opts.OnProblem = "stop",
+    force: Annotated[bool, Option("--force", help="Write into a nonempty folder.")] = False,
+    device: opts.Device = "cpu",
+    threads: opts.Threads = None,
+    as_json: opts.Json = False,
 ) -> None:
-    """Adapt a trained run to a few images of your own classes, and classify others.
+    """Adapt a trained run to a few images of your own classes, and classify other images.
 
-    Writes `predictions.csv`, with the probability of every class, and `predictions.html`, with the
-    pictures. Images to classify that lie in folders called as classes are taken to be of these,
-    and the accuracy on them is told: inductive, each image by itself, and transductive, normalised
-    together, 250 at a time, or all at once with `--transductive`.
+    Writes `predictions.csv` with the probability of every class, and `predictions.html` with the
+    images. If the images to classify are in folders named after the classes, these names count as
+    their true classes, and the command reports two accuracies: inductive (each image is normalized
+    separately) and transductive (images are normalized in groups of up to 250, or all at once with
+    `--transductive`).
 
-    In the CSV a file whose name begins like a formula has `./` before it; a label is never changed.
+    In the CSV, a file name that starts like a formula gets the prefix `./`; labels are unchanged.
 
     Examples:
 
         alfa adapt runs/strokes-demo --support letters --predict scans
-
         alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head zero
     """
-    from alfa.cli._adapting import fit_and_collect_warnings
-    from alfa.cli._options import check_choices
-    from alfa.cli.progress import meter, tell_unfinished
-    from alfa.cli.start import set_up
-    from alfa.data.photos import check_num_classes, check_photos
-    from alfa.estimator import FewShotClassifier, check_normalized
-    from alfa.runs import Run
-
-    check_choices(head=head, checkpoint=checkpoint, on_problem=on_problem)
+    opts.check_choices(head=head, checkpoint=checkpoint, on_problem=on_problem)
     _check_output_folder(out, force=force)
-    opened = Run.open(run)
-    set_up(opened.experiment, device=device, threads=threads)
-    check_normalized(opened.signature, run)
-    classifier = FewShotClassifier(
-        run,
-        head=head,
-        num_steps=num_steps,
-        checkpoint=checkpoint,
-        transductive=transductive,
-        device=device,
+    opened = Computing(device, threads).open_run(run)
+    lazy.estimator.check_normalized(opened.signature, run)
+    options: dict[str, Any] = {"head": head, "num_steps": num_steps, "checkpoint": checkpoint}
+    classifier = lazy.estimator.FewShotClassifier(
+        run, transductive=transductive, device=device, **options
     )
     with meter(run.name, quiet=as_json) as shown:
-        tell_unfinished(shown, opened)
-        learned, asked = _read_both(opened.signature.input_shape, support, predict, shown.update)
-        check_photos(learned, asked, on_problem=on_problem)
-        check_num_classes(learned, support)
-        notes = fit_and_collect_warnings(classifier, learned)
-        predictions = _predict(classifier, asked, shown.update)
-    summary = _summary(classifier, learned, asked, predictions)
-    summary["notes"] = [*notes, *summary["notes"]]
-    command = _command(run, support, predict, classifier, on_problem=on_problem)
-    files = _write(out, predictions, learned, summary, run=run, command=command)
+        report_unfinished(shown, opened)
+        learned, queries = _load(opened.signature.input_shape, support, predict, shown.update)
+        notes = check_and_fit(classifier, learned, queries, folder=support, on_problem=on_problem)
+        result = _Adapted(classifier, learned, queries, _predict(classifier, queries, shown.update))
+    summary = result.summary(notes)
+    command = _command(run, support, predict, on_problem=on_problem, **options)
+    command += " --transductive" if transductive else ""
+    files = _write(out, result, summary, run=run, command=command)
     if as_json:
-        typer.echo(json.dumps({**summary, **files}, indent=2))
+        print_json({**summary, **files})
     else:
         _print(summary, files)
 
 
 def _check_output_folder(out: Path, *, force: bool) -> None:
-    """Raise if files of the user could be lost, or the folder cannot be written."""
-    from alfa._io import check_writable
-    from alfa.errors import ConfigError
-
+    """Raise if the user could lose files, or the folder cannot be written."""
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; choose a folder with --out.")
+        raise ConfigError(f"--out must be a folder, but {out} is a file.")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise ConfigError(
-            f"{out} is not empty; choose another folder with --out, or replace predictions in it "
-            "with --force."
-        )
+        raise ConfigError(f"{out} is not empty; change --out, or replace predictions with --force.")
     check_writable(out / "predictions.csv")
 
 
-def _command(
-    run: Path,
-    support: Path,
-    predict: Sequence[Path],
-    classifier: FewShotClassifier,
-    *,
-    on_problem: str,
-) -> str:
-    """The command line, without options that have their default."""
-    words: list[Any] = ["alfa", "adapt", run, "--support", support]
-    words += [word for path in predict for word in ("--predict", path)]
-    for option, value, default in (
-        ("--head", classifier.head, "trained"),
-        ("--num-steps", classifier.num_steps, None),
-        ("--checkpoint", classifier.checkpoint, "best"),
-        ("--on-problem", on_problem, "stop"),
-    ):
-        words += [option, value] if value != default else []
-    words += ["--transductive"] if classifier.transductive else []
-    return shlex.join(map(str, words))
-
-
-def _read_both(
+def _load(
     shape: Sequence[int], support: Path, predict: Sequence[Path], update: Callable[..., None]
 ) -> tuple[Photos, Photos]:
-    """Read the support set, and the images to classify."""
-    from alfa.data.photos import list_photos, list_support_photos, load_photos
+    """Load the support set and the images to classify."""
     from alfa.report.predictions import num_shown
 
-    listed = list_support_photos(support), list_photos(predict)
+    photos = lazy.photos
+    listed = photos.list_support_photos(support), photos.list_photos(predict)
     total = sum(len(each.files) for each in listed)
-    counter = itertools.count(1)
+    done = itertools.count(1)
 
     def on_read() -> None:
-        update("reading", next(counter), total, unit="images", transient=True)
+        update("reading", next(done), total, unit="images", transient=True)
 
-    max_shown, max_shown_of_class = num_shown()
+    max_queries, max_per_class = num_shown()
     options: dict[str, Any] = {"shape": shape, "side": _THUMBNAIL_SIZE, "on_read": on_read}
-    learned = load_photos(listed[0], most=max_shown_of_class, **options)
-    return learned, load_photos(listed[1], most=max_shown, **options)
+    learned = photos.load_photos(listed[0], most=max_per_class, **options)
+    return learned, photos.load_photos(listed[1], most=max_queries, **options)
 
 
 def _predict(
-    classifier: FewShotClassifier, asked: Photos, update: Callable[..., None]
+    classifier: FewShotClassifier, queries: Photos, update: Callable[..., None]
 ) -> list[Prediction]:
-    import numpy as np
-
     from alfa.report.predictions import Prediction
 
-    total = len(asked.files)
+    total = len(queries.files)
     # Images that are normalized together must be predicted together.
     step = _BATCH_SIZE if classifier.is_inductive else total
-    parts = []
+    rows: list[Any] = []
     for first in range(0, total, step):
-        parts.append(classifier.predict_proba(asked.pixels[first : first + step]))
-        update("classifying", min(first + step, total), total, unit="images", transient=True)
+        rows += list(classifier.predict_proba(queries.pixels[first : first + step]))
+        update("classifying", len(rows), total, unit="images", transient=True)
     classes = [str(name) for name in classifier.classes_]
-    return [
-        Prediction(
-            str(file.path),
-            classes[row.argmax()],
-            row.tolist(),
-            file.label if file.label in classes else None,
-            thumbnail,
-        )
-        for file, row, thumbnail in zip(
-            asked.files, np.concatenate(parts), asked.thumbnails, strict=True
-        )
-    ]
+    predictions = []
+    for file, row, thumbnail in zip(queries.files, rows, queries.thumbnails, strict=True):
+        label, true = classes[row.argmax()], file.label if file.label in classes else None
+        predictions.append(Prediction(str(file.path), label, row.tolist(), true, thumbnail))
+    return predictions
 
 
-def _summary(
-    classifier: FewShotClassifier,
-    learned: Photos,
-    asked: Photos,
-    predictions: Sequence[Prediction],
-) -> dict[str, Any]:
-    """All results, as --json prints them."""
-    from alfa.data.photos import printable
-    from alfa.report.predictions import is_formula
+@dataclass(frozen=True)
+class _Adapted:
+    """A classifier after adaptation, its images, and its predictions."""
 
-    names = [str(name) for name in classifier.classes_]
-    hits = dict(zip(names, map(int, classifier.support_hits_), strict=True))
-    problems = [*learned.problems, *asked.problems]
-    notes = [
-        f"{printable(name)}: none of the support images of this class is recognized"
-        for name, count in hits.items()
-        if not count
-    ]
-    both = {file.path.resolve() for file in learned.files} & {f.path.resolve() for f in asked.files}
-    if both:
-        notes.append(f"{len(both):,} of the images to classify are in the support set as well")
-    notes += [str(problem) for problem in problems if not problem.fatal]
-    notes += [
-        f"{printable(name)}: a spreadsheet takes the name of this class for a formula"
-        for name in names
-        if is_formula(name)
-    ]
-    return {
-        "num_steps": classifier.num_steps_,
-        "checkpoint": classifier.checkpoint,
-        "head": classifier.head,
-        "transductive": not classifier.is_inductive,
-        "classes": {
-            name: {
-                "support": learned.labels.count(name),
-                "recognized": hits[name],
-                "predicted": sum(p.label == name for p in predictions),
-                "known": sum(p.true == name for p in predictions),
-                "right": sum(p.true == p.label == name for p in predictions),
-            }
-            for name in names
-        },
-        "support_accuracy": classifier.support_accuracy_,
-        "num_known": sum(p.true is not None for p in predictions),
-        "accuracies": _accuracies(classifier, asked, predictions),
-        "predictions": [
-            {"file": p.file, "label": p.label, "probability": p.probability, "true": p.true}
-            for p in predictions
-        ],
-        "left_out": [str(problem) for problem in problems if problem.fatal],
-        "notes": notes,
-    }
+    classifier: FewShotClassifier
+    learned: Photos
+    queries: Photos
+    predictions: Sequence[Prediction]
+
+    def summary(self, notes: Sequence[str]) -> dict[str, Any]:
+        """Return all results, as --json prints them."""
+        clf, predictions = self.classifier, self.predictions
+        names = [str(name) for name in clf.classes_]
+        hits = dict(zip(names, map(int, clf.support_hits_), strict=True))
+        problems = [*self.learned.problems, *self.queries.problems]
+        return {
+            "num_steps": clf.num_steps_,
+            "checkpoint": clf.checkpoint,
+            "head": clf.head,
+            "transductive": not clf.is_inductive,
+            "classes": {
+                name: {
+                    "support": self.learned.labels.count(name),
+                    "recognized": hits[name],
+                    "predicted": sum(p.label == name for p in predictions),
+                    "known": sum(p.true == name for p in predictions),
+                    "right": sum(p.true == p.label == name for p in predictions),
+                }
+                for name in names
+            },
+            "support_accuracy": clf.support_accuracy_,
+            "num_known": sum(p.true is not None for p in predictions),
+            "accuracies": self._accuracies(),
+            "predictions": [
+                {"file": p.file, "label": p.label, "probability": p.probability, "true": p.true}
+                for p in predictions
+            ],
+            "left_out": [str(problem) for problem in problems if problem.fatal],
+            "notes": [*notes, *self._notes(hits)],
+        }
+
+    def _notes(self, hits: dict[str, int]) -> list[str]:
+        """Return notes on classes and images that may surprise the user."""
+        from alfa.report.predictions import is_formula
+
+        text = lazy.photos.printable
+        photos = self.learned, self.queries
+        missed = "none of the support images of this class is classified correctly"
+        notes = [f"{text(name)}: {missed}" for name, count in hits.items() if not count]
+        paths, query_paths = ({file.path.resolve() for file in each.files} for each in photos)
+        if both := paths & query_paths:
+            notes.append(f"{len(both):,} of the images to classify are also in the support set")
+        notes += [str(problem) for each in photos for problem in each.problems if not problem.fatal]
+        formula = "spreadsheets interpret the name of this class as a formula"
+        return notes + [f"{text(name)}: {formula}" for name in hits if is_formula(name)]
+
+    def _accuracies(self) -> dict[str, float] | None:
+        """Return the inductive and transductive accuracy on images of known class.
+
+        Some models support only one of them.
+        """
+        known = [p for p in self.predictions if p.true is not None]
+        if not known:
+            return None
+        modes = {True: "inductive", False: "transductive"}
+        right = sum(not p.is_wrong for p in known)
+        accuracies = {modes[self.classifier.is_inductive]: right / len(known)}
+        other = copy.copy(self.classifier)
+        other.set_params(transductive=not self.classifier.transductive)
+        if other.is_inductive != self.classifier.is_inductive and len(self.predictions) > 1:
+            # Some models cannot normalize a single image.
+            with contextlib.suppress(ConfigError):
+                accuracies[modes[other.is_inductive]] = self._num_right(other) / len(known)
+        return dict(sorted(accuracies.items()))
+
+    def _num_right(self, classifier: FewShotClassifier) -> int:
+        """Classify all images in groups with another classifier, and count the correct ones."""
+        total = len(self.predictions)
+        num_groups = -(-total // _MAX_TOGETHER)
+        right = 0
+        for first in range(num_groups):
+            # The images are sorted by class; a group takes every n-th one to contain all classes.
+            group = list(range(first, total, num_groups))
+            labels = map(str, classifier.predict(self.queries.pixels[group]))
+            right += sum(self.predictions[n].true == x for n, x in zip(group, labels, strict=True))
+        return right
 
 
-def _accuracies(
-    classifier: FewShotClassifier, asked: Photos, predictions: Sequence[Prediction]
-) -> dict[str, float] | None:
-    """The accuracy on images of known class, inductive and, if the model can, transductive."""
-    from alfa.errors import ConfigError
-
-    known = [p for p in predictions if p.true is not None]
-    if not known:
-        return None
-    modes = {True: "inductive", False: "transductive"}
-    right = sum(not p.is_wrong for p in known)
-    found = {modes[classifier.is_inductive]: right / len(known)}
-    other = copy.copy(classifier).set_params(transductive=not classifier.transductive)
-    # Some models support one mode only, and one image has no others to be normalized with.
-    if other.is_inductive != classifier.is_inductive and len(predictions) > 1:
-        # A single image can be too few to be normalized by itself.
-        with contextlib.suppress(ConfigError):
-            right = _num_right(other, asked, predictions)
-            found[modes[other.is_inductive]] = right / len(known)
-    return dict(sorted(found.items()))
-
-
-def _num_right(
-    classifier: FewShotClassifier, asked: Photos, predictions: Sequence[Prediction]
-) -> int:
-    """Predict all images again, a group at a time."""
-    total = len(predictions)
-    num_groups = -(-total // _MAX_TOGETHER)
-    right = 0
-    for first in range(num_groups):
-        # Strided, because the images are sorted by class, and a group should have all classes.
-        group = range(first, total, num_groups)
-        labels = classifier.predict(asked.pixels[list(group)])
-        right += sum(predictions[n].true == str(x) for n, x in zip(group, labels, strict=True))
-    return right
+def _command(run: Path, support: Path, predict: Sequence[Path], **options: Any) -> str:
+    """Return the command line without options that have their default."""
+    defaults = {"head": "trained", "num_steps": None, "checkpoint": "best", "on_problem": "stop"}
+    given = {name: value for name, value in options.items() if value != defaults[name]}
+    words = ["alfa", "adapt", str(run), "--support", str(support)]
+    words += [word for path in predict for word in ("--predict", str(path))]
+    words += [word for name, value in given.items() for word in (opts.flag(name), str(value))]
+    return shlex.join(words)
 
 
 def _write(
-    out: Path,
-    predictions: Sequence[Prediction],
-    learned: Photos,
-    summary: dict[str, Any],
-    *,
-    run: Path,
-    command: str,
+    out: Path, result: _Adapted, summary: dict[str, Any], *, run: Path, command: str
 ) -> dict[str, str]:
-    """Write the table and the page; return their paths."""
-    from alfa._io import write_atomic
+    """Write the table and the page, and return their paths."""
     from alfa.report.predictions import predictions_csv, render_predictions_page
 
+    learned = result.learned
     support: dict[str, list[tuple[str, bytes]]] = {name: [] for name in summary["classes"]}
     for file, thumbnail in zip(learned.files, learned.thumbnails, strict=True):
         support[str(file.label)].append((str(file.path), thumbnail))
     facts = {
         "run": str(run),
-        "learned from": f"{len(learned.files):,} images of {len(support):,} classes",
-        "of these it recognizes": f"{100 * summary['support_accuracy']:.1f} %",
+        "support set": f"{len(learned.files):,} images of {len(support):,} classes",
+        "support accuracy": f"{100 * summary['support_accuracy']:.1f} %",
     }
     for name, accuracy in (summary["accuracies"] or {}).items():
         facts[f"{name} accuracy"] = f"{100 * accuracy:.1f} % of {summary['num_known']:,} images"
     page = render_predictions_page(
-        predictions,
+        result.predictions,
         support=support,
         title=f"Predictions of {run.name} after {summary['num_steps']} steps",
         facts=facts,
-        notes=[*(f"left out: {line}" for line in summary["left_out"]), *summary["notes"]],
+        notes=[*(f"skipped: {line}" for line in summary["left_out"]), *summary["notes"]],
         command=command,
     )
-    files = {}
-    for kind, content in (("csv", predictions_csv(predictions, list(support))), ("html", page)):
-        path = out / f"predictions.{kind}"
+    contents = {"csv": predictions_csv(result.predictions, list(support)), "html": page}
+    for kind, content in contents.items():
         # File names may not be valid text.
-        write_atomic(path, content.encode("utf-8", "backslashreplace"))
-        files[kind] = str(path)
-    return files
+        write_atomic(out / f"predictions.{kind}", content.encode("utf-8", "backslashreplace"))
+    return {kind: str(out / f"predictions.{kind}") for kind in contents}
 
 
 def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from alfa.cli._adapting import print_notes
-    from alfa.data.photos import printable
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("class")
     known = summary["num_known"]
-    for header in ("support", "predicted", *(["right"] if known else [])):
-        table.add_column(header, justify="right", no_wrap=True)
+    headers, rows = ["class", "support", "predicted", *(["right"] if known else [])], []
     for name, counts in summary["classes"].items():
         right = [f"{counts['right']:,} of {counts['known']:,}"] if known else []
-        table.add_row(printable(name), f"{counts['support']:,}", f"{counts['predicted']:,}", *right)
-    # The name of a class may look like markup.
-    Console(markup=False, emoji=False, highlight=False).print(table)
+        cells = (f"{counts['support']:,}", f"{counts['predicted']:,}", *right)
+        rows.append([lazy.photos.printable(name), *cells])
+    print_table(headers, rows, wraps=("class",))
     typer.echo("")
     if known:
         both = ", ".join(f"{100 * a:.2f} % {name}" for name, a in summary["accuracies"].items())
-        typer.echo(f"accuracy on the {known:,} images whose class is known: {both}")
-    typer.echo(f"of the support images it recognizes {100 * summary['support_accuracy']:.1f} %")
+        typer.echo(f"accuracy on the {known:,} images of known class: {both}")
+    typer.echo(f"accuracy on the support set: {100 * summary['support_accuracy']:.1f} %")
     print_notes(summary)
     typer.echo(f"\nwritten: {files['html']}\nwritten: {files['csv']}")

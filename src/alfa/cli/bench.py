@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Option
 
-from alfa.cli._options import Json
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from alfa.bench import Comparison
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.progress import meter
+from alfa.cli.show import print_json, print_table
+from alfa.errors import check_choice
 
 _LABELS = {
     "plain": "plain",
@@ -25,94 +25,68 @@ _LABELS = {
 
 
 def bench(
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(help="The workload to measure; repeat it for several, all by default."),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each process.")] = 5,
-    as_json: Json = False,
+    workload: Annotated[list[str] | None, Option(help="Only these workloads.")] = None,
+    rounds: Annotated[int, Option(min=1, help="Rounds per process.")] = 5,
+    as_json: opts.Json = False,
 ) -> None:
-    """Measure the engine on this machine beside plain torch and, if installed, `higher`.
+    """Compare the engine's speed on this machine with plain torch and, if installed, `higher`.
 
-    Two processes take turns, and the best round of each counts. The last row of a workload is the
+    Two processes take turns, and the best round of each counts. The last row of a workload is a
     limit: its convolutions alone.
 
     Examples:
 
         alfa bench
-
         alfa bench --workload train-32 --workload sinusoid --rounds 10 --json
     """
-    from alfa.bench import WORKLOADS, compare, rivals_of
-    from alfa.cli.progress import meter
-    from alfa.errors import check_choice
-
-    names = workload or list(WORKLOADS)
+    names = workload or list(lazy.bench.WORKLOADS)
     for name in names:
-        check_choice("--workload", name, WORKLOADS)
-    pairs = [(name, rival) for name in names for rival in rivals_of(name)]
-    results: dict[str, dict[str, Comparison]] = {name: {} for name in names}
+        check_choice("--workload", name, lazy.bench.WORKLOADS)
+    pairs = [(name, rival) for name in names for rival in lazy.bench.rivals_of(name)]
+    results: dict[str, dict[str, lazy.bench.Comparison]] = {name: {} for name in names}
     total, done = 2 * rounds * len(pairs), count(1)
     with meter("bench") as shown:
         for name, rival in pairs:
-            shown.tell(f"{name}, alfa and {rival}")
-            results[name][rival] = compare(
+            shown.print(f"{name}, alfa and {rival}")
+            results[name][rival] = lazy.bench.compare(
                 name,
                 rival,
                 rounds=rounds,
                 on_round=lambda: shown.update("bench", next(done), total, unit="rounds"),
             )
     if as_json:
-        content = {
-            name: {rival: comparison.as_dict() for rival, comparison in found.items()}
-            for name, found in results.items()
-        }
-        typer.echo(json.dumps(content, indent=2))
+        print_json(
+            {name: {key: each.as_dict() for key, each in results[name].items()} for name in names}
+        )
     else:
         _print(results)
 
 
-def _print(results: dict[str, dict[str, Comparison]]) -> None:
-    from rich.console import Console
-
-    from alfa.bench import WORKLOADS
-
-    console = Console()
+def _print(results: dict[str, dict[str, lazy.bench.Comparison]]) -> None:
     for name, found in results.items():
-        console.print(
-            f"{name}: {WORKLOADS[name].title}", style="bold", highlight=False, soft_wrap=True
-        )
-        console.print(_table(found))
-        if not WORKLOADS[name].train:
-            note = "alfa makes no graph here; the others, which have no such mode, train."
-            console.print(note, highlight=False, soft_wrap=True)
-        console.print()
-    console.print(
-        "ratio: alfa's speed over that of the row, from the rounds in which these two took turns.\n"
-        "alfa: the best of all its rounds, and the most memory.\n"
-        "kept: the process keeps the memory of large tensors, as alfa's does.",
-        highlight=False,
-        soft_wrap=True,
+        workload = lazy.bench.WORKLOADS[name]
+        typer.secho(f"{name}: {workload.title}", bold=True)
+        print_table(["engine", "it/s", "ms", "GB", "ratio"], _rows(found))
+        if not workload.train:
+            typer.echo("alfa builds no graph here; the others lack this mode, and train.")
+        typer.echo("")
+    typer.echo(
+        "ratio: alfa's speed divided by the row's, from the rounds in which the two took turns.\n"
+        "alfa: the best of all its rounds, and its highest memory use.\n"
+        "kept: the process keeps the memory of large tensors, as alfa's does."
     )
 
 
-def _table(found: dict[str, Comparison]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    # The same widths for every workload, so that the tables line up.
-    table.add_column("engine", no_wrap=True, min_width=max(map(len, _LABELS.values())))
-    for header, width in (("it/s", 9), ("ms", 9), ("GB", 6), ("ratio", 7)):
-        table.add_column(header, justify="right", no_wrap=True, min_width=width)
-    seconds = min(comparison.seconds for comparison in found.values())
-    peaks = [comparison.peak for comparison in found.values() if comparison.peak is not None]
-    table.add_row("alfa", *_cells(seconds, max(peaks, default=None), 1.0))
-    for rival, comparison in found.items():
-        cells = _cells(comparison.rival_seconds, comparison.rival_peak, comparison.ratio)
-        table.add_row(_LABELS[rival], *cells)
-    return table
+def _rows(found: dict[str, lazy.bench.Comparison]) -> Iterator[list[str]]:
+    seconds = min(each.seconds for each in found.values())
+    peak = max((each.peak for each in found.values() if each.peak is not None), default=None)
+    yield _row("alfa", seconds, peak, 1.0)
+    for rival, each in found.items():
+        yield _row(_LABELS[rival], each.rival_seconds, each.rival_peak, each.ratio)
 
 
-def _cells(seconds: float, peak: int | None, ratio: float) -> tuple[str, ...]:
+def _row(label: str, seconds: float, peak: int | None, ratio: float) -> list[str]:
     memory = "-" if peak is None else f"{peak / 1e9:.2f}"
-    return f"{1 / seconds:.2f}", f"{1e3 * seconds:.1f}", memory, f"{ratio:.2f}x"
+    # Every workload's table has the same column widths.
+    cells = [f"{1 / seconds:9.2f}", f"{1e3 * seconds:9.1f}", f"{memory:>6}", f"{ratio:6.2f}x"]
+    return [f"{label:{max(map(len, _LABELS.values()))}}", *cells]

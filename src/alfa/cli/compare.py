@@ -2,124 +2,83 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from alfa.cli._options import (
-    BatchNorm,
-    Checkpoint,
-    Dataset,
-    Device,
-    Json,
-    NumQuery,
-    NumSteps,
-    NumTasks,
-    Shot,
-    Size,
-    Split,
-    TaskSet,
-    Threads,
-    Way,
-    check_choices,
-)
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli._tasks import check_same_tasks, task_changes
+from alfa.cli.progress import meter, show_testing
+from alfa.cli.show import figure_text, print_json, print_table, seeds_text
+from alfa.cli.start import Computing
+from alfa.errors import ConfigError, DivergedError
 
-if TYPE_CHECKING:
-    from alfa.cli._groups import Group, OnTasks
-    from alfa.evaluation import Difference, Evaluation
-    from alfa.runs import Run
-
-# The number of tasks of each source, and their seed, unless the user chooses others.
-_NUM_RANK_TASKS, _RANK_SEED = 600, 0
+OnTasks = Callable[[int, int], None]
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="Run folders, or folders of `alfa train --seeds`; first: reference."),
-    ],
-    rank: Annotated[
-        bool, typer.Option("--rank", help="Rank the runs on each of the --sources.")
-    ] = False,
-    sources: Annotated[
-        str | None, typer.Option(help="Datasets for --rank, such as `md-omniglot,md-flower`.")
-    ] = None,
-    num_tasks: NumTasks = None,
-    num_steps: NumSteps = None,
-    split: Split = "test",
-    checkpoint: Checkpoint = "best",
-    dataset: Dataset = None,
-    size: Size = None,
-    way: Way = None,
-    shot: Shot = None,
-    num_query: NumQuery = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the tasks; by default the first run's.")
-    ] = None,
-    batch_norm: BatchNorm = None,
-    settings: TaskSet = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-    as_json: Json = False,
+    runs: Annotated[list[Path], Argument(help="Runs or seed groups; the first is the reference.")],
+    rank: Annotated[bool, Option("--rank", help="Rank the runs on each of --sources.")] = False,
+    sources: Annotated[str | None, Option(help="Datasets, as in `md-omniglot,md-flower`.")] = None,
+    num_tasks: opts.NumTasks = None,
+    num_steps: opts.NumSteps = None,
+    split: opts.Split = "test",
+    checkpoint: opts.Checkpoint = "best",
+    dataset: opts.Dataset = None,
+    size: opts.Size = None,
+    way: opts.Way = None,
+    shot: opts.Shot = None,
+    num_query: opts.NumQuery = None,
+    seed: opts.RunSeed = None,
+    batch_norm: opts.BatchNorm = None,
+    settings: opts.TaskSet = None,
+    device: opts.Device = "cpu",
+    threads: opts.Threads = None,
+    as_json: opts.Json = False,
 ) -> None:
-    """Test runs on the same tasks, and decide which differences are significant.
+    """Evaluate runs on the same tasks, and test which differences are significant.
 
-    Differences are taken task by task, which detects smaller ones than two separate intervals.
+    The test is paired by task, which detects smaller differences than two separate intervals.
 
-    A folder with runs `seed-0`, `seed-1`, ... of `alfa train --seeds` is one group: its figure is
-    the mean over its runs. Beside the interval over tasks, the table has the standard deviation
-    over seeds and the 95 % interval of the mean over seeds (Student's t). A difference between
-    groups is decided if it exceeds both the interval over tasks and that over seeds (Welch).
-    Between single runs, only the choice of the tasks is taken into account.
+    A folder with the runs `seed-0`, `seed-1`, ... of `alfa train --seeds` is one group; its figure
+    is the mean over its runs. Next to the interval over tasks, the table shows the standard
+    deviation over seeds and the 95 % interval of the mean over seeds (Student's t). A difference
+    between groups is significant if it exceeds both the interval over tasks and the interval over
+    seeds (Welch). Between single runs, only the interval over tasks counts.
 
-    With --rank, runs are tested on 600 tasks of each of the --sources, and ranked as on
-    Meta-Dataset's leaderboard: runs share a rank if their difference lies within the 95 %
-    interval of two independent means. Results are stored in the run folders and reused.
+    With --rank, the command evaluates the runs on 600 tasks of each source, and ranks them like
+    Meta-Dataset's leaderboard: runs share a rank if their difference is within the 95 % interval of
+    two independent means. Results are stored in the run folders and reused.
 
     Examples:
 
         alfa compare runs/maml runs/alfa
-
         alfa compare runs/maml runs/alfa --shot 1 --split val
-
         alfa compare runs/maml runs/alfa --dataset cub --num-tasks 300 --json
-
         alfa compare runs/maml runs/alfa --rank --sources md-omniglot,md-traffic-sign
     """
-    from alfa.cli._groups import evaluate_group, open_group
-    from alfa.cli._tasks import check_same_tasks, task_changes
-    from alfa.errors import ConfigError
-    from alfa.evaluation import evaluate_run
-
-    check_choices(split=split, checkpoint=checkpoint)
+    opts.check_choices(split=split, checkpoint=checkpoint)
     sizes = {"way": way, "shot": shot, "num_query": num_query}
-    shared: dict[str, Any] = {"device": device, "threads": threads}
+    computing = Computing(device, threads, as_json)
     if rank or sources is not None:
-        from alfa.cli._rank import rank_runs
-
         others: dict[str, Any] = {**sizes, "num_steps": num_steps, "dataset": dataset}
-        others |= {"batch_norm": batch_norm, "set": settings}
-        others |= {"split": None if split == "test" else split}
-        _check_rank_options(rank, sources, others)
-        rank_runs(
-            runs,
-            sources or "",
-            size=size,
-            num_tasks=num_tasks or _NUM_RANK_TASKS,
-            seed=_RANK_SEED if seed is None else seed,
-            checkpoint=checkpoint,
-            as_json=as_json,
-            **shared,
-        )
+        others |= {"split": None if split == "test" else split, "batch_norm": batch_norm}
+        _check_rank_options(rank, sources, {**others, "set": settings})
+        options: dict[str, Any] = {"size": size, "checkpoint": checkpoint}
+        options |= {"num_tasks": num_tasks or 600, "seed": seed or 0}
+        _rank([Group.open(path) for path in runs], sources or "", computing, **options)
         return
-    opened = [open_group(path) for path in runs]
-    every = [run for group in opened for run in group]
+    groups = [Group.open(path) for path in runs]
+    every = [run for group in groups for run in group.runs]
     if len(every) < 2:
-        raise ConfigError(f"only {runs[0]} is given, but a comparison takes two runs or more.")
+        raise ConfigError(f"a comparison requires at least two runs, got only {runs[0]}.")
     changes = {
         run.path: task_changes(run, dataset=dataset, size=size, settings=settings, **sizes)
         for run in every
@@ -127,8 +86,8 @@ def compare(
     check_same_tasks(every, [changes[run.path] for run in every], split)
     first = every[0].experiment
 
-    def evaluate(run: Run, on_tasks: OnTasks) -> Evaluation:
-        return evaluate_run(
+    def evaluate(run: lazy.runs.Run, on_tasks: OnTasks) -> lazy.evaluation.Evaluation:
+        return lazy.evaluation.evaluate_run(
             run,
             overrides=changes[run.path],
             checkpoint=checkpoint,
@@ -141,60 +100,91 @@ def compare(
             on_tasks=on_tasks,
         )
 
-    groups = [
-        evaluate_group(path, group, evaluate, quiet=as_json, **shared)
-        for path, group in zip(runs, opened, strict=True)
-    ]
-    differences = [_GroupDifference.of(group, groups[0]) for group in groups]
+    groups = [group.evaluate(evaluate, computing) for group in groups]
     if as_json:
-        rows = [_as_dict(*pair) for pair in zip(groups, differences, strict=True)]
-        typer.echo(json.dumps(rows, indent=2))
+        print_json([_as_dict(group, groups[0]) for group in groups])
     else:
-        _print(groups, differences)
-
-
-def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any]) -> None:
-    from alfa.errors import ConfigError
-
-    if not rank or sources is None:
-        raise ConfigError("--rank and --sources belong together; give both, or neither.")
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
-    if given:
-        raise ConfigError(f"{' and '.join(given)} cannot be given with --rank; omit them.")
+        _print(groups)
 
 
 @dataclass(frozen=True)
-class _GroupDifference:
-    """How much higher the figure of a group is than that of the first, over tasks and seeds."""
+class Group:
+    """Runs of several seeds, or one run, and their evaluations on the same tasks."""
 
-    tasks: Difference
-    seed_interval: float | None
+    path: Path
+    runs: Sequence[lazy.runs.Run]
+    evaluations: Sequence[lazy.evaluation.Evaluation] = ()
 
     @classmethod
-    def of(cls, group: Group, first: Group) -> _GroupDifference:
-        from alfa.evaluation import difference, seed_difference_interval
+    def open(cls, path: Path) -> Group:
+        """Open a run, or all runs of a group."""
+        exists = {folder: lazy.runs.RunFiles(folder).exists for folder in path.glob("seed-*")}
+        folders = sorted((folder for folder in exists if exists[folder]), key=_seed)
+        if lazy.runs.RunFiles(path).exists or not folders:
+            folders = [path]
+        return cls(path, [lazy.runs.Run.open(folder) for folder in folders])
 
-        interval = seed_difference_interval(group.figures, first.figures)
-        return cls(difference(group.mean, first.mean), interval)
+    def evaluate(
+        self,
+        evaluate: Callable[[lazy.runs.Run, OnTasks], lazy.evaluation.Evaluation],
+        computing: Computing,
+        *,
+        tasks: str = "",
+    ) -> Group:
+        """Return the group with evaluations, and show the progress; `tasks` names the tasks."""
+        evaluations = []
+        for run in self.runs:
+            computing.set_up(run.experiment)
+            with meter(f"{run.path.name}{tasks}", quiet=computing.as_json) as shown:
+                try:
+                    evaluations.append(evaluate(run, show_testing(shown)))
+                except DivergedError as error:
+                    raise DivergedError(f"{run.path}: {error}") from None
+        return Group(self.path, self.runs, evaluations)
 
     @property
-    def is_decided(self) -> bool:
-        over_seeds = self.seed_interval is None or abs(self.tasks.mean) > self.seed_interval
-        return self.tasks.is_decided and over_seeds
+    def has_seeds(self) -> bool:
+        return len(self.runs) > 1
+
+    def minus(self, reference: Group) -> tuple[lazy.evaluation.Difference, float | None]:
+        """The difference from another group over tasks, and its interval over seeds."""
+        interval = lazy.evaluation.seed_difference_interval(self.figures, reference.figures)
+        return lazy.evaluation.difference(self.mean, reference.mean), interval
+
+    @cached_property
+    def mean(self) -> lazy.evaluation.Evaluation:
+        """The mean over the runs, with the interval over tasks."""
+        return lazy.evaluation.mean_over_seeds(self.evaluations)
+
+    @cached_property
+    def figures(self) -> list[float]:
+        """The accuracy of each run, or the loss for regression."""
+        return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
 
 
-def _as_dict(group: Group, over: _GroupDifference) -> dict[str, Any]:
+def _seed(folder: Path) -> tuple[int, str]:
+    number = re.fullmatch(r"seed-(\d+)", folder.name)
+    return int(number[1]) if number else -1, folder.name
+
+
+def _is_decided(over_tasks: lazy.evaluation.Difference, seed_interval: float | None) -> bool:
+    exceeds_seeds = seed_interval is None or abs(over_tasks.mean) > seed_interval
+    return over_tasks.is_decided and exceeds_seeds
+
+
+def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
+    over_tasks, seed_interval = group.minus(reference)
     content = {
         "run": str(group.path),
         **group.mean.as_dict(),
         "per_task": group.mean.per_task,
-        "difference": over.tasks.mean,
-        "difference_interval": over.tasks.interval,
-        "difference_seed_interval": over.seed_interval,
-        "is_decided": over.is_decided,
-        "seeds": asdict(group.seeds),
+        "difference": over_tasks.mean,
+        "difference_interval": over_tasks.interval,
+        "difference_seed_interval": seed_interval,
+        "is_decided": _is_decided(over_tasks, seed_interval),
+        "seeds": asdict(lazy.evaluation.seed_statistics(group.figures)),
     }
-    if len(group.runs) > 1:
+    if group.has_seeds:
         content["runs"] = [
             {"run": str(run.path), **found.as_dict(), "per_task": found.per_task}
             for run, found in zip(group.runs, group.evaluations, strict=True)
@@ -202,50 +192,102 @@ def _as_dict(group: Group, over: _GroupDifference) -> dict[str, Any]:
     return content
 
 
-def _print(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from alfa.cli.show import figure_text, seeds_text, wide_console
-
-    first = groups[0].mean
-    is_accuracy = first.accuracy is not None
+def _print(groups: Sequence[Group]) -> None:
+    is_accuracy = groups[0].mean.accuracy is not None
     scale, places = (100.0, 2) if is_accuracy else (1.0, 4)
-    has_seeds = any(len(group.runs) > 1 for group in groups)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run")
-    headers = ["figure", *(["over seeds"] if has_seeds else [])]
+    has_seeds = any(group.has_seeds for group in groups)
+    headers = ["run", "figure", *(["over seeds"] if has_seeds else [])]
     intervals_of = " (+- tasks, seeds)" if has_seeds else ""
-    headers += [f"beyond {escape(str(groups[0].path))}{intervals_of}", ""] * (len(groups) > 1)
-    for header in headers:
-        table.add_column(header, justify="right" if header else "left")
-    for group, over in zip(groups, differences, strict=True):
-        cells = [figure_text(group.mean)]
+    headers += [f"minus {groups[0].path}{intervals_of}", ""] * (len(groups) > 1)
+    rows = []
+    for group in groups:
+        over_tasks, seed_interval = group.minus(groups[0])
+        cells = [str(group.path), figure_text(group.mean)]
         if has_seeds:
-            cells.append(seeds_text(group.seeds, is_accuracy) if len(group.runs) > 1 else "-")
+            statistics = lazy.evaluation.seed_statistics(group.figures)
+            cells.append(seeds_text(statistics, is_accuracy) if group.has_seeds else "-")
         if group is not groups[0]:
-            intervals = [over.tasks.interval, *([over.seed_interval] if has_seeds else [])]
+            intervals = [over_tasks.interval, *([seed_interval] if has_seeds else [])]
             texts = ["?" if x is None else f"{scale * x:.{places}f}" for x in intervals]
-            cells.append(f"{scale * over.tasks.mean:+.{places}f} +- {', '.join(texts)}")
-            cells.append("decided" if over.is_decided else "undecided")
-        table.add_row(escape(str(group.path)), *cells)
-        if len(group.runs) > 1:
+            cells.append(f"{scale * over_tasks.mean:+.{places}f} +- {', '.join(texts)}")
+            is_decided = _is_decided(over_tasks, seed_interval)
+            cells.append("significant" if is_decided else "not significant")
+        rows.append(cells)
+        if group.has_seeds:
             for run, found in zip(group.runs, group.evaluations, strict=True):
-                table.add_row(f"  {escape(run.path.name)}", figure_text(found))
-    console = wide_console()
-    console.print(table, highlight=False)
-    console.print(f"\n{_explanation(groups, differences)}", highlight=False, soft_wrap=True)
+                rows.append([f"  {run.path.name}", figure_text(found)])
+    print_table(headers, rows, wraps=headers)
+    typer.echo(f"\n{_explanation(groups, over_tasks.fewest_tasks)}")
 
 
-def _explanation(groups: Sequence[Group], differences: Sequence[_GroupDifference]) -> str:
-    """How to read the table."""
-    first, fewest = groups[0].mean, differences[0].tasks.fewest_tasks
-    has_seeds = any(len(group.runs) > 1 for group in groups)
-    counts_seeds = all(len(group.runs) > 1 for group in groups)
-    text = f"Over the same {first.num_tasks} {first.split} tasks, with 95 % intervals"
-    if has_seeds:
-        text += " over tasks and over seeds"
-    beyond = "and seeds explains" if counts_seeds else "explains, other seeds not counted"
-    text += f"; decided: more than the choice of tasks {beyond}." if len(groups) > 1 else "."
-    text += f" Fewer than {fewest} tasks decide nothing." if first.num_tasks < fewest else ""
-    return text + ("" if first.accuracy is not None else " Of losses, lower is better.")
+def _explanation(groups: Sequence[Group], min_tasks: int) -> str:
+    """Explain how to read the table."""
+    first, has_seeds = groups[0].mean, [group.has_seeds for group in groups]
+    text = f"Over the same {first.num_tasks} {first.split} tasks, with 95 % intervals over tasks"
+    text += " and over seeds." if any(has_seeds) else "."
+    if len(groups) > 1:
+        text += " Significant: the difference exceeds the interval over tasks"
+        text += " and the interval over seeds." if all(has_seeds) else "; other seeds may differ."
+        if first.num_tasks < min_tasks:
+            text += f" No difference is significant with fewer than {min_tasks} tasks."
+    return text + ("" if first.accuracy is not None else " For losses, lower is better.")
+
+
+def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any]) -> None:
+    if not rank or sources is None:
+        raise ConfigError("--rank and --sources require each other; add the missing one.")
+    given = [opts.flag(name) for name, value in others.items() if value is not None]
+    if given:
+        raise ConfigError(f"--rank does not support {' and '.join(given)}; omit them.")
+
+
+def _rank(
+    groups: Sequence[Group], sources: str, computing: Computing, *, size: int | None, **options: Any
+) -> None:
+    """Rank the groups on each source, and print the ranks."""
+    names = [name.strip() for name in sources.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"--sources must list distinct datasets, got {sources!r}.")
+    runs = [run for group in groups for run in group.runs]
+    for name in names:
+        changes = [run.dataset_overrides(name, size=size) for run in runs]
+        check_same_tasks(runs, changes, "test", hint=", or select one size with --size")
+    options |= {"size": size, "device": computing.device}
+    means: dict[str, list[lazy.evaluation.Evaluation]] = {}
+    for name in names:
+
+        def evaluate(
+            run: lazy.runs.Run, on_tasks: OnTasks, source: str = name
+        ) -> lazy.evaluation.Evaluation:
+            return lazy.evaluation.evaluate_once(run, source, on_tasks=on_tasks, **options)
+
+        tasks = f" on {name}"
+        means[name] = [group.evaluate(evaluate, computing, tasks=tasks).mean for group in groups]
+    ranks = {name: lazy.evaluation.ranks(found) for name, found in means.items()}
+    averages = lazy.evaluation.average_ranks(means)
+    if computing.as_json:
+        content = [
+            {
+                "run": str(group.path),
+                "average_rank": averages[n],
+                "sources": {
+                    name: {**found[n].as_dict(), "rank": ranks[name][n]}
+                    for name, found in means.items()
+                },
+            }
+            for n, group in enumerate(groups)
+        ]
+        print_json(content)
+        return
+    rows = []
+    for name, found in means.items():
+        texts = [figure_text(each).removeprefix("accuracy ") for each in found]
+        pairs = zip(texts, ranks[name], strict=True)
+        rows.append([name, *(f"{text} ({rank:g})" for text, rank in pairs)])
+    rows.append(["average rank", *(f"{average:.2f}" for average in averages)])
+    headers = ["source", *(str(group.path) for group in groups)]
+    print_table(headers, rows, wraps=headers)
+    typer.echo(
+        f"\nOver {options['num_tasks']} tasks per source, with 95 % intervals, and (rank). "
+        "Runs share a rank if their difference is within the interval of two independent means."
+    )

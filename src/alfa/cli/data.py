@@ -1,121 +1,90 @@
-"""`alfa data`: list, prepare, verify and download datasets."""
+"""`alfa data`: list, prepare, verify, and download datasets."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from alfa.cli._options import Json
-
-if TYPE_CHECKING:
-    from alfa.data import Store
-    from alfa.data.sources import Source
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.image_folder import prepare_with_progress
+from alfa.cli.progress import meter
+from alfa.cli.show import print_json, print_list, print_table
+from alfa.errors import ConfigError, DataError, did_you_mean
 
 app = typer.Typer(
-    help="Get datasets of images, and prepare them for training.",
+    help="Download image datasets, and prepare them for training.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-Name = Annotated[str, typer.Argument(help="A dataset that `alfa data list` shows.")]
-Place = Annotated[
-    Path | None,
-    typer.Argument(help="Its folder or archive; by default where `download` puts it."),
-]
-Size = Annotated[
-    int | None, typer.Option(min=1, help="The side of the images; by default the dataset's own.")
-]
-Called = Annotated[str | None, typer.Option("--name", help="What to call it from now on.")]
-OnProblem = Annotated[
-    str, typer.Option(help="stop, or skip the images and classes that cannot be used.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="How many decode side by side; by default one for every core."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Make it anew if it is there already.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="An option of the dataset, such as `split=ratio`."),
-]
-# Notes on images that a summary shows.
-_SHOWN = 5
+Name = Annotated[str, Argument(help="Dataset, as listed by `alfa data list`.")]
+Size = Annotated[int | None, Option(min=1, help="Image side in pixels; defaults to the dataset's.")]
 
 
 @app.command("list")
-def list_datasets(as_json: Json = False) -> None:
-    """Show the known datasets, and which of them are prepared.
+def list_datasets(as_json: opts.Json = False) -> None:
+    """List the known datasets, and show which are prepared.
 
     Examples:
 
         alfa data list
-
         alfa data list --json
     """
-    from rich.console import Console
-    from rich.table import Table
-
-    from alfa.data import data_folder
-
-    rows = _list()
+    datasets = _datasets()
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(datasets)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("name", "dataset", "side", "classes", "images", "to get it", "prepared"):
-        table.add_column(header, no_wrap=header in ("name", "classes", "to get it"))
-    for row in rows:
-        published = row["published"].values()
-        table.add_row(
-            row["name"],
-            row["title"],
-            _text(row["size"]),
-            "/".join(str(split["classes"]) for split in published) or "-",
-            _total([split["images"] for split in published]),
-            row["get"].replace(" (untried)", "*"),
-            ", ".join(str(store["size"]) for store in row["prepared"]) or "-",
-        )
-    Console().print(table)
+    rows = []
+    for dataset in datasets:
+        published = dataset["published"].values()
+        classes = "/".join(str(split["classes"]) for split in published) or "-"
+        counts = [split["images"] for split in published]
+        images = "-" if None in counts or not counts else f"{sum(counts):,}"
+        source = dataset["get"].replace(" (untried)", "*")
+        prepared = ", ".join(str(store["size"]) for store in dataset["prepared"]) or "-"
+        facts = [dataset["name"], dataset["title"], _text(dataset["size"])]
+        rows.append([*facts, classes, images, source, prepared])
+    headers = ("name", "dataset", "side", "classes", "images", "source", "prepared")
+    print_table(headers, rows, justify="left", wraps=("dataset", "side", "images", "prepared"))
     typer.echo(
-        "\nclasses of train/val/test and images as published; prepared: the sides that are there"
-        f"\n* the address could not be tried when this was written\nkept in {data_folder()}"
+        "\nclasses (train/val/test) and images: as published; prepared: image sides\n"
+        f"* untested download address\ndata folder: {lazy.data.data_folder()}"
     )
 
 
 @app.command()
 def prepare(
     name: Name,
-    path: Place = None,
+    path: Annotated[Path | None, Argument(help="Folder or archive of the dataset.")] = None,
     size: Size = None,
-    called: Called = None,
-    on_problem: OnProblem = "stop",
-    workers: Workers = None,
-    force: Force = False,
-    settings: Options = None,
-    as_json: Json = False,
+    prepared_name: Annotated[str | None, Option("--name", help="New name of the dataset.")] = None,
+    on_problem: opts.OnProblem = "stop",
+    workers: Annotated[int | None, Option(min=1, help="Processes; defaults to all cores.")] = None,
+    force: Annotated[bool, Option("--force", help="Replace a prepared dataset.")] = False,
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Option of the dataset, such as `split=ratio`.")
+    ] = None,
+    as_json: opts.Json = False,
 ) -> None:
-    """Bring a dataset into the form that training reads, once.
+    """Convert a dataset into the format for training.
 
-    A run that was stopped at any moment goes on where it was.
+    PATH defaults to the folder of `download`. Run an interrupted command again to continue.
 
     Examples:
 
         alfa data prepare cifar-fs
-
         alfa data prepare cub ~/CUB_200_2011.tgz --size 84 --on-problem skip
-
         alfa data prepare folder ~/pets --name pets --set split=ratio --set seed=1
     """
-    from alfa.cli._prepare import prepare_with_progress
-
     source = _source(name, settings or [])
     store, notes = prepare_with_progress(
         source,
         _default_path(name) if path is None else path,
-        name=called or name,
+        name=prepared_name or name,
         size=size,
         on_problem=on_problem,
         workers=workers,
@@ -124,114 +93,87 @@ def prepare(
     )
     summary = _summary(store, source)
     if as_json:
-        typer.echo(json.dumps({**summary, "notes": notes}, indent=2))
+        print_json({**summary, "notes": notes})
     else:
         _print(summary)
 
 
 @app.command()
-def verify(name: Name, size: Size = None, as_json: Json = False) -> None:
-    """Compare every image of a prepared dataset with its checksum.
+def verify(name: Name, size: Size = None, as_json: opts.Json = False) -> None:
+    """Verify the checksums of a prepared dataset.
 
     Examples:
 
         alfa data verify cifar-fs
-
         alfa data verify cub --size 84 --json
     """
-    from alfa.cli.progress import meter
-    from alfa.data import open_store
-    from alfa.data.sources import SOURCES
-    from alfa.errors import DataError
-
-    store = open_store(name, size=size)
+    store, sources = lazy.data.open_store(name, size=size), lazy.data.SOURCES
     total = store.index.shape[0]
     with meter(name, quiet=as_json) as shown:
         faults = store.verify(lambda done: shown.update(name, done, total, unit="images"))
-    source = SOURCES.get(name) if name in SOURCES else None
-    summary = {**_summary(store, source), "faults": faults}
+    summary = _summary(store, sources.get(name) if name in sources else None)
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        print_json({**summary, "faults": faults})
         raise typer.Exit(2 if faults else 0)
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
-        anew = f"`alfa data prepare {name} --size {store.index.size} --force`"
-        how = anew if name in SOURCES else "the command that prepared it, and --force"
-        raise DataError(
-            f"the prepared dataset {store.path} is damaged; make it anew with {how}:{listed}"
-        )
+        known = f"`alfa data prepare {name} --size {store.index.size} --force`"
+        fix = known if name in sources else "the command that prepared it with --force"
+        raise DataError(f"the prepared dataset {store.path} is damaged; run {fix}:{listed}")
     _print(summary)
-    typer.echo(f"all {len(store.index.classes)} checksums are right")
+    typer.echo(f"all {len(store.index.classes)} checksums are correct")
 
 
 @app.command()
 def download(
     name: Name,
-    to: Annotated[
-        Path | None, typer.Option(help="A folder; by default where `prepare` looks for it.")
-    ] = None,
+    to: Annotated[Path | None, Option(help="Folder; defaults to the one `prepare` reads.")] = None,
 ) -> None:
-    """Download a dataset, or say what must be fetched by hand.
+    """Download a dataset, or explain how to get it manually.
 
-    A download that was cut off goes on where it was.
+    If the command is interrupted, run it again to continue.
 
     Examples:
 
         alfa data download omniglot
-
         alfa data download cub --to /data/cub
     """
-    from alfa.cli.progress import meter
-    from alfa.data import download as run
-    from alfa.data import raw_dataset_path
-    from alfa.data.sources import SOURCES
-
-    SOURCES.get(name)
-    folder = to or raw_dataset_path(name)
+    lazy.data.SOURCES.get(name)
     with meter(name) as shown:
-        files = run(
+        files = lazy.data.download(
             name,
-            folder,
+            to or lazy.data.raw_dataset_path(name),
             on_progress=lambda file, done, total: shown.update(file, done, total, unit="bytes"),
         )
     for file in files:
         typer.echo(f"downloaded: {file}")
-    place = f" {folder}" if to else ""
-    typer.echo(f"next: alfa data prepare {name}{place}")
+    typer.echo(f"next: alfa data prepare {name}{f' {to}' if to else ''}")
 
 
 def _default_path(name: str) -> Path:
-    """The folder that `alfa data download` puts a dataset into."""
-    from alfa.data import raw_dataset_path
-    from alfa.data.sources import SOURCES
-    from alfa.errors import DataError
-
-    path = raw_dataset_path(name)
+    """Return the folder into which `alfa data download` saves a dataset."""
+    path = lazy.data.raw_dataset_path(name)
     if not path.exists():
-        source = SOURCES.get(name)
+        source = lazy.data.SOURCES.get(name)
         known = source.downloads or source.manual_download
-        get = f"get {name} with `alfa data download {name}`, or " if known else ""
-        raise DataError(
-            f"there is no {path}; {get}say where it is: `alfa data prepare {name} PATH`."
-        )
+        get = f"run `alfa data download {name}`, or " if known else ""
+        raise DataError(f"{path} does not exist; {get}run `alfa data prepare {name} PATH`.")
     return path
 
 
-def _source(name: str, settings: list[str]) -> Source:
+def _source(name: str, settings: list[str]) -> lazy.data.Source:
+    """Construct a source with the options of --set."""
     import tomllib
 
     from pydantic import TypeAdapter, ValidationError
 
-    from alfa.data.sources import SOURCES
-    from alfa.errors import ConfigError, did_you_mean
-
-    known, options = SOURCES.options(name), {}
+    known, options = lazy.data.SOURCES.options(name), {}
     for setting in settings:
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or not key:
-            raise ConfigError(f"--set takes key=value, such as split=ratio, but got {setting!r}.")
+            raise ConfigError(f"--set must be KEY=VALUE, such as split=ratio, got {setting!r}.")
         if key not in known:
-            listed = f"it has {', '.join(known)}" if known else "it has none"
+            listed = f"its options are {', '.join(known)}" if known else "it has no options"
             raise ConfigError(f"{name} has no option {key!r}; {listed}.{did_you_mean(key, known)}")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
@@ -242,48 +184,39 @@ def _source(name: str, settings: list[str]) -> Source:
         except ValidationError as error:
             message = error.errors()[0]["msg"].removeprefix("Input should be ")
             raise ConfigError(f"--set {setting}: {key} must be {message}.") from None
-    return SOURCES.get(name)(**options)
+    return lazy.data.SOURCES.get(name)(**options)
 
 
-def _list() -> list[dict[str, Any]]:
-    """All known datasets, and all prepared ones."""
-    from alfa.data import GENERATED_DATASETS, prepared, store_path
-    from alfa.data.sources import SOURCES
-
-    stores = prepared()
+def _datasets() -> list[dict[str, Any]]:
+    """Describe all known and all prepared datasets."""
+    sources, generated = lazy.data.SOURCES, lazy.data.GENERATED_DATASETS
+    stores = lazy.data.prepared()
     rows = []
-    for name in [*SOURCES, *sorted({*GENERATED_DATASETS, *stores} - set(SOURCES))]:
-        row: dict[str, Any] = {
-            "name": name,
-            "title": "",
-            "size": None,
-            "published": {},
-            "get": "your own",
-            "addresses": [],
-            "prepared": [
-                {"size": size, "path": str(store_path(name, size))} for size in stores.get(name, [])
-            ],
-        }
-        if name in GENERATED_DATASETS:
-            free = ", of any size and place" if GENERATED_DATASETS[name].roam else ""
-            row |= {"title": f"random characters{free}", "get": "generated"}
-        elif name in SOURCES:
-            source = SOURCES.get(name)
-            files = source.downloads
-            untried = "" if all(file.tried for file in files) else " (untried)"
-            by_hand = "your own" if source.manual_download is None else "by hand"
-            row |= {
-                "title": source.title,
-                "size": source.size,
-                "published": _counts(source.published),
-                "get": f"download{untried}" if files else by_hand,
-                "addresses": [file.url for file in files],
-            }
+    for name in [*sources, *sorted({*generated, *stores} - set(sources))]:
+        places = {size: str(lazy.data.store_path(name, size)) for size in stores.get(name, [])}
+        row: dict[str, Any] = {"name": name, "title": "", "size": None, "published": {}}
+        row |= {"get": "your own", "addresses": []}
+        row["prepared"] = [{"size": size, "path": path} for size, path in places.items()]
+        if name in generated:
+            varied = ", of varying size and position" if generated[name].roam else ""
+            row |= {"title": f"random characters{varied}", "get": "generated"}
+        elif name in sources:
+            source = sources.get(name)
+            row |= {"title": source.title, "size": source.size}
+            row |= {"published": _counts(source.published)}
+            if source.downloads:
+                are_tried = all(file.tried for file in source.downloads)
+                row |= {"get": "download" if are_tried else "download (untried)"}
+                row |= {"addresses": [file.url for file in source.downloads]}
+            elif source.manual_download is not None:
+                row |= {"get": "by hand"}
         rows.append(row)
     return rows
 
 
-def _summary(store: Store, source: type[Source] | Source | None) -> dict[str, Any]:
+def _summary(
+    store: lazy.data.Store, source: type[lazy.data.Source] | lazy.data.Source | None
+) -> dict[str, Any]:
     index = store.index
     return {
         "dataset": index.dataset,
@@ -304,36 +237,18 @@ def _counts(counts: Any) -> dict[str, dict[str, int | None]]:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """Print the counts beside the published ones, and the images left out or changed."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from alfa.data import SPLITS
-
+    """Print the counts next to the published ones, and the skipped and changed images."""
     found, published = summary["splits"], summary["published"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(summary["dataset"], no_wrap=True)
-    headers = ["classes", "images", *(["published classes", "images"] if published else [])]
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
-    for split in [split for split in SPLITS if split in found or split in published]:
+    rows = []
+    for split in [split for split in lazy.data.SPLITS if split in found or split in published]:
         cells = [found.get(split, {"classes": 0, "images": 0})]
         cells += [published.get(split, {})] if published else []
-        table.add_row(split, *(_text(cell.get(k)) for cell in cells for k in ("classes", "images")))
-    Console().print(table)
-    for title, key in (("left out", "left_out"), ("worth knowing", "changed")):
-        lines = summary[key]
-        if lines:
-            shown = "".join(f"\n  - {line}" for line in lines[:_SHOWN])
-            more = f"\n  and {len(lines) - _SHOWN} more, in index.json" if lines[_SHOWN:] else ""
-            typer.echo(f"{title}: {len(lines)}{shown}{more}")
+        rows.append([split, *(_text(each.get(k)) for each in cells for k in ("classes", "images"))])
+    headers = ["classes", "images", *(["published classes", "images"] if published else [])]
+    print_table([summary["dataset"], *headers], rows)
+    print_list("skipped", summary["left_out"], rest="index.json")
+    print_list("notes", summary["changed"], rest="index.json")
     typer.echo(f"\nprepared: {summary['path']}")
-
-
-def _total(counts: list[int | None]) -> str:
-    """The sum, if all are known."""
-    known = [count for count in counts if count is not None]
-    return _text(sum(known) if known and len(known) == len(counts) else None)
 
 
 def _text(number: int | None) -> str:

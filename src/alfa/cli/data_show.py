@@ -3,104 +3,90 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from alfa.cli._options import NumQuery, Shot, Split, Way, check_choices, check_outputs
-
-if TYPE_CHECKING:
-    from alfa.data import Split as SplitName
-    from alfa.data import Tasks
-    from alfa.learner import Learner
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.start import open_best
+from alfa.errors import ConfigError
 
 
 def show(
-    source: Annotated[
-        str, typer.Argument(help="A prepared or generated dataset, or a run folder.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="The image; by default the name of SOURCE and .png.")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="For a run: tasks of another dataset.")
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="The prepared size of the dataset.")
-    ] = None,
-    split: Split = "test",
-    way: Way = None,
-    shot: Shot = None,
-    num_query: NumQuery = None,
-    episode: Annotated[int, typer.Option(min=0, help="Which episode.")] = 0,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the episodes; by default 0, or the run's.")
-    ] = None,
-    varied: Annotated[
-        bool, typer.Option("--varied", help="Sample the sizes of the task as Meta-Dataset does.")
-    ] = False,
+    source: Annotated[str, Argument(help="Prepared or generated dataset, or run folder.")],
+    out: Annotated[Path | None, Option(help="PNG file; defaults to the name of SOURCE.")] = None,
+    dataset: Annotated[str | None, Option(help="For a run: use another dataset.")] = None,
+    size: Annotated[int | None, Option(min=1, help="Prepared size of the dataset.")] = None,
+    split: opts.Split = "test",
+    way: opts.Way = None,
+    shot: opts.Shot = None,
+    num_query: opts.NumQuery = None,
+    episode: Annotated[int, Option(min=0, help="Index of the episode.")] = 0,
+    seed: Annotated[int | None, Option(min=0, help="Seed; defaults to the run's or 0.")] = None,
+    varied: Annotated[bool, Option("--varied", help="Sample sizes like Meta-Dataset.")] = False,
 ) -> None:
-    """Draw one episode of a dataset: the support set and the queries.
+    """Draw one episode of a dataset: its support set and its queries.
 
-    For a run, the episode comes from its tasks, and each query is marked with the class that the
-    adapted model predicts. By default, a task of a dataset has 5 classes with 5 support images
-    and 15 queries each. A dataset is preferred to a run folder of the same name; write
-    `./NAME` for the folder.
+    For a run, the episode comes from its tasks, and each query shows the class that the adapted
+    model predicts. By default, a task of a dataset has 5 classes with 5 support images and 15
+    queries each. A dataset takes precedence over a run folder of the same name; write `./NAME` for
+    the folder.
 
     Examples:
 
         alfa data show strokes
-
         alfa data show cub --split val --shot 1 --out cub.png
-
         alfa data show md-omniglot --varied
-
         alfa data show runs/cifar --dataset cub --episode 3 --out cub.png
     """
-    from alfa.cli.start import open_best
-    from alfa.data import GENERATED_DATASETS, FewShot, Varied, open_images, prepared, related_in
-    from alfa.errors import ConfigError
     from alfa.report.episode_figure import episode_figure
-    from alfa.runs import RunFiles
 
-    check_choices(split=split)
+    opts.check_choices(split=split)
     path = out or Path(f"{Path(source).resolve().name}.png")
-    check_outputs([path], (".png",))
+    opts.check_outputs([path], (".png",))
     sizes = {"way": way, "shot": shot, "num_query": num_query}
-    given = [f"--{key.replace('_', '-')}" for key, value in sizes.items() if value is not None]
+    given = [opts.flag(name) for name, value in sizes.items() if value is not None]
     if varied and given:
         raise ConfigError(
-            f"{' and '.join(given)} cannot be given with --varied, which samples the sizes of a "
-            "task; omit one of them."
+            f"--varied samples the task sizes, so it cannot be combined with {' and '.join(given)}."
         )
+    data = lazy.data
     options: dict[str, Any] = {"split": split, "index": episode}
-    if source not in {*GENERATED_DATASETS, *prepared()} and RunFiles(source).exists:
+    is_dataset = source in {*data.GENERATED_DATASETS, *data.prepared()}
+    if not is_dataset and lazy.runs.RunFiles(source).exists:
         if varied:
-            raise ConfigError("--varied is for datasets; the tasks of a run are its own.")
+            raise ConfigError("--varied applies only to datasets; omit it for a run.")
         run, learner, tasks = open_best(Path(source), dataset, size, **sizes)
-        if not isinstance(tasks, FewShot | Varied):
+        if not isinstance(tasks, data.FewShot | data.Varied):
             raise ConfigError(
                 f"{source} was not trained on images; use `alfa plot fit` for curves."
             )
         options["seed"] = run.experiment.seed if seed is None else seed
-        options |= _predicted(learner, tasks, **options)
+        options |= _predictions(learner, tasks, **options)
     elif dataset is not None:
-        raise ConfigError(f"--dataset is for runs, but {source} is not a run; omit it.")
+        raise ConfigError(f"--dataset applies only to runs, but {source} is not a run; omit it.")
     else:
-        images = open_images(source, size=size)
+        images = data.open_images(source, size=size)
         options["seed"] = seed or 0
         if varied:
-            tasks = Varied([images], related=related_in(images))
+            tasks = data.Varied([images], related=data.related_in(images))
         else:
-            tasks = FewShot(images, way=way or 5, shot=shot or 5, num_query=num_query or 15)
+            tasks = data.FewShot(images, way=way or 5, shot=shot or 5, num_query=num_query or 15)
     episode_figure(tasks, path, **options)
     typer.echo(f"written: {path}")
 
 
-def _predicted(
-    learner: Learner, tasks: Tasks, *, split: SplitName, index: int, seed: int
+def _predictions(
+    learner: lazy.learner.Learner,
+    tasks: lazy.data.Tasks,
+    *,
+    split: lazy.data.Split,
+    index: int,
+    seed: int,
 ) -> dict[str, Any]:
-    """The predictions of a learner for the queries of an episode, and a note on them."""
+    """Return a learner's predictions for the queries of an episode, and a note with the score."""
     import torch
 
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
@@ -108,5 +94,5 @@ def _predicted(
         outcome = learner(episode.to("cpu", learner.dtype), order="none")
     predictions = outcome.outputs[0].argmax(1)
     hits = int((predictions == episode.query_y[0]).sum())
-    note = f"{hits} of {len(predictions)} right after {learner.num_steps} steps"
+    note = f"{hits} of {len(predictions)} correct after {learner.num_steps} steps"
     return {"predictions": predictions, "note": note}

@@ -2,79 +2,49 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import typer
 
-from alfa.cli._options import (
-    BatchNorm,
-    Checkpoint,
-    Dataset,
-    Device,
-    Json,
-    NumQuery,
-    NumSteps,
-    NumTasks,
-    Shot,
-    Size,
-    Split,
-    TaskSet,
-    TheRun,
-    Threads,
-    Way,
-    check_choices,
-)
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli._tasks import task_changes
+from alfa.cli.progress import meter, report_unfinished, show_testing
+from alfa.cli.show import figure_text, print_json
+from alfa.cli.start import Computing
 
 
 def evaluate(
-    run: TheRun,
-    num_tasks: NumTasks = None,
-    num_steps: NumSteps = None,
-    split: Split = "test",
-    checkpoint: Checkpoint = "best",
-    dataset: Dataset = None,
-    size: Size = None,
-    way: Way = None,
-    shot: Shot = None,
-    num_query: NumQuery = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the tasks; by default the run's.")
-    ] = None,
-    batch_norm: BatchNorm = None,
-    settings: TaskSet = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-    as_json: Json = False,
+    run: opts.RunFolder,
+    num_tasks: opts.NumTasks = None,
+    num_steps: opts.NumSteps = None,
+    split: opts.Split = "test",
+    checkpoint: opts.Checkpoint = "best",
+    dataset: opts.Dataset = None,
+    size: opts.Size = None,
+    way: opts.Way = None,
+    shot: opts.Shot = None,
+    num_query: opts.NumQuery = None,
+    seed: opts.RunSeed = None,
+    batch_norm: opts.BatchNorm = None,
+    settings: opts.TaskSet = None,
+    device: opts.Device = "cpu",
+    threads: opts.Threads = None,
+    as_json: opts.Json = False,
 ) -> None:
-    """Test a trained run on tasks it has never seen.
+    """Evaluate a trained run on new tasks.
 
     Examples:
 
         alfa evaluate runs/alfa
-
         alfa evaluate runs/alfa --num-steps 10 --set tasks.num_support=5 --json
-
         alfa evaluate runs/cifar --dataset cub --checkpoint ensemble
     """
-    from rich.console import Console
-    from rich.markup import escape
-
-    from alfa.cli._tasks import task_changes
-    from alfa.cli.progress import meter, show_testing, tell_unfinished
-    from alfa.cli.show import figure_text
-    from alfa.cli.start import set_up
-    from alfa.evaluation import evaluate_run
-    from alfa.runs import Run
-
-    check_choices(split=split, checkpoint=checkpoint)
-    opened = Run.open(run)
+    opts.check_choices(split=split, checkpoint=checkpoint)
+    opened = Computing(device, threads).open_run(run)
     sizes = {"way": way, "shot": shot, "num_query": num_query}
     changes = task_changes(opened, dataset=dataset, size=size, settings=settings, **sizes)
-    set_up(opened.experiment, device=device, threads=threads)
     with meter(run.name, quiet=as_json) as shown:
-        tell_unfinished(shown, opened)
-        evaluation = evaluate_run(
+        report_unfinished(shown, opened)
+        evaluation = lazy.evaluation.evaluate_run(
             opened,
             overrides=changes,
             checkpoint=checkpoint,
@@ -88,14 +58,11 @@ def evaluate(
         )
     if as_json:
         tasks = opened.with_overrides(changes).tasks.model_dump()
-        content = {**evaluation.as_dict(), "checkpoint": checkpoint, "tasks": tasks}
-        typer.echo(json.dumps(content, indent=2))
+        print_json({**evaluation.as_dict(), "checkpoint": checkpoint, "tasks": tasks})
         return
     norm = f", {evaluation.batch_norm} batch norm" if evaluation.batch_norm else ""
     models = f", {evaluation.num_models} models" if evaluation.num_models > 1 else ""
-    Console().print(
-        f"{escape(str(run))}: {figure_text(evaluation)} (95 % interval over "
-        f"{evaluation.num_tasks} {split} tasks, {evaluation.num_steps} steps{norm}{models})",
-        highlight=False,
-        soft_wrap=True,
+    typer.echo(
+        f"{run}: {figure_text(evaluation)} (95 % interval over {evaluation.num_tasks} {split} "
+        f"tasks, {evaluation.num_steps} steps{norm}{models})"
     )

@@ -1,32 +1,63 @@
-"""`alfa train FOLDER`: from a folder of images to an experiment on them."""
+"""Prepare datasets of images, and compose experiments on folders of images."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from alfa.build import OwnData, contents, counts_of, experiment_for, survey, title_of, worth
-from alfa.cli._prepare import prepare_with_progress, progress_callback
+import typer
+
+from alfa.cli import lazy
 from alfa.cli.progress import Meter, meter
-from alfa.config import Choices, Experiment, datasets
-from alfa.data import PrepareProgress, Store, data_folder, open_store, store_path
-from alfa.data.sources import Workspace
 from alfa.errors import DataError
 
+if TYPE_CHECKING:
+    from alfa.build import OwnData
+    from alfa.config import Choices, Experiment
+
 _UNPACKED = ".unpacked-"
-# Seconds after which an unpacked archive was left behind by a killed process.
+# Age in seconds at which an unpacked archive must be from a killed process.
 _OLD = 24 * 3600.0
 
 
+def prepare_with_progress(
+    source: lazy.data.Source, path: Path, *, name: str, quiet: bool, **options: Any
+) -> tuple[lazy.data.Store, list[str]]:
+    """Prepare a dataset with options of `alfa.data.prepare`; return it and all messages."""
+    messages: list[str] = []
+    try:
+        with meter(name, quiet=quiet) as shown:
+
+            def on_progress(progress: lazy.data.PrepareProgress) -> None:
+                done, total = progress.done, progress.total
+                if progress.message is not None:
+                    messages.append(progress.message)
+                    shown.print(progress.message)
+                if progress.archive is not None:
+                    work = f"unpacking {progress.archive}"
+                    shown.update(work, done, total, unit="bytes", transient=True)
+                # The total is unknown during the search for images.
+                elif total:
+                    shown.update(name, done, total, unit="images")
+
+            options |= {"root": lazy.data.data_folder(), "on_progress": on_progress}
+            store = lazy.data.prepare(source, path, name=name, **options)
+    except KeyboardInterrupt:
+        typer.echo("alfa: stopped; run the same command again to continue.", err=True)
+        raise typer.Exit(130) from None
+    return store, messages
+
+
 def is_image_folder(target: str) -> bool:
-    """Whether a target is the path of a folder or an archive, and not a dataset or a file."""
+    """Return True if a target is the path of a folder or an archive."""
     path = Path(target)
-    if path.suffix == ".toml" or target in datasets():
+    if path.suffix == ".toml" or target in lazy.config.datasets():
         return False
     return path.exists() or os.sep in target or path.suffix != ""
 
@@ -34,97 +65,86 @@ def is_image_folder(target: str) -> bool:
 def prepare_folder(
     path: Path, choices: Choices, overrides: Sequence[str], on_problem: str, *, quiet: bool
 ) -> Experiment:
-    """Prepare a folder of images, unless it is prepared already, and compose an experiment on it.
+    """Prepare a folder of images, unless it is already prepared, and compose an experiment.
 
-    Problems with the folder or with a setting are reported before anything is written.
+    Errors in the folder or the settings are raised before anything is written.
     """
-    # In the data folder, which needs as much room anyhow. Process numbers are not unique:
-    # containers may share the disk.
-    work = data_folder() / f"{_UNPACKED}{secrets.token_hex(8)}"
-    _remove_old(data_folder())
+    build, root, name = lazy.build, lazy.data.data_folder(), lazy.build.title_of(path)
+    # The data folder needs room for the images anyway. A random name is unique even if several
+    # containers, whose process numbers can be equal, share the disk.
+    work = root / f"{_UNPACKED}{os.urandom(8).hex()}"
+    _remove_old(root)
     try:
-        with meter(title_of(path), quiet=quiet) as shown:
-            data = _surveyed(path, work, shown)
-            planned = experiment_for(
-                data.dataset,
-                data.counts,
-                size=data.source.size,
-                choices=choices,
-                overrides=overrides,
+        with meter(name, quiet=quiet) as shown:
+            data = _survey(path, work, shown)
+            compose = partial(
+                build.experiment_for, data.dataset, choices=choices, overrides=overrides
             )
+            planned = compose(data.counts, size=data.source.size)
             size = planned.tasks.options.get("size") or data.source.size
-            for note in (*data.notes, contents(data.counts), worth(data.counts)):
-                shown.tell(note)
-            _tell_tasks(data, planned, size, shown)
-            store = _intact(data.dataset, size, shown)
+            for note in (*data.notes, build.contents(data.counts), build.worth(data.counts)):
+                shown.print(note)
+            _print_tasks(data, planned, size, shown)
+            store = _open_intact(data.dataset, size, shown)
             if store is not None:
-                shown.tell(f"prepared already: {store.path}")
+                shown.print(f"already prepared: {store.path}")
         if store is None:
+            is_damaged = lazy.data.store_path(data.dataset, size).exists()
+            options = {"size": size, "on_problem": on_problem, "force": is_damaged}
             store, _ = prepare_with_progress(
-                data.source,
-                path,
-                name=data.dataset,
-                size=size,
-                on_problem=on_problem,
-                force=store_path(data.dataset, size).exists(),
-                quiet=quiet,
+                data.source, path, name=data.dataset, quiet=quiet, **options
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    counts = counts_of(store.index, path)
+    counts = build.counts_of(store.index, path)
     if counts == data.counts:
         return planned
-    # Images that could not be read were skipped.
-    experiment = experiment_for(
-        data.dataset, counts, size=size, choices=choices, overrides=overrides
-    )
-    with meter(title_of(path), quiet=quiet) as shown:
-        shown.tell(f"without what was left out, {contents(counts)}")
-        if worth(counts) != worth(data.counts):
-            shown.tell(worth(counts))
-        _tell_tasks(data, experiment, size, shown)
+    # Unreadable images were skipped.
+    experiment = compose(counts, size=size)
+    with meter(name, quiet=quiet) as shown:
+        shown.print(f"without the skipped images, {build.contents(counts)}")
+        if build.worth(counts) != build.worth(data.counts):
+            shown.print(build.worth(counts))
+        _print_tasks(data, experiment, size, shown)
     return experiment
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove archives that were unpacked by processes that were killed."""
+    """Remove archives that killed processes unpacked."""
     for path in folder.glob(f"{_UNPACKED}*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _OLD:
                 shutil.rmtree(path)
 
 
-def _intact(dataset: str, size: int, shown: Meter) -> Store | None:
-    """The prepared images; None if there are none, or they are damaged."""
-    place = store_path(dataset, size)
+def _open_intact(dataset: str, size: int, shown: Meter) -> lazy.data.Store | None:
+    """Open the prepared images; return None if they are missing or damaged."""
+    place = lazy.data.store_path(dataset, size)
     try:
-        return open_store(dataset, size=size) if place.exists() else None
+        return lazy.data.open_store(dataset, size=size) if place.exists() else None
     except DataError as error:
-        # A file that cannot be read at the moment may be intact.
+        # A file that is temporarily unreadable may be intact.
         cause = error.__context__
         if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
             raise
-        shown.tell(f"{place} is damaged, and prepared again")
+        shown.print(f"{place} is damaged; preparing it again")
         return None
 
 
-def _surveyed(path: Path, work: Path, shown: Meter) -> OwnData:
-    show = progress_callback(shown, shown.name)
-
+def _survey(path: Path, work: Path, shown: Meter) -> OwnData:
     def on_unpack(archive: Path, done: int, total: int) -> None:
-        show(PrepareProgress(done, total, archive=archive.name))
+        shown.update(f"unpacking {archive.name}", done, total, unit="bytes", transient=True)
 
-    return survey(path, work=Workspace(work, on_unpack))
+    return lazy.build.survey(path, work=lazy.data.Workspace(work, on_unpack))
 
 
-def _tell_tasks(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> None:
+def _print_tasks(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> None:
     options = experiment.tasks.options
     if {"way", "shot", "num_query"} <= options.keys():
-        channels = data.source.num_channels
         # Measured with 4-CONV on two cores.
-        faster = ", and tasks.size=32 is six times as fast" if size == 84 else ""
-        shown.tell(
-            f"tasks of {options['way']} classes, each learned from {options['shot']} images and "
-            f"judged on {options['num_query']} others, of {size} x {size} x {channels}; --set "
-            f"changes any setting{faster}"
+        faster = "; tasks.size=32 trains six times as fast" if size == 84 else ""
+        shown.print(
+            f"tasks: {options['way']} classes with {options['shot']} support and "
+            f"{options['num_query']} query images each, of {size} x {size} x "
+            f"{data.source.num_channels}; change settings with --set{faster}"
         )

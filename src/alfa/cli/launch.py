@@ -1,4 +1,4 @@
-"""Starting a command as several processes of this machine."""
+"""Run a command as several processes on this machine."""
 
 from __future__ import annotations
 
@@ -9,41 +9,36 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import FrameType
 
 import typer
-from torch._C._distributed_c10d import TCPStore
 
 from alfa._runtime import name_parent, usable_cpus
-from alfa.cli.stopping import LOST
+from alfa.cli.stopping import LOST, signal_handlers
 
-# Seconds that processes have to save everything after they are asked to stop.
+# Seconds that processes have to save their progress after a request to stop.
 _STOP_SECONDS = 600.0
-# Seconds between two looks at the processes.
 _POLL_SECONDS = 0.05
 # The exit code of a process that has reported an error of the user.
-_REFUSED = 2
+_USER_ERROR = 2
 _LOCALHOST = "127.0.0.1"
 
 
 def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) -> None:
     """Run ``alfa`` with these arguments as several processes that work together.
 
-    They find each other as the processes of `torchrun` do, but on localhost only: `torchrun`
-    listens on all addresses, and unpickles what it receives. After one of them has died, all are
-    restarted up to `max_restarts` times; `hint` says how to continue after that.
+    They connect like the processes of `torchrun`, but only on localhost: `torchrun` listens on all
+    addresses, and unpickles the data that it receives. After a process dies, all are restarted, up
+    to `max_restarts` times; `hint` says how to continue after that.
     """
-    listening = socket.create_server((_LOCALHOST, 0))
-    port: int = listening.getsockname()[1]
+    from torch._C._distributed_c10d import TCPStore
+
+    server = socket.create_server((_LOCALHOST, 0))
+    port: int = server.getsockname()[1]
     # The processes are clients of this store, which outlives their restarts.
     store = TCPStore(
-        _LOCALHOST,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listening.detach(),
+        _LOCALHOST, port, is_master=True, wait_for_workers=False, master_listen_fd=server.detach()
     )
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     name_parent()
@@ -57,10 +52,19 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
         "MASTER_ADDR": _LOCALHOST,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        # By this name, restarted processes recognize the run that they resume.
+        # The name by which restarted processes identify the run to resume.
         "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
     }
-    with _stop_signals() as received:
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        """Store the first SIGINT or SIGTERM; the second one ends this process at once."""
+        if received:
+            # The other processes exit after this one.
+            os._exit(128 + number)
+        received.append(number)
+
+    with signal_handlers(handle):
         for restarts in range(max_restarts + 1):
             codes = _run(words, environment, count, received)
             if received:
@@ -71,11 +75,11 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
             if restarts == max_restarts or not _may_restart(codes):
                 # A process that was not killed has reported its error.
                 if code < 0:
-                    typer.echo(f"alfa: {_end_of(number, code)}; {hint}.", err=True)
+                    typer.echo(f"alfa: {_failure_text(number, code)}; {hint}.", err=True)
                 raise typer.Exit(128 - code if code < 0 else code)
             typer.echo(
-                f"alfa: {_end_of(number, code)}; all processes are restarted (restart "
-                f"{restarts + 1} of {max_restarts}), from the last checkpoint if there is one.",
+                f"alfa: {_failure_text(number, code)}; restarting all processes (restart "
+                f"{restarts + 1} of {max_restarts}) from the last checkpoint, if there is one.",
                 err=True,
             )
     del store
@@ -84,9 +88,9 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
 def _run(
     words: Sequence[str], environment: Mapping[str, str], count: int, received: Sequence[int]
 ) -> list[int]:
-    """Run the processes until all have ended; returns their exit codes.
+    """Run the processes until all have ended, and return their exit codes.
 
-    When one of them fails, or a signal is received, the others are asked to stop.
+    When one of them fails, or this process receives a signal, the others are asked to stop.
     """
     command = [sys.executable, "-m", "alfa", *words]
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
@@ -104,45 +108,26 @@ def _run(
     return [child.returncode for child in children]
 
 
-@contextmanager
-def _stop_signals() -> Iterator[Sequence[int]]:
-    """Collect the first SIGINT or SIGTERM; the second one ends this process at once."""
-    received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if received:
-            # The processes exit when this one is gone.
-            os._exit(128 + number)
-        received.append(number)
-
-    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _may_restart(codes: Sequence[int]) -> bool:
-    """Whether a process has died, and none has reported an error of the user.
+    """Return True if a process has died, and none has reported an error of the user.
 
-    After a failure, the others are ended by SIGTERM, which alone is no reason to restart.
+    After a failure, SIGTERM ends the other processes, so it is no reason to restart.
     """
     died = [code for code in codes if code in (1, LOST) or (code < 0 and code != -signal.SIGTERM)]
-    return bool(died) and _REFUSED not in codes
+    return bool(died) and _USER_ERROR not in codes
 
 
 def _first_failure(codes: Sequence[int]) -> tuple[int, int]:
-    """The number and the exit code of the process that made the others end."""
+    """Return the number and the exit code of the process whose failure ended the others."""
 
-    def blame(item: tuple[int, int]) -> tuple[bool, bool, int]:
+    def priority(item: tuple[int, int]) -> tuple[bool, bool, int]:
         # A killed process reports nothing; the others report how that affected them.
-        return item[1] == _REFUSED, item[1] != -signal.SIGTERM, -item[1]
+        return item[1] == _USER_ERROR, item[1] != -signal.SIGTERM, -item[1]
 
-    return max(((n, code) for n, code in enumerate(codes) if code), key=blame)
+    return max(((n, code) for n, code in enumerate(codes) if code), key=priority)
 
 
-def _end_of(number: int, code: int) -> str:
+def _failure_text(number: int, code: int) -> str:
     if code < 0:
-        return f"process {number} was ended by {signal.Signals(-code).name}"
-    return f"process {number} has ended with code {code}"
+        return f"process {number} was terminated by {signal.Signals(-code).name}"
+    return f"process {number} exited with code {code}"

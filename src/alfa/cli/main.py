@@ -6,9 +6,10 @@ import os
 import re
 import sys
 import warnings
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import typer
+from typer import Option
 
 from alfa import __version__
 from alfa.cli import (
@@ -32,30 +33,29 @@ from alfa.errors import AlfaError, AlfaWarning
 
 app = typer.Typer(
     name="alfa",
-    help="Few-shot learning by gradient: train, evaluate, and inspect meta-learners.",
+    help="Few-shot learning with gradients: train, evaluate, and inspect meta-learners.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-app.command("demo")(demo.demo)
-app.command("train")(train.train)
-app.command("pretrain")(pretrain.pretrain)
-app.command("evaluate")(evaluate.evaluate)
-app.command("adapt")(adapt.adapt)
-app.command("export")(export.export)
-app.command("serve")(serve.serve)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
-app.command("bench")(bench.bench)
+app.command()(demo.demo)
+app.command()(train.train)
+app.command()(pretrain.pretrain)
+app.command()(evaluate.evaluate)
+app.command()(adapt.adapt)
+app.command()(export.export)
+app.command()(serve.serve)
+app.command()(compare.compare)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
+app.command()(bench.bench)
 data.app.command("show")(data_show.show)
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 
-
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
-# Newer versions of typer bring their own copy of click; these are the same classes in both.
+# Recent versions of typer contain a copy of click; this lookup works with and without it.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -68,7 +68,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", help="Print the version.", callback=_print_version, is_eager=True
     ),
 ) -> None:
@@ -76,13 +76,13 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors of the user end in one sentence and exit code 2."""
+    """Run the command line; a user error prints one sentence and exits with code 2."""
     warnings.showwarning = _show_warning
     try:
         code = app(arguments, standalone_mode=False)
     except _UsageError as error:
         if not error.format_message():
-            # Without arguments, the help was printed.
+            # Called without arguments, typer has printed the help.
             sys.exit(2)
         _fail(error.format_message(), command=error.ctx.command_path if error.ctx else "alfa")
     except _ClickException as error:
@@ -91,36 +91,29 @@ def main(arguments: list[str] | None = None) -> None:
         typer.echo("alfa: stopped.", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of the output has closed the pipe.
+        # The reader of the output closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except AlfaError as error:
         _fail(str(error), code=exit_code(error))
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        _fail(f"cannot use{where}: {error.strerror or error}.")
+        _fail(f"cannot access{where}: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        # torch has no error class for a lack of CPU memory.
+        # torch has no exception class for exhausted CPU memory.
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        is_training = (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]
-        settings = "`--set engine.memory=recompute` and `--set engine.tasks_at_once=1`"
-        _fail(
-            "there is not enough memory; smaller tasks, images or models need less"
-            + (f", and so do {settings}." if is_training else ".")
-        )
+        fix = "reduce the size of tasks, images, or the model"
+        if (sys.argv[1:] if arguments is None else arguments)[:1] == ["train"]:
+            fix += ", or use `--set engine.memory=recompute` and `--set engine.tasks_at_once=1`"
+        _fail(f"out of memory; {fix}.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print the warnings of alfa as a sentence, and others as Python does."""
+    """Print alfa's warnings as one sentence, and other warnings in Python's format."""
     if issubclass(category, AlfaWarning):
         typer.echo(f"alfa: {message}", err=True)
     else:

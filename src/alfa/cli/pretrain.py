@@ -2,60 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from alfa.cli._options import Backbone, Device, Json, Seed, Set, Threads, with_seed
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.progress import meter
+from alfa.cli.show import print_json
+from alfa.cli.start import set_up
+from alfa.cli.stopping import stoppable
 
 
 def pretrain(
-    target: Annotated[
-        str, typer.Argument(help="A dataset such as `cub`, or an experiment, a .toml file.")
-    ],
-    backbone: Backbone = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder; by default `pretrained/` and TARGET.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over all images.")] = 10,
-    batch_size: Annotated[int, typer.Option(min=2, help="Images of a step.")] = 64,
-    learning_rate: Annotated[
-        float, typer.Option(help="At the start; it falls to zero along half a cosine.")
-    ] = 0.001,
-    augment: Annotated[
-        bool, typer.Option("--augment", help="Flip and move images at random.")
-    ] = False,
-    settings: Set = None,
-    seed: Seed = None,
-    device: Device = "cpu",
-    threads: Threads = None,
-    as_json: Json = False,
+    target: Annotated[str, Argument(help="Dataset such as `cub`, or experiment (.toml).")],
+    backbone: opts.Backbone = None,
+    out: Annotated[Path | None, Option(help="Folder; defaults to `pretrained/TARGET`.")] = None,
+    epochs: Annotated[int, Option(min=1, help="Passes over all images.")] = 10,
+    batch_size: Annotated[int, Option(min=2, help="Images per batch.")] = 64,
+    learning_rate: Annotated[float, Option(help="Initial rate, decayed by half a cosine.")] = 0.001,
+    augment: Annotated[bool, Option("--augment", help="Flip and shift images at random.")] = False,
+    settings: opts.Set = None,
+    seed: opts.Seed = None,
+    device: opts.Device = "cpu",
+    threads: opts.Threads = None,
+    as_json: opts.Json = False,
 ) -> None:
-    """Train the backbone of an experiment as an ordinary classifier of all training classes.
+    """Pretrain the backbone of an experiment to classify all training classes.
 
-    A meta-learner can start from the result. If it was stopped, the same command resumes it.
+    Meta-training can start from the result. If the command is interrupted, run it again to resume.
 
     Examples:
 
         alfa pretrain my.toml --out pretrained/birds --epochs 20
-
         alfa train my.toml --set model.weights=pretrained/birds/backbone.safetensors
-
         alfa pretrain cifar-fs --backbone resnet12
     """
-    from alfa import training
-    from alfa.cli.progress import meter
-    from alfa.cli.start import set_up
-    from alfa.cli.stopping import stoppable
-    from alfa.config import compose
-    from alfa.runs import Run
-
-    config = compose(target, backbone=backbone, overrides=with_seed(settings, seed))
+    training = lazy.training
+    overrides = opts.with_seed(settings, seed)
+    config = lazy.config.compose(target, backbone=backbone, overrides=overrides)
     name = "-".join(filter(None, [Path(target).stem, backbone]))
     path = out or Path("pretrained") / name
-    options = training.Pretraining(epochs, batch_size, learning_rate, augment)
     set_up(config, device=device, threads=threads)
     with stoppable(quiet=as_json) as request:
         try:
@@ -66,17 +55,17 @@ def pretrain(
                     shown.update("pretraining", done, total, unit="batches", note=note)
 
                 result = training.pretrain_run(
-                    Run.new(path, config),
-                    options=options,
+                    lazy.runs.Run.new(path, config),
+                    options=training.Pretraining(epochs, batch_size, learning_rate, augment),
                     device=device,
                     should_stop=request,
                     on_progress=on_progress,
                 )
         except KeyboardInterrupt:
-            request.report("run the same command again to resume it")
+            request.report("run the same command again to resume")
             raise typer.Exit(request.exit_code) from None
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        print_json(result)
         return
     typer.echo(
         f"{result['num_classes']:,} classes of {result['num_images']:,} images: "

@@ -3,88 +3,72 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
+
+from alfa._io import write_atomic
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.show import value_text
+from alfa.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from markupsafe import Markup
 
-    from alfa.paper import Collection, FoundRun, Table
     from alfa.report.tables import Grid
     from alfa.report.tables_page import RunLine
 
-FORMATS = (".html", ".md", ".csv", ".tex")
-
 
 def report(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Run folders, or folders with runs; by default `reproduction`."),
-    ] = None,
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(help="Ends in .html, .md, .csv or .tex; repeat it for several files."),
-    ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option(help="Only this table; by default those with a run.")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All tables, also those without a run.")
-    ] = False,
+    folders: Annotated[list[Path] | None, Argument(help="Run folders, or their parents.")] = None,
+    out: Annotated[list[Path] | None, Option(help=".html, .md, .csv, or .tex; repeatable.")] = None,
+    table: Annotated[list[str] | None, Option(help="Only these tables; repeatable.")] = None,
+    everything: Annotated[bool, Option("--all", help="Include tables without runs.")] = False,
 ) -> None:
-    """Write measured figures beside the paper's into one file.
+    """Write a report of measured results next to the paper's.
+
+    By default, it covers the runs in `reproduction` and the tables to which they belong.
 
     Examples:
 
         alfa report
-
         alfa report runs/cifar-fs runs/cifar-fs-maml --out cifar.html
-
         alfa report reproduction --table table1 --out table1.tex --out table1.csv
     """
-    from alfa._io import write_atomic
-    from alfa.errors import ConfigError, DataError, check_choice
-    from alfa.paper import TABLES, collect, comparison_grid
-
+    paper = lazy.paper
     places = folders or [Path("reproduction")]
     outputs = out or [Path("report.html")]
-    for path in outputs:
-        if path.suffix not in FORMATS:
-            raise ConfigError(f"--out is {path}, but must end in {', '.join(FORMATS)}.")
+    opts.check_outputs(outputs, (".html", ".md", ".csv", ".tex"))
     for place in places:
         if not place.is_dir():
-            raise DataError(f"{place} is not a folder; give run folders, or folders of them.")
-    known = {name.lower(): name for name in TABLES}
-    for name in table or []:
-        check_choice("--table", name.lower(), known)
-    names = [known[name.lower()] for name in table or TABLES]
-    collection = collect(places, TABLES.values())
+            raise DataError(f"{place} is not a folder; specify run folders, or folders of runs.")
+    names = opts.table_names("--table", table or list(paper.TABLES))
+    collection = paper.collect(places, paper.TABLES.values())
     listed = ", ".join(map(str, places))
     if not collection.runs and not everything and not table:
         raise DataError(
-            f"there is no run that can be read under {listed}; run `alfa reproduce` or `alfa "
-            "train` first, or show the paper's figures alone with --all."
+            f"{listed} contains no readable run; run `alfa reproduce` or `alfa train` first, or "
+            "report the paper's results with --all."
         )
     options = [word for name in table or [] for word in ("--table", name)]
     options += ["--all"] if everything else []
     contents: dict[Path, str] = {}
     for path in outputs:
         grids = [
-            comparison_grid(found, collection, links_from=path.resolve().parent)
-            for name, found in TABLES.items()
+            paper.comparison_grid(found, collection, links_from=path.resolve().parent)
+            for name, found in paper.TABLES.items()
             if name in names
         ]
         if not everything and not table:
             grids = [grid for grid in grids if grid.has_ours]
         if not grids and path.suffix != ".html":
             raise DataError(
-                f"none of the runs under {listed} is complete and belongs to a table of the paper, "
-                f"so that there is no table to write to {path}; write a page (--out report.html), "
-                "which lists all runs, or show the paper's own with --all."
+                f"{listed} contains no complete run of the paper's tables, so {path} would be "
+                "empty; list all runs with --out report.html, or add the paper's with --all."
             )
         command = shlex.join(["alfa", "report", *map(str, places), *options, "--out", str(path)])
         contents[path] = _content(grids, collection, path, command)
@@ -92,42 +76,40 @@ def report(
         write_atomic(path, content.encode("utf-8", "backslashreplace"))
         typer.echo(f"written: {path}")
     for problem in collection.problems:
-        typer.echo(f"alfa: cannot be read: {problem}", err=True)
+        typer.echo(f"alfa: unreadable: {problem}", err=True)
 
 
-def _content(grids: Sequence[Grid], collection: Collection, path: Path, command: str) -> str:
-    """The file, in the format of its suffix."""
-    from alfa.paper import TABLES, relative_link
-    from alfa.report.tables import grids_csv, latex, markdown
-    from alfa.report.tables_page import render_tables_page
+def _content(
+    grids: Sequence[Grid], collection: lazy.paper.Collection, path: Path, command: str
+) -> str:
+    """Render a report in the format of the file's suffix."""
+    from alfa.report import tables, tables_page
 
     match path.suffix:
         case ".md":
-            return "\n".join(map(markdown, grids))
+            return "\n".join(map(tables.markdown, grids))
         case ".csv":
-            return grids_csv(grids)
+            return tables.grids_csv(grids)
         case ".tex":
-            return "\n".join(map(latex, grids))
-    start = path.resolve().parent
-    return render_tables_page(
+            return "\n".join(map(tables.latex, grids))
+    return tables_page.render_tables_page(
         grids,
-        curves={grid.name: _curves(TABLES[grid.name], collection) for grid in grids},
-        runs=[_run_line(run, relative_link(run.path, start)) for run in collection.runs],
+        curves={grid.name: _curves(lazy.paper.TABLES[grid.name], collection) for grid in grids},
+        runs=[_run_line(run, path.resolve().parent) for run in collection.runs],
         problems=collection.problems,
         command=command,
     )
 
 
-def _curves(table: Table, collection: Collection) -> Markup:
-    """The learning curves of a table, one figure for each kind of tasks."""
+def _curves(table: lazy.paper.Table, collection: lazy.paper.Collection) -> Markup:
+    """Draw the learning curves of a table, with one figure per kind of task."""
     from markupsafe import Markup
 
-    from alfa.paper import runs_with_curves
     from alfa.report.curves import Curve, draw_curves
     from alfa.report.learning import METRICS, by_metric
 
     figures: dict[tuple[str, str], list[Curve]] = {}
-    for run in runs_with_curves(table, collection):
+    for run in lazy.paper.runs_with_curves(table, collection):
         found = by_metric(run.metrics)
         if not found:
             continue
@@ -149,26 +131,21 @@ def _curves(table: Table, collection: Collection) -> Markup:
     )
 
 
-def _run_line(run: FoundRun, link: str) -> RunLine:
+def _run_line(run: lazy.paper.FoundRun, start: Path) -> RunLine:
     from alfa.report.tables_page import RunLine
 
+    link = lazy.paper.relative_link(run.path, start)
     title, seed = run.model or run.path.name, run.experiment.seed
     if run.result is None:
         done = run.metrics[-1]["iteration"] if run.metrics else 0
         return RunLine(title, link, seed, done, 0.0, "-", 0, "not complete")
     test = run.result.get("ensemble") or run.result["test"]
-    figure, note = "-", "quick, no result"
-    if not run.is_quick:
-        # With as many digits as in the tables.
-        note = ""
-        if test["accuracy"] is not None:
-            figure = _figure(test["accuracy"], test["accuracy_interval"], scale=100)
-        else:
-            figure = _figure(test["loss"], test["interval"], digits=3)
+    # The same number of digits as in the tables.
+    is_accuracy = test["accuracy"] is not None
+    scale, digits = (100, 2) if is_accuracy else (1, 3)
+    names = ("accuracy", "accuracy_interval") if is_accuracy else ("loss", "interval")
+    value, interval = (None if test[name] is None else scale * test[name] for name in names)
+    figure = value_text(value or 0.0, interval, digits).removesuffix(" +- ?")
+    figure, note = ("-", "quick, no result") if run.is_quick else (figure, "")
     num_iterations, seconds = run.result["num_iterations"], run.result["seconds"]
     return RunLine(title, link, seed, num_iterations, seconds, figure, test["num_tasks"], note)
-
-
-def _figure(value: float, interval: float | None, *, scale: float = 1.0, digits: int = 2) -> str:
-    spread = "" if interval is None else f" +- {scale * interval:.{digits}f}"
-    return f"{scale * value:.{digits}f}{spread}"

@@ -6,46 +6,37 @@ import time
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from alfa.cli._options import TheRun, Threads
-
-# Seconds until Ctrl-C is noticed.
-_PAUSE = 0.1
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.start import Computing
+from alfa.cli.stopping import stoppable
 
 
 def serve(
-    run: TheRun,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of this computer; 0 for any that is free.")
-    ] = 7860,
-    open_browser: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser.")
-    ] = False,
-    threads: Threads = None,
+    run: opts.RunFolder,
+    port: Annotated[int, Option(min=0, max=65535, help="Local port; 0 selects a free one.")] = 7860,
+    open_browser: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
+    threads: opts.Threads = None,
 ) -> None:
-    """Open a page where anybody teaches a trained run with a few pictures, and tries it.
+    """Serve a web page that teaches a trained run new classes from a few pictures.
 
-    It answers on this computer only, asks no other, and keeps nothing after it is closed.
-    Needs the extra `serve`.
+    The server accepts only local connections, opens none, and stores nothing after it stops.
+    Requires the extra `serve`.
 
     Examples:
 
         alfa serve runs/strokes-demo --open
-
         alfa serve runs/cifar --port 8000
     """
     import webbrowser
 
-    from alfa.cli.start import set_up
-    from alfa.cli.stopping import stoppable
-    from alfa.runs import Run
-    from alfa.serve import check_gradio, serving
-
-    check_gradio()
-    set_up(Run.open(run).experiment, device="cpu", threads=threads)
-    with stoppable(quiet=True) as wish, serving(run, port=port) as page:
-        typer.echo(f"{run} is at {page.address} (Ctrl-C ends it)")
+    lazy.serve.check_gradio()
+    Computing(threads=threads).open_run(run)
+    with stoppable(quiet=True) as should_stop, lazy.serve.serving(run, port=port) as page:
+        typer.echo(f"{run} is at {page.address} (press Ctrl-C to stop)")
         if open_browser:
             webbrowser.open(page.address)
-        while not wish():
-            time.sleep(_PAUSE)
+        while not should_stop():
+            time.sleep(0.1)

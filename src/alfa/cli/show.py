@@ -1,75 +1,98 @@
-"""Figures and tables in the terminal."""
+"""Figures, tables, and JSON on standard output."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+import typer
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from alfa.evaluation import Evaluation, SeedStatistics
+from alfa.cli import lazy
 
 
-def wide_console() -> Console:
-    """Standard output; a file or a pipe is wide enough for any table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+def print_json(content: object) -> None:
+    """Print JSON."""
+    typer.echo(json.dumps(content, indent=2))
 
 
-def figure_text(evaluation: Evaluation) -> str:
-    """The accuracy or the loss of an evaluation, with its interval."""
+def print_table(
+    headers: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    justify: JustifyMethod = "right",
+    wraps: Container[str] = (),
+) -> None:
+    """Print a table; the first column is left-aligned, and only the columns in `wraps` wrap."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, header in enumerate(headers):
+        alignment = justify if number else "left"
+        table.add_column(header, justify=alignment, no_wrap=header not in wraps, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # Files and pipes have room for any table. Names of classes and runs may look like markup.
+    width = None if Console().is_terminal else 160
+    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+
+
+def print_list(title: str, lines: Sequence[str], *, limit: int | None = 5, rest: str = "") -> None:
+    """Print the number of lines and the first of them; `rest` names the place of the others."""
+    if lines:
+        shown = "".join(f"\n  - {line}" for line in lines[:limit])
+        num_hidden = len(lines[limit:]) if limit else 0
+        more = f"\n  and {num_hidden} more in {rest}" if num_hidden else ""
+        typer.echo(f"\n{title}: {len(lines)}{shown}{more}")
+
+
+def figure_text(evaluation: lazy.evaluation.Evaluation) -> str:
+    """Format the accuracy or loss of an evaluation with its interval."""
     if evaluation.accuracy is None:
         return f"loss {value_text(evaluation.loss, evaluation.interval)}"
     return f"accuracy {accuracy_text(evaluation.accuracy, evaluation.accuracy_interval)}"
 
 
 def accuracy_text(accuracy: float, interval: float | None) -> str:
-    """An accuracy in percent, with its interval."""
+    """Format an accuracy in percent with its interval."""
     return f"{value_text(100 * accuracy, None if interval is None else 100 * interval, 2)} %"
 
 
 def value_text(value: float, interval: float | None, places: int = 4) -> str:
-    """A value with its interval, if there is one."""
+    """Format a value with its interval; an unknown interval is a question mark."""
     return f"{value:.{places}f} +- {'?' if interval is None else f'{interval:.{places}f}'}"
 
 
-def seeds_text(seeds: SeedStatistics, is_accuracy: bool) -> str:
-    """The mean over seeds with its interval, and the standard deviation over seeds."""
+def seeds_text(seeds: lazy.evaluation.SeedStatistics, is_accuracy: bool) -> str:
+    """Format the mean over seeds with its interval and standard deviation."""
     text = (accuracy_text if is_accuracy else value_text)(seeds.mean, seeds.interval)
     if seeds.std is None:
         return text
     return f"{text}, std {100 * seeds.std:.2f}" if is_accuracy else f"{text}, std {seeds.std:.4f}"
 
 
-def result_table(
-    results: dict[str, dict[str, Any]],
-    *,
-    folder: Path,
-    published: dict[str, str] | None = None,
+def print_results(
+    results: dict[str, dict[str, Any]], *, folder: Path, published: dict[str, str] | None = None
 ) -> None:
-    """Print a table of test results."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", no_wrap=True)
-    is_accuracy = any(result["test"].get("accuracy") is not None for result in results.values())
+    """Print a table of test results by run."""
+    is_accuracy = any(each["test"]["accuracy"] is not None for each in results.values())
     headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 %"]
-    headers += ["paper"] if published else []
-    for header in (*headers, "tasks", "iterations", "seconds"):
-        table.add_column(header, justify="right", no_wrap=True)
+    rows = []
     for name, result in results.items():
         test = result["test"]
-        if is_accuracy:
-            tests = [test, result.get("ensemble")]
-            cells = [
-                "-" if each is None else accuracy_text(each["accuracy"], each["accuracy_interval"])
-                for each in tests
-            ]
-        else:
-            cells = [value_text(test["loss"], test["interval"])]
+        cells = [_test_text(test), *([_test_text(result.get("ensemble"))] if is_accuracy else [])]
         cells += [published[name]] if published else []
-        cells += [str(test["num_tasks"]), str(result["num_iterations"]), f"{result['seconds']:.0f}"]
-        table.add_row(escape(name), *cells)
-    console = Console()
-    console.print(table)
-    console.print(f"\nwritten: {escape(str(folder))}", soft_wrap=True, highlight=False)
+        counts = [test["num_tasks"], result["num_iterations"], round(result["seconds"])]
+        rows.append([name, *cells, *map(str, counts)])
+    paper = ["paper"] if published else []
+    print_table(["run", *headers, *paper, "tasks", "iterations", "seconds"], rows)
+    typer.echo(f"\nwritten: {folder}")
+
+
+def _test_text(test: dict[str, Any] | None) -> str:
+    if test is None:
+        return "-"
+    if test["accuracy"] is None:
+        return value_text(test["loss"], test["interval"])
+    return accuracy_text(test["accuracy"], test["accuracy_interval"])

@@ -1,50 +1,59 @@
-"""The first steps of every command that computes."""
+"""First steps of every command that computes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from alfa import _runtime
-from alfa.config import Experiment
-
-if TYPE_CHECKING:
-    from alfa.data import Tasks
-    from alfa.learner import Learner
-    from alfa.runs import Run
+from alfa.cli import lazy
+from alfa.cli._tasks import task_changes
 
 
-def set_up(experiment: Experiment, *, device: str, threads: int | None, share: int = 1) -> None:
-    """Check the device, tune the process, and choose the number of CPU threads.
+@dataclass(frozen=True)
+class Computing:
+    """The options of a command that select the device and the output format."""
 
-    `share` is the number of processes that share the machine.
-    """
+    device: str = "cpu"
+    threads: int | None = None
+    as_json: bool = False
+
+    def set_up(self, experiment: lazy.config.Experiment, *, share: int = 1) -> None:
+        """Prepare the process; `share` is the number of processes that share the machine."""
+        set_up(experiment, device=self.device, threads=self.threads, share=share)
+
+    def open_run(self, path: Path) -> lazy.runs.Run:
+        """Open a run, and prepare the process for it."""
+        run = lazy.runs.Run.open(path)
+        self.set_up(run.experiment)
+        return run
+
+
+def set_up(
+    experiment: lazy.config.Experiment, *, device: str, threads: int | None, share: int = 1
+) -> None:
+    """Check the device, tune the process, and set the number of CPU threads."""
     check_device(device)
-    _runtime.tune()
-    # A perceptron's operations are smaller than the cost of sharing them.
-    _runtime.set_threads(threads, small=experiment.model.name == "mlp", share=share)
+    lazy._runtime.tune()
+    # The operations of a perceptron take less time than distributing them over threads.
+    lazy._runtime.set_threads(threads, small=experiment.model.name == "mlp", share=share)
 
 
 def check_device(device: str) -> None:
-    """Raise if this machine has no such device."""
-    _runtime.check_device(device, name="--device")
+    """Raise if this machine does not have the device."""
+    lazy._runtime.check_device(device, name="--device")
 
 
 def open_best(
     path: Path, dataset: str | None, size: int | None, **sizes: int | None
-) -> tuple[Run, Learner, Tasks]:
-    """Open a run, its best model, and tasks for it, by default the run's own.
+) -> tuple[lazy.runs.Run, lazy.learner.Learner, lazy.data.Tasks]:
+    """Open a run, its best model, and its tasks or the tasks of another dataset.
 
-    `size` is the prepared size of another dataset, and `sizes` are options such as `shot`.
+    `size` is the prepared image size of `dataset`; `sizes` are options such as `shot`.
     """
-    from alfa.cli._tasks import task_changes
-    from alfa.report.load import load_best
-    from alfa.runs import Run
+    from alfa.report import load
 
-    run = Run.open(path)
-    set_up(run.experiment, device="cpu", threads=None)
-    is_own = size is None and dataset == run.experiment.tasks.options.get("dataset")
-    other = None if is_own else dataset
-    changes = task_changes(run, dataset=other, size=size, settings=None, **sizes)
-    learner, tasks = load_best(run, changes)
-    return run, learner, tasks
+    run = Computing().open_run(path)
+    if size is None and dataset == run.experiment.tasks.options.get("dataset"):
+        dataset = None
+    changes = task_changes(run, dataset=dataset, size=size, settings=None, **sizes)
+    return run, *load.load_best(run, changes)

@@ -6,23 +6,23 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 
 import typer
 
+from alfa.cli import lazy
 from alfa.errors import LostError
 
-# The exit code of a process that lost the others of its run; restarting all of them helps.
+# Exit code of a process that lost contact with the others; restarting all of them helps.
 LOST = 75
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds for which a launcher may still forward a signal that was sent to all processes.
-_ECHO = 2.0
+# Seconds during which a launcher may forward a signal that its processes received already.
+_ECHO_SECONDS = 2.0
 
 
 class StopRequest:
-    """Whether a signal asked the command to stop, and which one."""
+    """Returns True when called after a signal asked the command to stop."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -32,7 +32,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that was stopped."""
+        """The exit code of the stopped command."""
         return 128 + (self.signal or signal.SIGINT)
 
     def report(self, hint: str) -> None:
@@ -42,7 +42,7 @@ class StopRequest:
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of a command after an error that the user can fix."""
+    """Return the exit code for an error that the user can fix."""
     return LOST if isinstance(error, LostError) else 2
 
 
@@ -50,34 +50,38 @@ def exit_code(error: Exception) -> int:
 def stoppable(*, quiet: bool = False) -> Iterator[StopRequest]:
     """Turn the first SIGINT or SIGTERM into a request to stop; the second one stops at once.
 
-    A launcher may forward a signal that its processes have received already; the two count as one.
+    If a launcher forwards a signal that its processes received already, the two count as one.
     """
-    from alfa._distributed import is_launched
-
-    request, received, may_echo = StopRequest(), 0.0, is_launched()
+    request, received = StopRequest(), 0.0
+    may_echo = lazy._distributed.is_launched()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal received, may_echo
         now = time.monotonic()
         if request():
-            if not may_echo or now - received > _ECHO:
+            if not may_echo or now - received > _ECHO_SECONDS:
                 raise KeyboardInterrupt
             may_echo = False
             return
         request.signal, received = number, now
         if not quiet:
             # Unbuffered, because the signal may interrupt a write; the terminal may be gone.
-            message = b"\nalfa: stopping after saving everything; once more stops at once.\n"
+            message = b"\nalfa: saving progress before stopping; press Ctrl-C again to stop now.\n"
             with suppress(OSError):
                 os.write(2, message)
 
-    if threading.current_thread() is not threading.main_thread():
-        # Only the main thread receives signals.
+    # Only the main thread receives signals.
+    is_main = threading.current_thread() is threading.main_thread()
+    with signal_handlers(handle) if is_main else nullcontext():
         yield request
-        return
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+
+
+@contextmanager
+def signal_handlers(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM with a function until the end of the block."""
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

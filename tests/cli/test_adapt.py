@@ -452,12 +452,12 @@ def test_all_images_that_cannot_be_read_are_named_before_anything_is_written(
     assert (answer.code, answer.out) == (2, "")
     first, *rest = answer.err.splitlines()
     assert first == (
-        "alfa: nothing was written, there are 2 problems; put them right, or leave them out with "
+        "alfa: nothing was written because of 2 problems; fix them, or skip them with "
         "`--on-problem skip`:"
     )
     assert rest == [
         f"  - {support}/alef/0.png: is an empty file",
-        f"  - {asked}/bet/1.png: is not an image, or of a format that is not read",
+        f"  - {asked}/bet/1.png: is not an image, or its format is not supported",
     ]
     assert not (tmp_path / "out").exists()
 
@@ -478,7 +478,7 @@ def test_one_image_that_cannot_be_read_is_one_sentence(refused_adapt, folders) -
     support, _ = folders
     (support / "alef" / "0.png").write_bytes(b"")
     assert refused_adapt() == (
-        f"alfa: {support}/alef/0.png: is an empty file; put it right, or leave it out with "
+        f"alfa: {support}/alef/0.png: is an empty file; fix it, or skip it with "
         "`--on-problem skip`.\n"
     )
 
@@ -489,7 +489,7 @@ def test_few_notes_are_printed_and_all_are_in_the_json(adapt, folders) -> None:
         (folder / "notes.txt").write_text("x")
     out = adapt().out
     assert "notes: 6\n" in out
-    assert out.count("what is no image is left out: notes.txt") == 5
+    assert out.count("skipped files that are not images: notes.txt") == 5
     assert "  and 1 more in the output of --json" in out
     assert len(json.loads(adapt("--json", "--force").out)["notes"]) == 6
 
@@ -531,7 +531,7 @@ def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path:
     (tmp_path / "empty").mkdir()
     gone = tmp_path / "gone"
     assert "empty has no class folders with images" in refused_adapt(support=tmp_path / "empty")
-    assert f"{gone} is not a folder; give one of class folders" in refused_adapt(support=gone)
+    assert f"{gone} is not a folder; pass a folder of class folders" in refused_adapt(support=gone)
     assert f"there is no file or folder {gone}." in refused_adapt(predict=gone)
     assert f"there are no images in {tmp_path}/empty" in refused_adapt(predict=tmp_path / "empty")
     assert "was not trained on images of classes" in refused_adapt(run=curves_run)
@@ -546,7 +546,7 @@ def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path:
 def test_a_single_class_is_refused(refused_adapt, folders, tmp_path: Path) -> None:
     deep = tmp_path / "deep"
     shutil.copytree(folders[0], deep / "letters")
-    told = f"{deep} has the one class letters, but 2 or more are needed; give the folder in which"
+    told = f"{deep} has only the class letters, but at least 2 are required; pass the folder that"
     assert told in refused_adapt(support=deep)
 
 

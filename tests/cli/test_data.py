@@ -107,8 +107,8 @@ def test_prepare_says_that_nothing_was_to_be_done(alfa, pets: Path) -> None:
     assert alfa("data", "prepare", "pets").code == 0
     answer = alfa("data", "prepare", "pets")
     assert answer.code == 0
-    assert "is there already, with images of the same names; nothing was done" in answer.err
-    assert "nothing was done" not in alfa("data", "prepare", "pets", "--force").err
+    assert "already has images of the same names; --force replaces it" in answer.err
+    assert "--force replaces it" not in alfa("data", "prepare", "pets", "--force").err
 
 
 def test_problems_are_listed_below_one_line(alfa, pets: Path, root: Path) -> None:
@@ -117,10 +117,10 @@ def test_problems_are_listed_below_one_line(alfa, pets: Path, root: Path) -> Non
     answer = alfa("data", "prepare", "pets", "--json")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.splitlines() == [
-        "alfa: pets was not prepared, it has 2 problems; put them right, or leave them out with "
+        "alfa: pets was not prepared because of 2 problems; fix them, or skip them with "
         f"`--on-problem skip`. All are listed in {root / 'reports/pets-6.txt'}:",
         "  - train/owl: the class has no images",
-        "  - cat/1.png: is not an image, or of a format that is not read",
+        "  - cat/1.png: is not an image, or its format is not supported",
     ]
     assert not (root / "stores/pets-6").exists()
 
@@ -156,7 +156,7 @@ def test_options_of_a_dataset_are_set(alfa, pets: Path, monkeypatch) -> None:
             ["--on-problem", "ignore"],
             "`on_problem` is 'ignore', which is not one of 'stop', 'skip'",
         ),
-        (["--name", "../up"], "`name` is '../up'"),
+        (["--name", "../up"], "`name` must contain only letters"),
         (["--size", "0"], "--size"),
         (["--workers", "0"], "--workers"),
     ],
@@ -215,10 +215,10 @@ def test_verify_names_what_is_damaged(alfa, pets: Path, root: Path) -> None:
     answer = alfa("data", "verify", "pets")
     assert (answer.code, answer.out) == (2, "")
     assert "is damaged; run `alfa data prepare pets --size 6 --force`:" in answer.err
-    assert answer.err.endswith("  - train/dog: its pixels are not those prepared.\n")
+    assert answer.err.endswith("  - train/dog: the checksum of the pixels is wrong.\n")
     as_json = alfa("data", "verify", "pets", "--json")
     assert as_json.code == 2
-    assert json.loads(as_json.out)["faults"] == ["train/dog: its pixels are not those prepared."]
+    assert json.loads(as_json.out)["faults"] == ["train/dog: the checksum of the pixels is wrong."]
 
 
 def test_verify_of_what_is_not_prepared_is_refused(refused) -> None:
@@ -284,7 +284,7 @@ def test_what_must_be_fetched_by_hand_is_told(refused, root: Path, monkeypatch) 
     manual = ManualDownload("a form must be filled in", "pets.zip", "https://example.org")
     monkeypatch.setattr(Pets, "manual_download", manual)
     assert refused("data", "download", "pets") == (
-        "alfa: pets must be fetched by hand: a form must be filled in. Fetch pets.zip from "
+        "alfa: pets must be downloaded manually: a form must be filled in. Download pets.zip from "
         f"https://example.org, put it into {root / 'raw/pets'}, and run `alfa data prepare pets`.\n"
     )
 

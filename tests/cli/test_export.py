@@ -144,7 +144,7 @@ def test_what_cannot_serve_is_refused(
         # The command checks the output before it reads images.
         patch.setattr("alfa.data.photos.load_photos", None)
         assert "folder.onnx: Is a directory." in refused_export(to=tmp_path / "folder.onnx")
-    assert f"{gone} is not a folder; give one of class folders" in refused_export(support=gone)
+    assert f"{gone} is not a folder; pass a folder of class folders" in refused_export(support=gone)
     assert "was not trained on images of classes" in refused_export(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_export(run=gone)
     assert "`--head` is 'prototyp'" in refused_export("--head", "prototyp")
@@ -153,11 +153,11 @@ def test_what_cannot_serve_is_refused(
     (bad / "cat").mkdir(parents=True)
     (bad / "cat" / "1.png").write_bytes(b"")
     Image.new("L", (8, 8)).save(bad / "cat" / "2.png")
-    told = f"{bad}/cat/1.png: is an empty file; put it right, or leave it out with"
+    told = f"{bad}/cat/1.png: is an empty file; fix it, or skip it with"
     assert told in refused_export(support=bad)
     deep = tmp_path / "deep"
     shutil.copytree(support, deep / "letters")
-    told = f"{deep} has the one class letters, but 2 or more are needed; give the folder in which"
+    told = f"{deep} has only the class letters, but at least 2 are required; pass the folder that"
     assert told in refused_export(support=deep)
     monkeypatch.setattr("alfa.export._onnx.importlib.util.find_spec", lambda name: None)
     message = refused_export()

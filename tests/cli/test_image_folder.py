@@ -109,9 +109,10 @@ def test_a_folder_becomes_an_ordinary_run(alfa, pets: Path, root: Path, tmp_path
     assert "accuracy" in answer.out
     told = answer.err.splitlines()
     assert told[0] == (
-        "my-pets: 8 classes of 4 images, 32 in all: 4 to train on, 2 to validate and 2 to test with"
+        "my-pets: 8 classes of 4 images (32 images): 4 for training, 2 for validation, and 2 for "
+        "test"
     )
-    assert "with 4 classes to train on, fewer than 20, this is hardly worth it" in told[1]
+    assert "meta-training on 4 classes hardly pays off, because it needs 20 or more" in told[1]
     assert "tasks: 2 classes with 2 support and 2 query images each" in told[2]
     assert f"looking for images in {pets}" in told[3]
     assert ": 32 of 32 images" in told[4]
@@ -272,7 +273,7 @@ def test_unequal_classes_are_told_of(alfa, root, untrained, tmp_path) -> None:
     draw(tmp_path / "few", num_classes=1, num_images=3)
     (tmp_path / "few/class-0").rename(path / "class-9")
     answer = alfa("train", path, "--out", tmp_path / "run")
-    assert "pets: left out, 1 class of fewer than 10 images: class-9\n" in answer.err
+    assert "pets: skipped 1 class with fewer than 10 images: class-9\n" in answer.err
     options = untrained[0]["experiment"].tasks.options
     assert (options["way"], options["shot"], options["num_query"]) == (2, 5, 5)
 
@@ -283,8 +284,8 @@ def test_images_that_cannot_be_used_stop_it_or_are_left_out(
     (pets / "class-3/1.png").write_text("rubbish")
     command = ["train", pets, "--out", tmp_path / "run", "--json"]
     message = refused(*command)
-    assert "class-3/1.png: is not an image, or of a format that is not read" in message
-    assert "leave it out with `--on-problem skip`" in message
+    assert "class-3/1.png: is not an image, or its format is not supported" in message
+    assert "skip it with `--on-problem skip`" in message
     assert alfa(*command, "--on-problem", "skip").code == 130
     options = untrained[0]["experiment"].tasks.options
     assert (options["shot"], options["num_query"]) == (1, 2)
@@ -329,8 +330,8 @@ def test_a_class_of_which_one_image_can_be_used_is_refused_by_name(
     answer = alfa("train", pets, "--out", tmp_path / "run", "--on-problem", "skip")
     assert answer.code == 2
     last = answer.err.splitlines()[-1]
-    assert "1 class of which fewer than 2 images can be used: " in last
-    assert "/class-3; put their images right" in last
+    assert "1 class with fewer than 2 usable images: " in last
+    assert "/class-3. Repair the images" in last
     assert not untrained
     assert not (tmp_path / "run").exists()
 
@@ -339,7 +340,7 @@ def test_folders_inside_class_folders_are_told_of(alfa, pets, untrained, tmp_pat
     (pets / "class-2" / "more").mkdir()
     (pets / "class-2" / "0.png").rename(pets / "class-2" / "more" / "0.png")
     answer = alfa("train", pets, "--out", tmp_path / "run")
-    assert "left out, folders inside 1 class" in answer.err
+    assert "skipped folders inside 1 class" in answer.err
     assert "class-2 (more)" in answer.err
 
 
@@ -390,9 +391,9 @@ def _no_classes(pets: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (_too_few, "has 5 classes of at least 2 images, but 6 are needed"),
+        (_too_few, "has 5 classes of at least 2 images, but needs 6"),
         (_no_classes, "found no folder of class folders under"),
-        (shutil.rmtree, "is not there; give the folder or the archive"),
+        (shutil.rmtree, "does not exist; give the folder or the archive"),
     ],
 )
 def test_a_folder_that_cannot_serve_is_refused(

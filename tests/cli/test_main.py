@@ -117,7 +117,7 @@ def test_the_faults_of_an_experiment_are_listed_below_one_line(alfa, tmp_path: P
     answer = alfa("train", "sinusoid", "--out", out, *faults)
     first, *rest = answer.err.splitlines()
     assert (answer.code, answer.out) == (2, "")
-    assert first == "alfa: sinusoid has 3 faults:"
+    assert first == "alfa: sinusoid has 3 errors:"
     assert [line[:4] for line in rest] == ["  - "] * 3
     assert not out.exists()
 

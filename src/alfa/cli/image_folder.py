@@ -18,7 +18,7 @@ from alfa.cli.progress import Meter, meter
 from alfa.errors import DataError
 
 if TYPE_CHECKING:
-    from alfa.build import OwnData
+    from alfa.build import ImageFolder
     from alfa.config import Choices, Experiment
 
 _UNPACKED = ".unpacked-"
@@ -82,7 +82,8 @@ def prepare_folder(
             )
             planned = compose(data.counts, size=data.source.size)
             size = planned.tasks.options.get("size") or data.source.size
-            for note in (*data.notes, build.contents(data.counts), build.worth(data.counts)):
+            advice = build.training_advice(data.counts)
+            for note in (*data.notes, build.describe_counts(data.counts), advice):
                 shown.print(note)
             _print_tasks(data, planned, size, shown)
             store = _open_intact(data.dataset, size, shown)
@@ -96,15 +97,15 @@ def prepare_folder(
             )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    counts = build.counts_of(store.index, path)
+    counts = build.usable_counts(store.index, path)
     if counts == data.counts:
         return planned
     # Unreadable images were skipped.
     experiment = compose(counts, size=size)
     with meter(name, quiet=quiet) as shown:
-        shown.print(f"without the skipped images, {build.contents(counts)}")
-        if build.worth(counts) != build.worth(data.counts):
-            shown.print(build.worth(counts))
+        shown.print(f"without the skipped images, {build.describe_counts(counts)}")
+        if build.training_advice(counts) != advice:
+            shown.print(build.training_advice(counts))
         _print_tasks(data, experiment, size, shown)
     return experiment
 
@@ -131,14 +132,14 @@ def _open_intact(dataset: str, size: int, shown: Meter) -> lazy.data.Store | Non
         return None
 
 
-def _survey(path: Path, work: Path, shown: Meter) -> OwnData:
+def _survey(path: Path, work: Path, shown: Meter) -> ImageFolder:
     def on_unpack(archive: Path, done: int, total: int) -> None:
         shown.update(f"unpacking {archive.name}", done, total, unit="bytes", transient=True)
 
-    return lazy.build.survey(path, work=lazy.data.Workspace(work, on_unpack))
+    return lazy.build.scan_image_folder(path, work=lazy.data.Workspace(work, on_unpack))
 
 
-def _print_tasks(data: OwnData, experiment: Experiment, size: int, shown: Meter) -> None:
+def _print_tasks(data: ImageFolder, experiment: Experiment, size: int, shown: Meter) -> None:
     options = experiment.tasks.options
     if {"way", "shot", "num_query"} <= options.keys():
         # Measured with 4-CONV on two cores.

@@ -21,6 +21,7 @@ from alfa.cli import (
     demo,
     evaluate,
     export,
+    models,
     plot,
     pretrain,
     report,
@@ -53,6 +54,7 @@ app.command()(bench.bench)
 data.app.command("show")(data_show.show)
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
+app.add_typer(models.app, name="models")
 
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory")
 # Recent versions of typer contain a copy of click; this lookup works with and without it.

@@ -2,99 +2,88 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
-from alfa.cli._options import Json
-
-if TYPE_CHECKING:
-    from alfa.runs import ModelCard
+from alfa.cli import _options as opts
+from alfa.cli import lazy
+from alfa.cli.show import accuracy_text, print_json, print_table
 
 app = typer.Typer(
-    help="List and describe the pretrained models of the package.",
+    help="List and describe the pretrained models.",
     rich_markup_mode="markdown",
     invoke_without_command=True,
 )
 
 
 @app.callback()
-def models(context: typer.Context, as_json: Json = False) -> None:
-    """List the pretrained models of the package.
-
-    Use a name in place of a run folder: `alfa serve strokes`.
+def models(context: typer.Context, as_json: opts.Json = False) -> None:
+    """List the pretrained models of the package; a name replaces the path of a run folder.
 
     Examples:
 
         alfa models
-
         alfa models show cifar-fs
+        alfa serve strokes
     """
-    from rich.console import Console
-    from rich.table import Table
-
-    from alfa.runs import model_card, model_names
-
     if context.invoked_subcommand is not None:
         return
-    cards = [model_card(name) for name in model_names()]
+    cards = [lazy.runs.model_card(name) for name in lazy.runs.model_names()]
     if as_json:
-        typer.echo(json.dumps([_content(card) for card in cards], indent=2))
+        print_json([_content(card) for card in cards])
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("name", "training data", "expected accuracy", "license", "size"):
-        table.add_column(header, overflow="fold")
+    headers = ("name", "training data", "expected accuracy", "license", "size")
+    rows = []
     for card in cards:
         best = card.expected[0]
-        accuracy = f"{100 * best.accuracy:.1f} +- {100 * best.interval:.1f} % ({best.tasks})"
-        table.add_row(card.name, card.data, accuracy, card.license, _size(card))
-    Console().print(table)
+        accuracy = f"{accuracy_text(best.accuracy, best.interval)} ({best.tasks})"
+        rows.append((card.name, card.data, accuracy, card.license, _size(card)))
+    print_table(headers, rows, justify="left", wraps=headers[1:4])
     typer.echo("\n`alfa models show NAME` prints the card of a model.")
 
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="A model that `alfa models` lists.")],
-    as_json: Json = False,
+    name: Annotated[str, Argument(help="Model that `alfa models` lists.")],
+    as_json: opts.Json = False,
 ) -> None:
     """Print the card of a pretrained model.
 
     Examples:
 
         alfa models show cifar-fs
-
         alfa models show strokes --json
     """
-    from alfa.runs import model_card
-
-    card = model_card(name)
+    card = lazy.runs.model_card(name)
     if as_json:
-        typer.echo(json.dumps(_content(card), indent=2))
+        print_json(_content(card))
         return
-    rows = {
-        "training data": card.data,
-        "method": card.method,
-        "intended use": card.use,
-        "limits": card.limits,
-        "license": card.license,
-        "size": _size(card),
-        "trained by": card.command,
-        "folder": str(card.path),
-    }
     typer.echo(f"{card.name}: {card.title}\n")
-    for key, value in rows.items():
-        typer.echo(f"{key + ':':<16}{value}")
-    typer.echo("\naccuracy on unseen classes, with the 95 % interval over tasks:")
-    for row in card.expected:
-        accuracy = f"{100 * row.accuracy:.1f} +- {100 * row.interval:.1f} %"
-        typer.echo(f"  {accuracy:<16} {row.tasks}, {row.batch_norm} batch normalization")
+    rows = [
+        ("training data", card.data),
+        ("method", card.method),
+        ("intended use", card.use),
+        ("limits", card.limits),
+        ("license", card.license),
+        ("size", _size(card)),
+        ("training", card.command),
+        ("folder", str(card.path)),
+    ]
+    print_table(("", ""), rows, justify="left")
+    typer.echo("\naccuracy on unseen classes, with the 95 % interval over tasks:\n")
+    print_table(
+        ("accuracy", "tasks", "batch normalization"),
+        [(accuracy_text(e.accuracy, e.interval), e.tasks, e.batch_norm) for e in card.expected],
+        justify="left",
+    )
 
 
-def _content(card: ModelCard) -> dict[str, Any]:
+def _content(card: lazy.runs.ModelCard) -> dict[str, Any]:
     return {**asdict(card), "path": str(card.path), "num_bytes": card.num_bytes}
 
 
-def _size(card: ModelCard) -> str:
+def _size(card: lazy.runs.ModelCard) -> str:
     return f"{card.num_bytes / 1e6:.2f} MB"

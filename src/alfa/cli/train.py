@@ -128,6 +128,8 @@ def _resumed(path: Path, overrides: list[str], others: Mapping[str, object]) -> 
             f"{path} is not a run on this machine; --resume requires a run folder that all "
             "machines can read. Move it to shared storage, or use TARGET, --out, and --or-resume."
         )
+    # Only a folder can be resumed, not the name of a pretrained model.
+    lazy.runs.RunFiles(path).check_exists()
     return lazy.runs.Run.open(path).with_overrides(overrides)
 
 

@@ -214,9 +214,8 @@ def check_cards(device: str, count: int) -> None:
     """Raise a ConfigError unless each of `count` processes on this machine can use its own GPU."""
     if device.startswith("cuda:") and count > 1:
         raise ConfigError(
-            f"--device is {device!r}, but {count} processes on this machine cannot share one GPU; "
-            "use cuda, which gives each process its own GPU, and hide the others with "
-            "CUDA_VISIBLE_DEVICES."
+            f"--device is {device!r}, one GPU for {count} processes on this machine; use cuda, "
+            "which gives each process its own GPU, and hide other GPUs with CUDA_VISIBLE_DEVICES."
         )
     if device == "cuda" and torch.cuda.device_count() < count:
         raise ConfigError(

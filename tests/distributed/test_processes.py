@@ -396,7 +396,7 @@ def test_processes_that_do_not_come_are_named(monkeypatch) -> None:
         distributed._session_name(HashStore(), 1, 3)
 
 
-@pytest.mark.parametrize(("device", "told"), [("cuda", "0 GPUs"), ("cuda:1", "use cuda, which")])
+@pytest.mark.parametrize(("device", "told"), [("cuda", "0 GPUs"), ("cuda:1", "one GPU for 2")])
 def test_graphics_cards_that_are_not_there_are_refused(device: str, told: str, monkeypatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)

@@ -122,8 +122,7 @@ def seed_statistics(values: Sequence[float]) -> SeedStatistics:
 def seed_difference_interval(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return half the width of the 95 % interval of the difference of two means over seeds.
 
-    Welch's t-test gives the interval without assuming equal variances. A single run on either side
-    gives None.
+    The interval is from Welch's t-test; a single run on either side gives None.
     """
     if len(first) < 2 or len(second) < 2:
         return None

@@ -13,7 +13,7 @@ import torch
 from pydantic import TypeAdapter
 
 from alfa._io import write_atomic, write_json
-from alfa.build import build_learner, build_tasks, describe_experiment
+from alfa.build import build_learner, build_tasks, describe_experiment, trainer_options
 from alfa.config import Experiment, differing, load_experiment, parse_experiment, to_dict
 from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import CheckpointError, ConfigError
@@ -221,10 +221,7 @@ class Run:
         return match_tasks(build_tasks(experiment), self.signature, variable_way=self._variable_way)
 
     def dataset_overrides(self, dataset: str, *, size: int | None = None) -> list[str]:
-        """Return the overrides that draw the same kind of tasks from another prepared dataset.
-
-        `size` is the prepared image size, by default the only one.
-        """
+        """Return the overrides for the same tasks from a dataset with a prepared image size."""
         return TASKS.get(self.experiment.tasks.name).dataset_overrides(dataset, size)
 
     @functools.cached_property
@@ -232,6 +229,12 @@ class Run:
         """Whether the models take tasks with any number of classes."""
         learner = build_learner(self.experiment, self.signature)
         return learner.init.variable_way and not getattr(learner.rule, "per_parameter_decay", False)
+
+    def build(self, device: torch.device | str) -> tuple[Learner, Tasks, dict[str, Any]]:
+        """Build the learner and tasks of a new training, and the options of `alfa.Trainer`."""
+        tasks = build_tasks(self.experiment)
+        learner = build_learner(self.experiment, tasks).to(device)
+        return learner, tasks, trainer_options(self.experiment, learner)
 
     def load_initial_weights(self, learner: Learner) -> None:
         """Load the backbone weights that the experiment names, if any."""

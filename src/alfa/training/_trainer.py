@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from alfa._distributed import ALONE, Processes
 from alfa._runtime import check_device
-from alfa.build import build_learner, build_tasks, describe_experiment, trainer_options
+from alfa.build import describe_experiment
 from alfa.data import SPLITS, Tasks
 from alfa.errors import ConfigError
 from alfa.learner import Learner
@@ -106,9 +106,8 @@ class Trainer:
     @classmethod
     def from_run(cls, run: Run, *, device: torch.device | str = "cpu") -> Trainer:
         """Return a trainer of the experiment of a run, such as ``Run.new(path, experiment)``."""
-        tasks = build_tasks(run.experiment)
-        learner = build_learner(run.experiment, tasks).to(device)
-        return cls(learner, tasks, device=device, **trainer_options(run.experiment, learner))
+        learner, tasks, options = run.build(device)
+        return cls(learner, tasks, device=device, **options)
 
     def fit(
         self,

@@ -21,7 +21,7 @@ import typer
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from alfa._distributed._processes import Alone
+from alfa._distributed import Processes
 from alfa.cli import launch
 from alfa.cli.main import main
 from alfa.cli.train import must_resume
@@ -224,7 +224,7 @@ def test_all_processes_of_a_launch_ask_the_same(
     """Collective calls must not depend on the local state of one process."""
     asked = []
 
-    class Noted(Alone):
+    class Noted(Processes):
         def any(self, wish: bool) -> bool:
             asked.append("any")
             return wish

@@ -200,7 +200,7 @@ def test_the_page_shows_every_picture_and_marks_what_is_wrong(adapt, tmp_path: P
     cards = [attributes for attributes in page.all("li") if "data-kind" in attributes]
     wrong = [p for p in content["predictions"] if p["label"] != p["true"]]
     assert [card["data-kind"] for card in cards].count("wrong") == len(wrong)
-    assert page.text.count("wrong: it is") == len(wrong)
+    assert page.text.count("wrong; correct: ") == len(wrong)
     # Sorted by class, and then by file.
     places = [(int(str(card["data-class"])), int(str(card["data-number"]))) for card in cards]
     assert places == sorted(places)
@@ -534,7 +534,7 @@ def test_what_cannot_serve_is_refused(refused_adapt, curves_run: Path, tmp_path:
     assert f"{gone} is not a folder; pass a folder of class folders" in refused_adapt(support=gone)
     assert f"there is no file or folder {gone}." in refused_adapt(predict=gone)
     assert f"there are no images in {tmp_path}/empty" in refused_adapt(predict=tmp_path / "empty")
-    assert "was not trained on images of classes" in refused_adapt(run=curves_run)
+    assert "was not trained on image classification" in refused_adapt(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_adapt(run=gone)
     assert "`--head` is 'prototyp'" in refused_adapt("--head", "prototyp")
     assert "Did you mean 'last'" in refused_adapt("--checkpoint", "lats")
@@ -556,7 +556,7 @@ def test_a_run_whose_tasks_do_not_say_how_images_are_normalised_is_refused(
     run = Path(shutil.copytree(characters_run, tmp_path / "run"))
     signature = json.loads((run / "signature.json").read_text())
     (run / "signature.json").write_text(json.dumps({**signature, "mean": [], "std": []}))
-    assert "does not say how images are normalized" in refused_adapt(run=run)
+    assert "cannot classify image files: its tasks need" in refused_adapt(run=run)
 
 
 def test_more_classes_than_the_last_layer_has(alfa, refused, linear_run, tmp_path: Path) -> None:
@@ -566,6 +566,6 @@ def test_more_classes_than_the_last_layer_has(alfa, refused, linear_run, tmp_pat
     words = ("--support", tmp_path / "support", "--predict", tmp_path / "support" / "0")
     words = (*words, "--out", tmp_path / "out")
     message = refused("adapt", linear_run, *words)
-    assert "there are 6 classes, but the last layer" in message
+    assert "has 5 outputs, too few for 6 classes" in message
     assert not (tmp_path / "out").exists()
     assert alfa("adapt", linear_run, *words, "--head", "prototype").code == 0

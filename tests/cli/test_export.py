@@ -145,7 +145,7 @@ def test_what_cannot_serve_is_refused(
         patch.setattr("alfa.data.photos.load_photos", None)
         assert "folder.onnx: Is a directory." in refused_export(to=tmp_path / "folder.onnx")
     assert f"{gone} is not a folder; pass a folder of class folders" in refused_export(support=gone)
-    assert "was not trained on images of classes" in refused_export(run=curves_run)
+    assert "was not trained on image classification" in refused_export(run=curves_run)
     assert f"{gone} is not a run: it does not exist" in refused_export(run=gone)
     assert "`--head` is 'prototyp'" in refused_export("--head", "prototyp")
     assert "Did you mean 'last'" in refused_export("--checkpoint", "lats")

@@ -100,7 +100,7 @@ def test_what_was_tested_is_not_tested_again(alfa, runs, monkeypatch) -> None:
     words = ("--sources", "spots", "--num-tasks", "4", "--json")
     before = alfa("compare", "--rank", *runs, *words).out
     monkeypatch.setattr(
-        "alfa.evaluation._ranking.evaluate_run", lambda *a, **o: pytest.fail("tested")
+        "alfa.evaluation._evaluate_run.evaluate_run", lambda *a, **o: pytest.fail("tested")
     )
     assert alfa("compare", "--rank", *runs, *words).out == before
 
@@ -192,7 +192,7 @@ def test_wrong_options_of_pretraining_are_refused(refused, config, tmp_path) -> 
     out = ("--out", tmp_path / "out")
     assert "must be above 0" in refused("pretrain", config, *out, "--learning-rate", "0")
     assert "have no images" in refused("pretrain", "sinusoid", *out)
-    assert "there is no file of weights" in refused(
+    assert "the weights file nowhere.safetensors does not exist" in refused(
         "train", config, *out, "--set", "model.weights=nowhere.safetensors"
     )
     assert not (tmp_path / "out").exists()

@@ -107,7 +107,7 @@ def test_what_another_process_runs_is_told(alfa, out) -> None:
     [
         (["tabel1"], "Did you mean 'table1'?"),
         (["table1", "--rows", "alfa+mam"], "Did you mean 'alfa+maml'?"),
-        (["tableC"], "all of the figures are quoted or repeated; nothing can be run"),
+        (["tableC"], "all figures are quoted or repeated; nothing can be run"),
         (["--rows", "maml"], "TABLES is missing; name tables, such as table1, or add --all"),
         (["--dry-run"], "TABLES is missing"),
         (["table1", "--all"], "--all selects every table; omit --all or table1"),
@@ -234,7 +234,7 @@ def test_the_list_of_runs_has_three_digits_where_there_is_no_accuracy(alfa, tmp_
         _write_run(TABLES[table].entries[place], tmp_path / "runs" / table, 500)
     alfa("report", tmp_path / "runs", "--out", tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
-    listed = html.split("Runs and what they cost")[1]
+    listed = html.split("Runs and their cost")[1]
     assert "<td>0.012 \u00b1 0.004</td>" in listed
     assert "<td>31.00 \u00b1 1.00</td>" in listed
 
@@ -249,8 +249,8 @@ def test_a_quick_run_is_listed_as_quick(alfa, out, tmp_path, is_damaged: bool) -
         (path / "result.json").write_text(json.dumps({**result, "paper": {}}))
     answer = alfa("report", path, "--out", tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
-    assert html.split("Runs and what they cost")[1].count("<td>quick, no result</td>") == 1
-    told = f"{path / 'result.json'} is damaged: it does not say whether the run is quick"
+    assert html.split("Runs and their cost")[1].count("<td>quick, no result</td>") == 1
+    told = f"{path / 'result.json'} is damaged: it does not state whether the run is quick"
     assert (f"alfa: unreadable: {told}" in answer.err) == is_damaged
     assert (told in html) == is_damaged
 
@@ -301,7 +301,7 @@ def test_a_real_run_anywhere_is_reported_and_a_damaged_one_named(alfa, tmp_path)
     assert "unreadable: " in answer.err
     assert "result.json is damaged" in answer.err
     html = (tmp_path / "report.html").read_text()
-    assert "What could not be read" in html
+    assert "Unreadable files" in html
     assert "not complete" not in html
 
 

@@ -35,7 +35,7 @@ def test_what_cannot_be_served_is_refused(
 ) -> None:
     pytest.importorskip("gradio")
     assert "is not a run" in refused("serve", tmp_path)
-    assert "was not trained on images of classes" in refused("serve", curves_run)
+    assert "was not trained on image classification" in refused("serve", curves_run)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -93,7 +93,7 @@ def test_a_worker_that_ends_too_early_is_one_sentence(alfa, monkeypatch) -> None
     answer = alfa("bench", "--workload", "sinusoid")
     assert answer.code == 2
     assert answer.out == ""
-    assert "alfa: the worker for workload 'sinusoid' with engine 'alfa' ended early" in answer.err
+    assert "alfa: the worker for workload 'sinusoid' with engine 'alfa' ended" in answer.err
     assert "exit code -9" in answer.err
 
 

@@ -305,8 +305,8 @@ def test_what_is_trained_without_the_images_that_were_left_out_is_told(
         )
         assert planned < left
         assert (
-            "my-pets: without the skipped images, 8 classes of 2 to 4 images, 30 in all: 4 to "
-            "train on, 2 to validate and 2 to test with\n"
+            "my-pets: without the skipped images, 8 classes of 2 to 4 images (30 images): 4 for "
+            "training, 2 for validation, and 2 for test\n"
         ) in told[left - 20 :]
         assert "classes with 1 support and 1 query images each" in told[left:]
         assert ("already prepared" in told) == bool(again)

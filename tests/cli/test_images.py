@@ -141,7 +141,7 @@ def test_sizes_that_are_drawn_cannot_be_given(refused, tmp_path) -> None:
 
 def test_show_of_too_small_classes_is_refused(refused, spots, tmp_path) -> None:
     message = refused("data", "show", "spots", "--way", "3", "--out", tmp_path / "sheet.png")
-    assert "fewer than the 20 images that `shot` and `num_query` ask for: test-0 (9)" in message
+    assert "fewer than 20 images (`shot` + `num_query`): test-0 (9)" in message
     assert not (tmp_path / "sheet.png").exists()
 
 

@@ -356,6 +356,9 @@ def test_every_command_has_examples_that_it_understands(alfa, name: str) -> None
     examples = [shlex.split(example) for example in found]
     own = [example for example in examples if example[: len(words)] == words]
     assert own, "its help has no example of it"
+    # Each example starts a line; typer dedents a block that directly follows the summary.
+    starts = [line.strip()[:60] for line in printed.out.splitlines()]
+    assert all(f"alfa {example}"[:60] in starts for example in found)
     for example in examples:
         named = max((n for n in COMMANDS if " ".join(example).startswith(n)), key=len)
         its_words, its_command = COMMANDS[named]

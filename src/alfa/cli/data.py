@@ -32,7 +32,6 @@ def list_datasets(as_json: opts.Json = False) -> None:
     Examples:
 
         alfa data list
-        alfa data list --json
     """
     datasets = _datasets()
     if as_json:
@@ -101,6 +100,8 @@ def prepare(
 @app.command()
 def verify(name: Name, size: Size = None, as_json: opts.Json = False) -> None:
     """Verify the checksums of a prepared dataset.
+
+    Names the damaged classes, and then exits with code 2.
 
     Examples:
 

@@ -32,6 +32,8 @@ def evaluate(
 ) -> None:
     """Evaluate a trained run on new tasks.
 
+    Reports the mean accuracy or loss with its 95 % interval over tasks.
+
     Examples:
 
         alfa evaluate runs/alfa

@@ -12,16 +12,14 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.show import accuracy_text, print_json, print_table
 
-app = typer.Typer(
-    help="List and describe the pretrained models.",
-    rich_markup_mode="markdown",
-    invoke_without_command=True,
-)
+app = typer.Typer(rich_markup_mode="markdown", invoke_without_command=True)
 
 
 @app.callback()
 def models(context: typer.Context, as_json: opts.Json = False) -> None:
-    """List the pretrained models of the package; a name replaces the path of a run folder.
+    """List the pretrained models.
+
+    Commands accept the name of a model in place of a run folder.
 
     Examples:
 
@@ -51,6 +49,8 @@ def show(
     as_json: opts.Json = False,
 ) -> None:
     """Print the card of a pretrained model.
+
+    The card contains its training data, license, and expected accuracy.
 
     Examples:
 

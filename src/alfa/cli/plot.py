@@ -34,6 +34,8 @@ def rates(
 ) -> None:
     """Plot the learning rates and weight decay factors of every inner step and layer.
 
+    With --dataset, the tasks come from other datasets, in one joint plot.
+
     Examples:
 
         alfa plot rates runs/alfa
@@ -98,6 +100,8 @@ def learning(
     out: Out = Path("learning.png"),
 ) -> None:
     """Plot the learning curves of one or more runs, also during training.
+
+    The default metric is the first that all runs have.
 
     Examples:
 

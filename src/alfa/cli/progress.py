@@ -94,10 +94,9 @@ class Meter:
         note: str = "",
         transient: bool = False,
     ) -> None:
-        """Show the progress of some work, whose rate is measured again if it restarts.
+        """Show the progress of some work, and news in `note`; ``"bytes"`` are shown as megabytes.
 
-        The unit ``"bytes"`` is shown as megabytes, and `note` is news. The bar of transient work is
-        removed at the end; in lines, short transient work is not shown.
+        At the end, the bar of transient work is removed; short transient work has no line.
         """
         now = self._clock()
         work = self._works.get(name)

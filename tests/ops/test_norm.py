@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _norm, network
+from alfa.ops import Plan, _compiled, network
 from alfa.ops.stages import Norm
 
 
@@ -54,8 +54,8 @@ SHAPES = [(3, 4, 6, 6), (2, 1, 5, 7), (1, 3, 2, 2), (4, 2, 3, 2), (2, 5, 9, 4)]
 @pytest.fixture
 def way(way, monkeypatch):
     """The way is really taken."""
-    used, real = [], _norm.compiled.norm_kernels
-    monkeypatch.setattr(_norm.compiled, "norm_kernels", lambda: used.append(1) or real())
+    used, real = [], _compiled.norm_kernels
+    monkeypatch.setattr(_compiled, "norm_kernels", lambda: used.append(1) or real())
     yield way
     assert bool(used) == (way == "compiled")
 
@@ -120,7 +120,7 @@ def test_an_image_without_a_window_is_refused() -> None:
 
 def test_a_single_value_per_channel_is_refused() -> None:
     sentence = (
-        "batch normalization needs more than one value per channel, but got one example of 1 x 1"
+        "batch normalization needs more than one value per channel, got one example of 1 x 1"
     )
     with pytest.raises(ConfigError, match=sentence):
         norm_pool_act(torch.zeros(1, 2, 1, 1), torch.ones(2), torch.zeros(2), size=1)

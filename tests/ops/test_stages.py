@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _compiled, _norm, network
+from alfa.ops import Plan, _compiled, network
 from alfa.ops._conv import Patches
 from alfa.ops.stages import (
     Chain,
@@ -254,7 +254,7 @@ def test_finite_differences_agree(name, way) -> None:
 @pytest.mark.parametrize("name", ["norm, size 1, slope 0.01", "pool, size 2, padding 0"])
 def test_norm_and_pool_use_the_compiled_kernels_where_there_are_any(way, name, monkeypatch) -> None:
     kernels, used = _compiled.norm_kernels(), []
-    monkeypatch.setattr(_norm.compiled, "norm_kernels", lambda: used.append(1) or kernels)
+    monkeypatch.setattr(_compiled, "norm_kernels", lambda: used.append(1) or kernels)
     CASES[name].ours()(*CASES[name].draw())
     assert bool(used) == (way == "compiled")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 from torch import Tensor
 
@@ -25,14 +25,15 @@ class Tape:
 
     Attributes:
         w: the parameters.
-        num_tasks: the tasks side by side.
+        num_tasks: number of tasks side by side.
         num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
         wanted: the parameters whose gradients the backward pass must return; None for all.
-        needs_backward: whether there will be a pass after the forward one.
-        needs_tangents: whether there will be tangents.
-        saved: by the forward pass.
-        dy: by the backward pass.
-        dots: by the tangent; None if all inputs are constant.
+        needs_dx: whether the backward pass must return dx.
+        needs_backward: whether a pass follows the forward pass.
+        needs_tangents: whether tangents follow the backward pass.
+        saved: values of the forward pass.
+        dy: values of the backward pass.
+        dots: values of the tangent; None if all inputs are constant.
         parts: the tapes of the parts of a composed stage.
     """
 
@@ -40,6 +41,7 @@ class Tape:
     num_tasks: int
     num_norm_examples: int | None = None
     wanted: Sequence[bool] | None = None
+    needs_dx: bool = True
     needs_backward: bool = True
     needs_tangents: bool = True
     saved: Sequence[Any] = ()
@@ -47,18 +49,17 @@ class Tape:
     dots: Sequence[Any] | None = None
     parts: list[Tape] = field(default_factory=list)
 
-    def add_part(self, w: Sequence[Tensor], *, needs_backward: bool) -> Tape:
-        """The tape of the next part of a composed stage."""
-        part = Tape(w, self.num_tasks, self.num_norm_examples)
-        part.needs_backward, part.needs_tangents = needs_backward, self.needs_tangents
+    def add_part(self, w: Sequence[Tensor], **changes: Any) -> Tape:
+        """Append the tape of the next part of a composed stage."""
+        part = replace(self, w=w, wanted=None, parts=[], **changes)
         self.parts.append(part)
         return part
 
-    def set_needs_tangents(self, needs_tangents: bool) -> None:
-        """Set it for all parts, before the backward pass."""
-        self.needs_tangents = needs_tangents
-        for part in self.parts:
-            part.set_needs_tangents(needs_tangents)
+    def map(self, change: Callable[[Any], Any], **changes: Any) -> Tape:
+        """Return a copy with a function applied to every value, including the parts."""
+        w, saved, dy = ([change(v) for v in values] for values in (self.w, self.saved, self.dy))
+        parts = [part.map(change, **changes) for part in self.parts]
+        return replace(self, w=w, saved=saved, dy=dy, parts=parts, **changes)
 
     def save(self, *values: Any) -> None:
         """Save values of the forward pass."""
@@ -70,33 +71,64 @@ class Tape:
 
 
 class Stage(abc.ABC):
-    """A differentiable piece of a network.
+    """A differentiable part of a network.
 
     Attributes:
-        names: of its parameters, in the order in which the passes take them.
+        names: the names of its parameters, in the order in which the passes take them.
     """
 
     names: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        """y"""
+        """Return y."""
 
     @abc.abstractmethod
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
-        """dx if it is needed, and dw; None for gradients that are not wanted."""
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
+        """Return dx and dw; None for gradients that are not wanted."""
 
     @abc.abstractmethod
     def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        """ydot"""
+        """Return ydot."""
 
     @abc.abstractmethod
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
-        """dxdot if it is needed, and dwdot."""
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        """Return dxdot and dwdot."""
+
+
+class ParameterStage(Stage):
+    """A stage with parameters.
+
+    If xdot and wdot are zero, only dydot remains. The backward pass is linear in dy, so its tangent
+    is then the backward pass of dydot.
+    """
+
+    @abc.abstractmethod
+    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
+        """Return ydot if xdot and wdot are not all None, and set `tape.dots`."""
+
+    @abc.abstractmethod
+    def nonzero_backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        """Return dxdot and dwdot after `nonzero_tangent`."""
+
+    @final
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        tape.dots = None
+        if xdot is None and all(dot is None for dot in wdot):
+            return None
+        return self.nonzero_tangent(xdot, wdot, tape)
+
+    @final
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        if tape.dots is not None:
+            return self.nonzero_backward_tangent(dydot, wdot, tape)
+        if dydot is None:
+            return None, [None] * len(self.names)
+        return self.backward(dydot, tape)
 
 
 def to_stage_layout(images: Tensor) -> Tensor:
-    """``[task, example, channel, height, width]`` to the layout of the stages."""
+    """Convert ``[task, example, channel, height, width]`` to the layout of the stages."""
     _, num_examples, _, height, width = images.shape
     rows = images.permute(1, 3, 4, 0, 2).reshape(num_examples, height, width, -1)
     # For a single task, `reshape` returns a view with another memory layout.
@@ -104,6 +136,6 @@ def to_stage_layout(images: Tensor) -> Tensor:
 
 
 def from_stage_layout(images: Tensor, num_tasks: int) -> Tensor:
-    """The inverse of `to_stage_layout`."""
+    """Invert `to_stage_layout`."""
     apart: Tensor = images.unflatten(3, (num_tasks, -1))
     return apart.permute(3, 0, 4, 1, 2)

@@ -349,7 +349,7 @@ def test_support_sets_that_are_trained_get_their_gradient(
 def test_examples_of_other_tasks_are_not_predicted(run, plain, randn, kind, num_tasks):
     adapted = run(model=plain if kind == "plain" else None)
     told = (
-        f"`x` must have the examples of 2 adapted tasks, in their order, got those of {num_tasks}"
+        f"`x` must contain the examples of 2 adapted tasks in order, got {num_tasks} tasks"
     )
     with pytest.raises(ConfigError, match=told):
         adapted.predict(randn(num_tasks, 5, 2))
@@ -404,7 +404,7 @@ def test_a_loss_that_is_not_one_value_per_task_is_named(run, average):
 
 
 def test_a_loss_of_torch_is_named(run):
-    with pytest.raises(ConfigError, match=r"`loss` is F.mse_loss of torch.*per_task"):
+    with pytest.raises(ConfigError, match=r"`loss` is torch's F.mse_loss,.*per_task"):
         run(loss=F.mse_loss)
 
 

@@ -24,17 +24,11 @@ from alfa.ops.stages import Gradients, Maybe, Stage, Tape, from_stage_layout, to
 
 
 class Plan(NamedTuple):
-    """A network, and how it processes its tasks.
-
-    Attributes:
-        stage: the network.
-        at_once: number of tasks side by side; 1 for one after the other.
-        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
-    """
+    """A network, and how it processes its tasks."""
 
     stage: Stage
-    at_once: int = 1
-    num_norm_examples: int | None = None
+    at_once: int = 1  # number of tasks side by side
+    num_norm_examples: int | None = None  # leading examples for batch-norm statistics; None: all
 
     def groups(self, num_tasks: int) -> Iterator[slice]:
         for first in range(0, num_tasks, self.at_once):
@@ -49,10 +43,8 @@ class Plan(NamedTuple):
 def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
     """Return the outputs of a network on every task; can be differentiated twice.
 
-    Args:
-        plan: the network, and how it processes the tasks.
-        x: ``[task, example, channel, height, width]``, or ``[task, example, feature]``.
-        w: the parameters in the order of the network's names, ``[task, ...]`` each.
+    `x` is ``[task, example, channel, height, width]`` or ``[task, example, feature]``; `w` has the
+    parameters in the order of the network's names, ``[task, ...]`` each.
     """
     if not torch.is_grad_enabled():
         # An autograd function cannot see inside whether gradients are enabled.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any
 
 from torch import Tensor
 
@@ -21,33 +21,19 @@ Gradients = tuple[Maybe, list[Maybe]]
 
 @dataclass
 class Tape:
-    """The values that the passes of a stage save for later passes, each a flat sequence.
-
-    Attributes:
-        w: the parameters.
-        num_tasks: number of tasks side by side.
-        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
-        wanted: the parameters whose gradients the backward pass must return; None for all.
-        needs_dx: whether the backward pass must return dx.
-        needs_backward: whether a pass follows the forward pass.
-        needs_tangents: whether tangents follow the backward pass.
-        saved: values of the forward pass.
-        dy: values of the backward pass.
-        dots: values of the tangent; None if all inputs are constant.
-        parts: the tapes of the parts of a composed stage.
-    """
+    """The values that the passes of a stage save for later passes, each a flat sequence."""
 
     w: Sequence[Tensor]
-    num_tasks: int
-    num_norm_examples: int | None = None
-    wanted: Sequence[bool] | None = None
+    num_tasks: int  # number of tasks side by side
+    num_norm_examples: int | None = None  # leading examples for batch-norm statistics; None: all
+    wanted: Sequence[bool] | None = None  # parameters whose gradients are needed; None: all
     needs_dx: bool = True
-    needs_backward: bool = True
-    needs_tangents: bool = True
-    saved: Sequence[Any] = ()
-    dy: Sequence[Any] = ()
-    dots: Sequence[Any] | None = None
-    parts: list[Tape] = field(default_factory=list)
+    needs_backward: bool = True  # whether a pass follows the forward pass
+    needs_tangents: bool = True  # whether tangents follow the backward pass
+    saved: Sequence[Any] = ()  # by the forward pass
+    dy: Sequence[Any] = ()  # by the backward pass
+    dots: Sequence[Any] = ()  # by the tangent
+    parts: list[Tape] = field(default_factory=list)  # the tapes of the parts of a composed stage
 
     def add_part(self, w: Sequence[Tensor], **changes: Any) -> Tape:
         """Append the tape of the next part of a composed stage."""
@@ -94,37 +80,6 @@ class Stage(abc.ABC):
     @abc.abstractmethod
     def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
         """Return dxdot and dwdot."""
-
-
-class ParameterStage(Stage):
-    """A stage with parameters.
-
-    If xdot and wdot are zero, only dydot remains. The backward pass is linear in dy, so its tangent
-    is then the backward pass of dydot.
-    """
-
-    @abc.abstractmethod
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
-        """Return ydot if xdot and wdot are not all None, and set `tape.dots`."""
-
-    @abc.abstractmethod
-    def nonzero_backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
-        """Return dxdot and dwdot after `nonzero_tangent`."""
-
-    @final
-    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        tape.dots = None
-        if xdot is None and all(dot is None for dot in wdot):
-            return None
-        return self.nonzero_tangent(xdot, wdot, tape)
-
-    @final
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
-        if tape.dots is not None:
-            return self.nonzero_backward_tangent(dydot, wdot, tape)
-        if dydot is None:
-            return None, [None] * len(self.names)
-        return self.backward(dydot, tape)
 
 
 def to_stage_layout(images: Tensor) -> Tensor:

@@ -24,7 +24,6 @@ from alfa.ops.stages._base import (
     Dots,
     Gradients,
     Maybe,
-    ParameterStage,
     Stage,
     Tape,
     from_stage_layout,
@@ -33,7 +32,7 @@ from alfa.ops.stages._base import (
 
 
 @final
-class Conv(ParameterStage):
+class Conv(Stage):
     """A convolution without bias that keeps the size of the image, or divides it by a stride.
 
     With x * W the convolution, dz * W' its transpose, and dz . x the gradient in W, which are
@@ -41,7 +40,8 @@ class Conv(ParameterStage):
         z = x * W;   dW = dz . x,   dx = dz * W';
         zdot = x * V + xdot * W;
         dWdot = dzdot . x + dz . xdot,   dxdot = dzdot * W' + dz * V'.
-    These are nine products, and four if the input has neither gradient nor tangent.
+    These are nine products, and four if the input has neither gradient nor tangent. Every pass lays
+    out W or V, because saving the layout may take four times the memory.
     """
 
     def __init__(self, name: str, *, stride: int = 1) -> None:
@@ -54,45 +54,42 @@ class Conv(ParameterStage):
         tape.save(x, patches)
         if patches is not None:
             return Patches.conv(patches, weight, x.shape)
-        return conv((x, self._kernel(weight, x)))
+        return conv((x, Kernel.of(weight, x, self.stride)))
 
     def backward(self, dy: Tensor, tape: Tape) -> Gradients:
         # Without a gradient in x there is no tangent of x either, and dz is not needed again.
         tape.save_dy(dy if tape.needs_dx else None)
         return self._gradients(dy, tape)
 
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
         (x, patches), (v,) = tape.saved, wdot
         tape.dots = (xdot,)
-        terms = [] if xdot is None else [(xdot, self._kernel(tape.w[0], x))]
-        if patches is None and v is not None:
-            return conv((x, self._kernel(v, x)), *terms)
-        zdot: Maybe = conv(*terms) if terms else None
-        if v is not None:
+        terms = []
+        if v is not None and patches is None:
+            terms.append((x, Kernel.of(v, x, self.stride)))
+        if xdot is not None:
+            terms.append((xdot, Kernel.of(tape.w[0], x, self.stride)))
+        zdot = conv(*terms) if terms else None
+        if v is not None and patches is not None:
             zdot = add_in_place(Patches.conv(patches, v, x.shape), zdot)
-        assert zdot is not None
         return zdot
 
-    def nonzero_backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
-        (x, _), (dz,), (xdot,), (v,) = tape.saved, tape.dy, tape.dots or (None,), wdot
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        (x, _), (xdot,), (v,) = tape.saved, tape.dots, wdot
         in_x, in_w = tape.needs_dx and v is not None, xdot is not None
         if not in_x and not in_w:
             return self._gradients(dydot, tape)
         # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-        kernel = self._kernel(tape.w[0] if v is None else v, x)
-        term = Term(dz, x if xdot is None else xdot, kernel, dx=in_x, dw=in_w)
+        kernel = Kernel.of(tape.w[0] if v is None else v, x, self.stride)
+        term = Term(tape.dy[0], x if xdot is None else xdot, kernel, dx=in_x, dw=in_w)
         return self._gradients(dydot, tape, term)
-
-    def _kernel(self, weight: Tensor, x: Tensor) -> Kernel:
-        """Lay out W or V in every pass, because saving it may take four times the memory."""
-        return Kernel.of(weight, x, self.stride)
 
     def _gradients(self, dz: Maybe, tape: Tape, *more: Term) -> Gradients:
         """Return dx if it is needed, and dW, plus the gradients of the other terms."""
         x, patches = tape.saved
         terms = [*more]
         if dz is not None and (tape.needs_dx or patches is None):
-            kernel = self._kernel(tape.w[0], x)
+            kernel = Kernel.of(tape.w[0], x, self.stride)
             terms.append(Term(dz, x, kernel, dx=tape.needs_dx, dw=patches is None))
         dx, dw = conv_backward(*terms) if terms else (None, None)
         if dz is not None and patches is not None:
@@ -101,7 +98,7 @@ class Conv(ParameterStage):
 
 
 @final
-class Linear(ParameterStage):
+class Linear(Stage):
     """y = x W' + b for each task.
 
     backward: dx = dy W, dW = dy' x, db = sum dy; its tangent has two terms for each product.
@@ -120,9 +117,12 @@ class Linear(ParameterStage):
         (x,) = tape.saved
         return dy @ tape.w[0] if tape.needs_dx else None, [dy.mT @ x, dy.sum(1)]
 
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
-        (v, b), (weight, _), (x,), (dy,) = wdot, tape.w, tape.saved, tape.dy
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        (v, b), (weight, _), (x,) = wdot, tape.w, tape.saved
         tape.dots = (xdot,)
+        if v is None and b is None and xdot is None:
+            return None
+        dy = tape.dy[0]
         ydot = torch.zeros_like(dy) if b is None else b.unsqueeze(1).expand_as(dy)
         if v is not None:
             ydot = torch.baddbmm(ydot, x, v.mT)
@@ -130,15 +130,16 @@ class Linear(ParameterStage):
             ydot = torch.baddbmm(ydot, xdot, weight.mT)
         return ydot
 
-    def nonzero_backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
-        (v, _), (x,), (dy,), (xdot,) = wdot, tape.saved, tape.dy, tape.dots or ()
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        (v, _), (x,), (xdot,) = wdot, tape.saved, tape.dots
         dx, dw, db = None, None, None
         if dydot is not None:
-            dx, dw, db = dydot @ tape.w[0], dydot.mT @ x, dydot.sum(1)
-        if v is not None:
-            dx = add_in_place(dx, dy @ v)
+            dx = dydot @ tape.w[0] if tape.needs_dx else None
+            dw, db = dydot.mT @ x, dydot.sum(1)
+        if v is not None and tape.needs_dx:
+            dx = add_in_place(dx, tape.dy[0] @ v)
         if xdot is not None:
-            dw = add_in_place(dw, dy.mT @ xdot)
+            dw = add_in_place(dw, tape.dy[0].mT @ xdot)
         return dx, [dw, db]
 
 

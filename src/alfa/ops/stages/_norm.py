@@ -41,29 +41,20 @@ from torch import Tensor
 from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
 from alfa.ops._pool import check_size, check_windows, empty_pooled, select, torch_max_pool, unpool
-from alfa.ops.stages._base import Dots, Gradients, Maybe, ParameterStage, Tape
+from alfa.ops.stages._base import Dots, Gradients, Maybe, Stage, Tape
 
 EPS = 1e-5
 
 
 class _Saved(NamedTuple):
-    """The tensors that the forward pass saves for the other passes.
+    """The tensors that the forward pass saves for the other passes."""
 
-    Attributes:
-        z: ``[example, height, width, channel]``.
-        a: the output, channels last too; `zs` if there is no activation.
-        zs: z at the selected places, of the shape of the output; z itself without pooling.
-        places: the selected place in each window, of that shape; empty without pooling.
-        mean: mu, ``[channel]``.
-        scale: r, ``[channel]``.
-    """
-
-    z: Tensor
-    a: Tensor
-    zs: Tensor
-    places: Tensor
-    mean: Tensor
-    scale: Tensor
+    z: Tensor  # [example, height, width, channel]
+    a: Tensor  # the output; `zs` without an activation
+    zs: Tensor  # z at the selected places; z itself without pooling
+    places: Tensor  # the selected place in each window; empty without pooling
+    mean: Tensor  # mu, [channel]
+    scale: Tensor  # r, [channel]
 
     def xs(self) -> Tensor:
         return (self.zs - self.mean) * self.scale
@@ -74,13 +65,13 @@ class _Saved(NamedTuple):
 
 
 @final
-class Norm(ParameterStage):
+class Norm(Stage):
     """Batch norm with pooling and activation.
 
     Args:
         name: prefix of the names of gamma and beta.
         size: the side of a pooling window, 1 for none.
-        slope: slope of the leaky ReLU, from 0 to 1; 1 means no activation.
+        slope: slope of the leaky ReLU, from 0 to 1, which means no activation.
     """
 
     def __init__(self, name: str, *, size: int = 2, slope: float = 0.01) -> None:
@@ -120,7 +111,10 @@ class Norm(ParameterStage):
         tape.save_dy(dy, sums)
         return dz, _dw(sums, tape)
 
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        tape.dots = ()
+        if xdot is None and all(dot is None for dot in wdot):
+            return None
         saved, (da, _), gamma = _Saved(*tape.saved), tape.dy, tape.w[0].flatten()
         gammadot, betadot = _flat(wdot, tape)
         zdot = torch.zeros_like(saved.z) if xdot is None else xdot
@@ -138,9 +132,12 @@ class Norm(ParameterStage):
         tape.dots = zdot, moments
         return adot
 
-    def nonzero_backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        if not tape.dots:
+            # The backward pass is linear in dy, so this is its tangent if x and w are constant.
+            return (None, [None, None]) if dydot is None else self.backward(dydot, tape)
         saved, gamma = _Saved(*tape.saved), tape.w[0].flatten()
-        (da, sums), (zdot, moments) = tape.dy, tape.dots or ()
+        (da, sums), (zdot, moments) = tape.dy, tape.dots
         gammadot, _ = _flat(wdot, tape)
         if compiled.use_kernels(zdot):
             dzdot, sums_dot = torch.empty_like(saved.z), torch.empty_like(sums)

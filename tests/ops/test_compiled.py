@@ -1,4 +1,4 @@
-"""Whether compiled kernels can be used, and with how many threads."""
+"""The choice of compiled kernels, and their number of threads."""
 
 import threading
 

@@ -37,7 +37,8 @@ class Plan(NamedTuple):
     def forward(self, x: Tensor, w: Sequence[Tensor], **needs: Any) -> tuple[Tensor, Tape]:
         """Return the outputs of a group of tasks and their tape, which has fields `needs`."""
         tape = Tape(w, x.shape[0], self.num_norm_examples, **needs)
-        return _from_stages(self.stage.forward(_to_stages(x), tape), tape), tape
+        y = self.stage.forward(to_stage_layout(x), tape)
+        return from_stage_layout(y, tape.num_tasks), tape
 
 
 def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
@@ -103,7 +104,7 @@ class _NetworkBackward(torch.autograd.Function):
         dx = torch.empty_like(x) if tapes[0].needs_dx else None
         dw = [torch.empty_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
-            gradients = plan.stage.backward(_to_stages(dy[tasks]), tape)
+            gradients = plan.stage.backward(to_stage_layout(dy[tasks]), tape)
             _write_gradients(dx, dw, tasks, gradients, tape)
         if keep:
             _save(ctx, tapes, x, *w)
@@ -120,10 +121,10 @@ class _NetworkBackward(torch.autograd.Function):
         dx = torch.zeros_like(x) if tapes[0].needs_dx else None
         dw = [torch.zeros_like(p) for p in w]
         for tape, tasks in zip(tapes, ctx.plan.groups(x.shape[0]), strict=True):
-            xdot = None if vx is None else _to_stages(vx[tasks])
+            xdot = None if vx is None else to_stage_layout(vx[tasks])
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
             ydot = ctx.plan.stage.tangent(xdot, wdot, tape)
-            ddys.append(None if ydot is None else _from_stages(ydot, tape))
+            ddys.append(None if ydot is None else from_stage_layout(ydot, tape.num_tasks))
             gradients = ctx.plan.stage.backward_tangent(None, wdot, tape)
             _write_gradients(dx, dw, tasks, gradients, tape)
         # Either every task has a tangent or none has.
@@ -153,7 +154,7 @@ class _Gradients(torch.autograd.Function):
                 group_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
                 (dy,) = torch.autograd.grad(group_losses.sum(), outputs, create_graph=keep)
             losses.append(group_losses.detach())
-            _, dw = plan.stage.backward(_to_stages(dy.detach()), tape)
+            _, dw = plan.stage.backward(to_stage_layout(dy.detach()), tape)
             dw = [p for p, want in zip(dw, wanted, strict=True) if want]
             _write_gradients(None, gradients, tasks, (None, dw), tape)
             if keep:
@@ -181,9 +182,13 @@ class _Gradients(torch.autograd.Function):
             dydot: Maybe = None
             if ydot is not None and dy.requires_grad:
                 (dydot,) = torch.autograd.grad(
-                    dy, outputs, _from_stages(ydot, tape), allow_unused=True, retain_graph=True
+                    dy,
+                    outputs,
+                    from_stage_layout(ydot, tape.num_tasks),
+                    allow_unused=True,
+                    retain_graph=True,
                 )
-                dydot = None if dydot is None else _to_stages(dydot)
+                dydot = None if dydot is None else to_stage_layout(dydot)
             gradients = ctx.plan.stage.backward_tangent(dydot, wdot, tape)
             _write_gradients(None, products, tasks, gradients, tape)
         return (None, None, None, None, None, *products)
@@ -195,19 +200,10 @@ def _write_gradients(
     """Write the gradients of a group of tasks to the gradients of all tasks."""
     group_dx, group_dw = gradients
     if dx is not None and group_dx is not None:
-        dx[tasks] = _from_stages(group_dx, tape)
+        dx[tasks] = from_stage_layout(group_dx, tape.num_tasks)
     for all_tasks, gradient in zip(dw, group_dw, strict=True):
         if gradient is not None:
             all_tasks[tasks] = gradient
-
-
-def _to_stages(x: Tensor) -> Tensor:
-    """Convert images to the layout of the stages; leave vectors unchanged."""
-    return to_stage_layout(x) if x.ndim == 5 else x.contiguous()
-
-
-def _from_stages(y: Tensor, tape: Tape) -> Tensor:
-    return from_stage_layout(y, tape.num_tasks) if y.ndim == 4 else y
 
 
 class _Slot(int):

@@ -125,7 +125,7 @@ class _Means(torch.autograd.Function):
         run = kernels.means_transposed if transposed else kernels.means
         size = int(layers.bounds[-1]) if transposed else len(layers)
         result = values.new_empty(len(values), size)
-        run(*_with_bounds(layers, values), *compiled.arrays(result))
+        run(*compiled.arrays(values), layers.bounds, *compiled.arrays(result))
         return result
 
     @staticmethod
@@ -139,8 +139,8 @@ class _Update(torch.autograd.Function):
         ctx: Any, theta: Tensor, grads: Tensor, alpha: Tensor, beta: Tensor, layers: Layers
     ) -> Tensor:
         updated = torch.empty_like(theta, memory_format=torch.contiguous_format)
-        given = _with_bounds(layers, theta, grads, alpha, beta)
-        compiled.update_kernels().update(*given, *compiled.arrays(updated))
+        given = compiled.arrays(theta, grads, alpha, beta)
+        compiled.update_kernels().update(*given, layers.bounds, *compiled.arrays(updated))
         ctx.save_for_backward(theta, grads, alpha, beta)
         ctx.layers = layers
         return updated
@@ -150,13 +150,9 @@ class _Update(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         found = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in saved]
-        given = _with_bounds(ctx.layers, d, *saved)
-        compiled.update_kernels().update_backward(*given, *compiled.arrays(*found))
+        given, results = compiled.arrays(d, *saved), compiled.arrays(*found)
+        compiled.update_kernels().update_backward(*given, ctx.layers.bounds, *results)
         return *found, None
-
-
-def _with_bounds(layers: Layers, *tensors: Tensor) -> list[Any]:
-    return [*compiled.arrays(*tensors), layers.bounds]
 
 
 def _small(layers: Layers) -> bool:

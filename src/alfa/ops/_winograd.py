@@ -4,9 +4,9 @@ A block of 4 x 4 places of z = x * W depends on the window d of 6 x 6 places of 
 
     A' [sum over the channels of (G W G') (B' d B), place by place] A,
 
-where A, B, and G are small constant matrices: 36 multiplications instead of 144 (A. Lavin and
-S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, F(4 x 4, 3 x 3)). For all
-blocks of all images at once, each of the 36 places makes a product of two matrices:
+with small constant matrices A, B, and G: 36 multiplications instead of 144 (A. Lavin and S. Gray,
+"Fast algorithms for convolutional neural networks", CVPR 2016, F(4 x 4, 3 x 3)). For all blocks of
+all images at once, each of the 36 places makes a product of two matrices:
 
     X = B' d B,  U = G W G',   Z = X U',   z = A' Z A.
 

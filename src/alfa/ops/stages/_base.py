@@ -83,7 +83,12 @@ class Stage(abc.ABC):
 
 
 def to_stage_layout(images: Tensor) -> Tensor:
-    """Convert ``[task, example, channel, height, width]`` to the layout of the stages."""
+    """Convert ``[task, example, channel, height, width]`` to the layout of the stages.
+
+    Vectors ``[task, example, feature]`` have no other layout.
+    """
+    if images.ndim == 3:
+        return images.contiguous()
     _, num_examples, _, height, width = images.shape
     rows = images.permute(1, 3, 4, 0, 2).reshape(num_examples, height, width, -1)
     # For a single task, `reshape` returns a view with another memory layout.
@@ -92,5 +97,7 @@ def to_stage_layout(images: Tensor) -> Tensor:
 
 def from_stage_layout(images: Tensor, num_tasks: int) -> Tensor:
     """Invert `to_stage_layout`."""
+    if images.ndim == 3:
+        return images
     apart: Tensor = images.unflatten(3, (num_tasks, -1))
     return apart.permute(3, 0, 4, 1, 2)

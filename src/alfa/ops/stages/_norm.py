@@ -20,7 +20,7 @@ and zdot xhat over these examples:
     tangent     rdot = -r r m2,   xhatdot = r (zdot - m1 - xhat m2),
                 adot = s (gammadot xs + gamma P xhatdot + betadot).
     of backward udot = s dadot,  S1dot = sum udot,  S2dot = sum (udot xs + u P xhatdot),
-                where the last part is r (sum (u P zdot) - m1 S1 - m2 S2), and
+                whose last part is r (sum (u P zdot) - m1 S1 - m2 S2), and
                 dzdot = gamma r qdot + c q   with   c = gammadot r - gamma r r m2   and
                 qdot = P'udot - [norm] (S1dot + xhatdot S2 + xhat S2dot) / n.
                 Grouped by the factors that vary over the image,

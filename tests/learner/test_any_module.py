@@ -183,7 +183,7 @@ def test_a_learner_in_evaluation_mode_drops_nothing_and_normalises_as_before(mak
     torch.testing.assert_close(learners[1](episode).outputs, expected, rtol=0, atol=1e-12)
     assert learners[1].train().training
     assert model.drop.training
-    # Whoever has statistics of their own goes on to use them, in both modes.
+    # A layer that uses its running statistics continues to do so in both modes.
     model.norm.eval()
     assert not any(learners[1].train(mode).model.norm.training for mode in (True, False))
 

@@ -1,4 +1,4 @@
-"""Batch norm: whose statistics a query is normalised by, and who says so."""
+"""Batch norm: the statistics that normalize a query, and the options that select them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TINY = (
 
 
 def by_hand(w: Mapping[str, Tensor], support: Tensor, query: Tensor) -> Tensor:
-    """A 4-CONV of two blocks on queries, each channel normalised as in the support set."""
+    """Apply a 4-CONV of two blocks to queries, normalized by the support set's statistics."""
     x = torch.cat([support, query])
     for block in (1, 2):
         z = F.conv2d(x, w[f"conv{block}.weight"], w[f"conv{block}.bias"], padding=1)
@@ -95,7 +95,7 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-# What inductive means
+# Inductive batch norm
 
 
 @pytest.mark.parametrize("order", ["second", "first"])
@@ -162,7 +162,7 @@ def test_a_single_query_will_do(conv4, episode):
     close(torch.cat(single, dim=1), adapted.predict(episode.query_x))
 
 
-# Who cannot follow
+# Models that do not support it
 
 
 def test_a_perceptron_refuses_it(make_mlp, make_episode):
@@ -187,7 +187,7 @@ def test_a_misspelt_one_gets_a_hint(conv4):
         learner_of(conv4(), batch_norm="inductve")
 
 
-# Who says so
+# The options
 
 
 class Images(Tasks):

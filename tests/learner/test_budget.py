@@ -1,4 +1,4 @@
-"""The choice of a memory mode: the fastest that fits, and what it is held against."""
+"""The choice of the fastest memory mode that fits, and the memory it is compared to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def conv4(make_learner, perturb, rng, randn):
-    """A learner of a network whose activations need far more than its weights, and its tasks."""
+    """Return a learner whose activations need far more than its weights, and its tasks."""
     model = perturb(Conv4((1, 16, 16), 3, filters=8, num_blocks=2, generator=rng))
     y = torch.arange(3).repeat(4).expand(4, -1)
     episode = Episode(randn(4, 12, 1, 16, 16), y, randn(4, 12, 1, 16, 16), y)
@@ -35,7 +35,7 @@ def conv4(make_learner, perturb, rng, randn):
 
 @pytest.fixture
 def needed(conv4):
-    """What every combination of mode and tasks needs."""
+    """Return a function that estimates the bytes of a mode and a number of tasks."""
 
     return lambda memory, tasks_at_once: needed_by(*conv4, memory, tasks_at_once)
 
@@ -107,7 +107,7 @@ def test_an_earlier_plan_is_kept_to_in_what_is_not_asked_for(conv4):
 
 @pytest.fixture
 def probes(monkeypatch):
-    """How many steps every run of the probe takes, and of how many tasks."""
+    """Record the number of steps and tasks in every run of the probe."""
     seen: list[tuple[int, int]] = []
     real = Learner.forward
 
@@ -187,7 +187,7 @@ def test_a_plan_without_an_estimate_says_nothing_of_it():
 
 @dataclass(eq=False)
 class Kept:
-    """Lives as long as autograd keeps the tensor."""
+    """A tensor that autograd saves."""
 
     tensor: Tensor
 
@@ -220,7 +220,7 @@ def test_the_estimate_is_near_what_autograd_keeps(conv4, tasks_at_once, order):
 
 
 def in_classes(episode: Episode) -> Episode:
-    """The same inputs, with classes as targets."""
+    """Return the same inputs, with classes as targets."""
     support_y, query_y = (y.argmax(2) for y in (episode.support_y, episode.query_y))
     return Episode(episode.support_x, support_y, episode.query_x, query_y)
 
@@ -284,7 +284,7 @@ def test_recomputing_keeps_no_more_than_the_estimate(
     assert kept_bytes(learner, episode) <= needed_by(learner, episode, "recompute", 4)
 
 
-# No traces
+# Side effects
 
 
 @pytest.mark.parametrize("kind", ["conv4", "module"])
@@ -311,7 +311,7 @@ def test_the_probe_leaves_nothing_in_memory(conv4, module, monkeypatch, kind):
 
 
 class Counting(SGD):
-    """Knows how often it was asked."""
+    """Counts its calls."""
 
     calls = 0
 
@@ -350,12 +350,12 @@ def test_a_rule_for_a_single_step_gives_no_warning(make_mlp, make_episode):
         assert plan_memory(learner, make_episode(), budget=GB).mode == "store"
 
 
-# What is free
+# Free memory
 
 
 @pytest.fixture
 def set_files(monkeypatch):
-    """Change what the system says of its memory."""
+    """Replace the files in which the system reports its memory."""
 
     def change(meminfo="MemTotal: 9000 kB\nMemAvailable: 1000 kB", limit="", used=""):
         files = {

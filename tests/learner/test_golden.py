@@ -1,4 +1,4 @@
-"""The figures of the code that the paper's authors published, digit by digit."""
+"""Agreement with the numbers of the paper's published code."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def name_in_torch(golden_name: str) -> str:
 
 
 class Golden:
-    """The arrays of one method, and the learner that they describe."""
+    """The arrays of one method, and their learner."""
 
     def __init__(self, method: str, model: nn.Module) -> None:
         with np.load(GOLDEN / f"{method}.npz") as arrays:
@@ -99,7 +99,7 @@ class Golden:
         )
 
     def trained(self):
-        """Every meta-parameter, under its name in the arrays."""
+        """Return every meta-parameter under its name in the arrays."""
         named = {}
         if not isinstance(self.init, FixedInit):
             for name, parameter in self.model.named_parameters():
@@ -117,7 +117,7 @@ class Golden:
         return named
 
     def array_of(self, key):
-        """The array, as the package shapes it, that belongs to a meta-parameter."""
+        """Return the array of a meta-parameter, in the shape of the package."""
         part, kind = key.split("/")[:2]
         if kind in ("alpha0", "beta0"):
             table = torch.stack(self.by_layer(f"{part}/{kind}/"), dim=1)

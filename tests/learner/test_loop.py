@@ -13,7 +13,7 @@ from alfa.ops import mse, per_task
 from alfa.rules import RULES, SGD
 from alfa.types import Episode, Params
 
-# Those that need classes have tests of their own, in tests/inits/test_heads.py.
+# tests/inits/test_heads.py tests the inits that need classes.
 ALL_INITS = [name for name in INITS if not INITS.get(name).classification_only]
 ALL_RULES = list(RULES)
 
@@ -29,13 +29,13 @@ def one_task(episode, task):
 
 @pytest.fixture
 def plain(perturb):
-    """A module that knows nothing of stacks."""
+    """Return a module without support for stacks."""
     return perturb(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)), 0.3)
 
 
 @pytest.fixture
 def run(make_mlp, make_episode):
-    """Adapts a perceptron to two tasks, with some arguments changed."""
+    """Return a function that adapts a perceptron to two tasks, with other arguments."""
 
     def adapt_with(**changes):
         model = changes.pop("model", None) or make_mlp()
@@ -272,7 +272,7 @@ def test_only_the_head_adapts_and_the_rest_still_learns(make_mlp, make_episode, 
 
 
 class ZeroHead(Init):
-    """A head that starts at zero for every task, on a body that is learned."""
+    """A head that starts at zero for every task, on a learned body."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -348,9 +348,7 @@ def test_support_sets_that_are_trained_get_their_gradient(
 @pytest.mark.parametrize("num_tasks", [1, 3])
 def test_examples_of_other_tasks_are_not_predicted(run, plain, randn, kind, num_tasks):
     adapted = run(model=plain if kind == "plain" else None)
-    told = (
-        f"`x` must have the examples of 2 adapted tasks, in their order, got those of {num_tasks}"
-    )
+    told = f"`x` must contain the examples of 2 adapted tasks in order, got {num_tasks} tasks"
     with pytest.raises(ConfigError, match=told):
         adapted.predict(randn(num_tasks, 5, 2))
 
@@ -404,7 +402,7 @@ def test_a_loss_that_is_not_one_value_per_task_is_named(run, average):
 
 
 def test_a_loss_of_torch_is_named(run):
-    with pytest.raises(ConfigError, match=r"`loss` is F.mse_loss of torch.*per_task"):
+    with pytest.raises(ConfigError, match=r"`loss` is torch's F.mse_loss,.*per_task"):
         run(loss=F.mse_loss)
 
 

@@ -1,4 +1,4 @@
-"""Memory modes: the same figures whatever is kept of a step, and less kept where asked for."""
+"""Memory modes give the same numbers, and recomputing saves less."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from alfa.ops import cross_entropy, mse
 from alfa.rules import RULES, SGD
 from alfa.types import Episode
 
-# Those that need classes have tests of their own, in tests/inits/test_heads.py.
+# tests/inits/test_heads.py tests the inits that need classes.
 ALL_INITS = [name for name in INITS if not INITS.get(name).classification_only]
 ALL_RULES = list(RULES)
 KINDS = ["mlp", "conv4", "module-loop", "module-stack"]
@@ -43,7 +43,7 @@ def images(randn):
 
 @pytest.fixture
 def make_case(make_mlp, make_episode, make_learner, perturb, rng, images):
-    """A learner of a model of some kind, and tasks for it."""
+    """Return a function that creates a learner of a kind of model, and its tasks."""
 
     def make(kind, *, init="learned", rule="sgd", **options):
         if rule == "alfa":
@@ -63,7 +63,7 @@ def make_case(make_mlp, make_episode, make_learner, perturb, rng, images):
 
 
 def figures(learner, episode, memory, *, also=(), **options):
-    """Losses, outputs and adapted parameters, and the gradient in everything that is trained."""
+    """Return losses, outputs, adapted parameters, and the gradients in all trained tensors."""
     learner.memory = memory
     outcome = learner(episode, **options)
     values = [outcome.query_losses, outcome.outputs, outcome.adapted.params.flat]
@@ -82,7 +82,7 @@ def assert_same(learner, episode, **options):
         close(other, one)
 
 
-# The same figures
+# The same numbers
 
 
 @pytest.mark.parametrize("rule", ALL_RULES)
@@ -247,7 +247,7 @@ def test_drawing_them_again_disturbs_nobody(make_learner, make_episode, with_dro
 
 @pytest.fixture
 def mps(monkeypatch):
-    """Stands for the random numbers of a device that this machine does not have."""
+    """Simulate the random numbers of a device that this machine does not have."""
     states = {"now": torch.tensor([1])}
     monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states["now"].clone())
     monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: states.update(now=state))
@@ -275,12 +275,12 @@ def test_numbers_of_other_devices_are_left_alone(mps):
         assert mps["now"] == 2
 
 
-# What is kept
+# Saved memory
 
 
 @dataclass(eq=False)
 class Kept:
-    """Lives as long as autograd keeps the tensor."""
+    """A tensor that autograd saves."""
 
     tensor: Tensor
 

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the operations share."""
+"""Shared fixtures of the tests of the operations."""
 
 import pytest
 
@@ -7,9 +7,9 @@ from alfa.ops import _compiled, _winograd
 
 @pytest.fixture(params=["compiled", "torch"])
 def way(request, monkeypatch) -> str:
-    """Compiled kernels, or torch in their place; or after Winograd, where asked for.
+    """Use compiled kernels or torch; on request, Winograd for all convolutions.
 
-    Then all products of convolutions are, however small they are, and one example at a time.
+    Winograd then applies to convolutions of any size, one example at a time.
     """
     if request.param == "torch":
         monkeypatch.setattr(_compiled, "numba_available", lambda: False)

@@ -1,6 +1,5 @@
-"""Whether compiled kernels can be used, and with how many threads."""
+"""The choice of compiled kernels, and their number of threads."""
 
-import importlib
 import threading
 
 import pytest
@@ -17,15 +16,12 @@ def asked_again():
 
 
 def failing(monkeypatch, error: Exception) -> None:
-    """An installation whose kernels cannot be imported."""
-    real = importlib.import_module
+    """Replace numba by an installation whose kernels cannot be imported."""
 
-    def import_module(name: str):
-        if name == "numba":
-            raise error
-        return real(name)
+    def mlp_kernels() -> None:
+        raise error
 
-    monkeypatch.setattr(_compiled.importlib, "import_module", import_module)
+    monkeypatch.setattr(_compiled, "mlp_kernels", mlp_kernels)
 
 
 def test_without_numba_torch_serves(asked_again, monkeypatch, recwarn) -> None:

@@ -213,6 +213,6 @@ def test_data_that_does_not_fit_the_model_never_reaches_a_kernel(
     model = MLP((1,), 1, hidden=[3], generator=rng).double()
     init = LearnedInit(model)
     x, y = randn(*x_shape), randn(*y_shape)
-    # Either the loss says what is wrong, or torch does where a product cannot be taken.
+    # Either the loss raises the error, or torch for a product of the wrong shapes.
     with pytest.raises((ConfigError, RuntimeError), match=r"shape|size"):
         adapt(model, x, y, init=init, rule=SGD(init.layers), loss=mse)

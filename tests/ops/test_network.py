@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _norm, cross_entropy, mse, network, network_gradients, per_task
+from alfa.ops import Plan, cross_entropy, mse, network, network_gradients, per_task
 from alfa.ops.stages import Chain, Conv, Flatten, Linear, Norm, Pool, Stage, Sum, _leaves
 
 NUM_TASKS, NUM_EXAMPLES = 3, 6
@@ -28,7 +28,7 @@ def conv(x: Tensor, weight: Tensor) -> Tensor:
 def norm(
     x: Tensor, gamma: Tensor, beta: Tensor, own: int | None, size: int = 2, slope: float = 0.01
 ) -> Tensor:
-    """With the statistics of the first examples."""
+    """Normalize by the statistics of the first examples."""
     var, mean = torch.var_mean(x[:own], (0, 2, 3), correction=0, keepdim=True)
     normed = (x - mean) * (var + 1e-5).rsqrt() * gamma[:, None, None] + beta[:, None, None]
     return F.max_pool2d(F.leaky_relu(normed, slope), size)
@@ -110,13 +110,13 @@ def plain_gradients(
 
 
 def outer(gradients: Sequence[Tensor], w: Sequence[Tensor], **options) -> list[Tensor]:
-    """The derivative of the gradients in a direction, in every parameter."""
+    """Return the derivative of the gradients in a direction, in every parameter."""
     total = sum((g * randn(*g.shape, seed=7)).sum() for g in gradients)
     return list(torch.autograd.grad(total, w, allow_unused=True, materialize_grads=True, **options))
 
 
 def derivatives(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The output, its gradients, and theirs."""
+    """Return the output and its first and second derivatives."""
     inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     output = function(*inputs)
     weights = randn(*output.shape, seed=8).requires_grad_()
@@ -148,7 +148,7 @@ def test_gradients_and_their_derivative_equal_those_of_plain_torch(way, name, lo
 
 @pytest.fixture
 def products(monkeypatch) -> Callable[[], int]:
-    """How many products of convolutions have been made."""
+    """Count the products of convolutions."""
     made = []
     conv, conv_backward = _leaves.conv, _leaves.conv_backward
 
@@ -295,7 +295,7 @@ def test_a_derivative_beyond_the_second_is_refused() -> None:
 
 @pytest.fixture
 def alive(monkeypatch) -> Iterator[Callable[[], int]]:
-    """How many of the images that went into a norm are still in memory, without the collector."""
+    """Count the inputs of norms that are still in memory, without the garbage collector."""
     seen: list[StorageWeakRef] = []
     real = Norm.forward
 
@@ -311,12 +311,10 @@ def alive(monkeypatch) -> Iterator[Callable[[], int]]:
 
 @pytest.fixture
 def alive_at_norms(alive, monkeypatch) -> list[int]:
-    """How many of those images are in memory while each norm runs."""
+    """Count the inputs of norms in memory while each norm runs."""
     counts: list[int] = []
-    real = _norm.NormPoolAct.forward
-    monkeypatch.setattr(
-        _norm.NormPoolAct, "forward", lambda *given: counts.append(alive()) or real(*given)
-    )
+    real = Norm._check
+    monkeypatch.setattr(Norm, "_check", lambda *given: counts.append(alive()) or real(*given))
     return counts
 
 

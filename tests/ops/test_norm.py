@@ -1,4 +1,4 @@
-"""Batch norm, pool and activation in one: equal to plain torch, to its second derivative."""
+"""Batch norm, pooling, and activation equal plain torch, to the second derivative."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _norm, network
+from alfa.ops import Plan, _compiled, network
 from alfa.ops.stages import Norm
 
 
@@ -18,7 +18,7 @@ def plain(z: Tensor, gamma: Tensor, beta: Tensor, slope: float = 0.01) -> Tensor
 
 
 def norm_pool_act(z: Tensor, gamma: Tensor, beta: Tensor, size: int = 2) -> Tensor:
-    """The operation on the images of one task."""
+    """Apply the stage to the images of one task."""
     plan = Plan(Norm("norm", size=size))
     return network(plan, z.unsqueeze(0), [gamma.unsqueeze(0), beta.unsqueeze(0)]).squeeze(0)
 
@@ -33,7 +33,7 @@ def draw(shape: tuple[int, ...], seed: int = 0, *, negative: bool = True) -> lis
 
 
 def derivatives(function, inputs: list[Tensor], seed: int = 9) -> list[Tensor]:
-    """The output, its gradients, and theirs."""
+    """Return the output and its first and second derivatives."""
     generator = torch.Generator().manual_seed(seed)
     output = function(*inputs)
     weights = torch.randn(output.shape, generator=generator, dtype=output.dtype)
@@ -53,9 +53,9 @@ SHAPES = [(3, 4, 6, 6), (2, 1, 5, 7), (1, 3, 2, 2), (4, 2, 3, 2), (2, 5, 9, 4)]
 
 @pytest.fixture
 def way(way, monkeypatch):
-    """The way is really taken."""
-    used, real = [], _norm.compiled.norm_kernels
-    monkeypatch.setattr(_norm.compiled, "norm_kernels", lambda: used.append(1) or real())
+    """Check that the tests use the requested way."""
+    used, real = [], _compiled.norm_kernels
+    monkeypatch.setattr(_compiled, "norm_kernels", lambda: used.append(1) or real())
     yield way
     assert bool(used) == (way == "compiled")
 
@@ -119,8 +119,6 @@ def test_an_image_without_a_window_is_refused() -> None:
 
 
 def test_a_single_value_per_channel_is_refused() -> None:
-    sentence = (
-        "batch normalization needs more than one value per channel, but got one example of 1 x 1"
-    )
+    sentence = "batch normalization needs more than one value per channel, got one example of 1 x 1"
     with pytest.raises(ConfigError, match=sentence):
         norm_pool_act(torch.zeros(1, 2, 1, 1), torch.ones(2), torch.zeros(2), size=1)

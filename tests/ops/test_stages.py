@@ -1,4 +1,4 @@
-"""Every stage: equal to plain torch, task by task, to its second derivative."""
+"""Every stage equals plain torch, task by task, to its second derivative."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.ops import Plan, _compiled, _norm, network
+from alfa.ops import Plan, _compiled, network
 from alfa.ops._conv import Patches
 from alfa.ops.stages import (
     Chain,
@@ -32,7 +32,7 @@ from alfa.ops.stages import (
 
 
 class Case(NamedTuple):
-    """A stage, the same in plain torch for one task, and the shapes that a task has."""
+    """A stage, its twin in plain torch for one task, and the shapes of a task."""
 
     stage: Stage
     twin: Callable[..., Tensor]
@@ -179,7 +179,7 @@ CASES = {
 def derivatives(
     function: Callable[..., Tensor], inputs: list[Tensor], *, moves: bool = True, seed: int = 9
 ) -> list[Tensor]:
-    """The output, its gradients, and theirs; in the first input only where it moves."""
+    """Return the output and its first and second derivatives, in the first input if it moves."""
     generator = torch.Generator().manual_seed(seed)
     leaves = [tensor.detach().clone() for tensor in inputs]
     variables = [leaf.requires_grad_() for leaf in leaves[0 if moves else 1 :]]
@@ -206,7 +206,7 @@ def uses_kernels(stage: Stage) -> bool:
 
 
 def convolves(stage: Stage) -> bool:
-    """Whether there is something for Winograd, if its weights are of 3 x 3."""
+    """Return whether Winograd applies to a stage with weights of 3 x 3."""
     is_conv = isinstance(stage, Conv) and stage.stride == 1
     return is_conv or any(map(convolves, getattr(stage, "stages", ())))
 
@@ -254,7 +254,7 @@ def test_finite_differences_agree(name, way) -> None:
 @pytest.mark.parametrize("name", ["norm, size 1, slope 0.01", "pool, size 2, padding 0"])
 def test_norm_and_pool_use_the_compiled_kernels_where_there_are_any(way, name, monkeypatch) -> None:
     kernels, used = _compiled.norm_kernels(), []
-    monkeypatch.setattr(_norm.compiled, "norm_kernels", lambda: used.append(1) or kernels)
+    monkeypatch.setattr(_compiled, "norm_kernels", lambda: used.append(1) or kernels)
     CASES[name].ours()(*CASES[name].draw())
     assert bool(used) == (way == "compiled")
 

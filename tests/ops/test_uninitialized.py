@@ -1,4 +1,4 @@
-"""Layers that draw no numbers when they are made."""
+"""Layers that draw no random numbers when they are created."""
 
 from __future__ import annotations
 

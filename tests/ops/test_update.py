@@ -11,7 +11,7 @@ NUM_TASKS, NUM_LAYERS = 3, len(SHAPES)
 
 @pytest.fixture(params=["by a matrix", "compiled", "layer by layer"])
 def way(request, monkeypatch):
-    """The ways in which layers are gathered and spread."""
+    """Select the implementation that reduces and expands layers."""
     largest = 10**9 if request.param == "by a matrix" else 0
     monkeypatch.setattr(_update, "_LARGEST_MATRIX", largest)
     if request.param == "layer by layer":
@@ -34,7 +34,7 @@ def close(actual, expected):
 
 
 def rate_of(rate, task, layer, name):
-    """The rate of one layer of one task, as the definition of `Rates` has it."""
+    """Return the rate of one layer of one task, as `Rates` defines it."""
     if isinstance(rate, torch.Tensor):
         return rate.expand(NUM_TASKS, NUM_LAYERS)[task, layer]
     return rate[name].expand(NUM_TASKS, *SHAPES[name])[task]

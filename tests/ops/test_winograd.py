@@ -1,4 +1,4 @@
-"""Convolutions after Winograd: equal to those of torch, and used where they pay."""
+"""Winograd convolutions equal torch's convolutions, and run if they are faster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPES = [
 def draw(
     shape: tuple[int, ...], dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x, W and dz."""
+    """Return x, W, and dz."""
     num_examples, height, width, num_tasks, num_in, num_out = shape
     images = num_examples, height, width
     sizes = (
@@ -39,14 +39,14 @@ def draw(
 
 
 def products(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
-    """z, dx and dW."""
+    """Return z, dx, and dW."""
     u = _winograd.transform(weight)
     term = (dz, x, u)
     return [_winograd.conv((x, u)), *_winograd.conv_backward(term, shape=weight.shape)]
 
 
 def plain(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
-    """The same by torch."""
+    """Return the same results from torch."""
     x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
     images = x.permute(0, 3, 1, 2)
     z = torch.nn.functional.conv2d(
@@ -102,10 +102,10 @@ def test_only_what_is_asked_for_is_made() -> None:
 
 
 def term_by_term(x: Tensor, weight: Tensor, dz: Tensor) -> list[Tensor]:
-    """The same for one task, every sum in one fixed order.
+    """Return the same results for one task, with every sum in a fixed order.
 
-    How much torch's own convolutions lose hangs on how many sums a processor takes side by side:
-    those of the gradient in W lose 2.5 times as much with AVX2 as with AVX-512.
+    The error of torch's convolutions depends on the number of sums that a CPU computes in parallel:
+    the gradient in W has 2.5 times the error with AVX2 than with AVX-512.
     """
     (_, height, width, num_in), num_out = x.shape, weight.shape[1]
     x, dz = (torch.nn.functional.pad(images, (0, 0, 1, 1, 1, 1)) for images in (x, dz))
@@ -208,7 +208,7 @@ def test_torch_serves_without_numba(without_numba) -> None:
 @pytest.mark.parametrize("num_channels", [48, 40], ids=["many channels", "few"])
 def test_convolutions_make_use_of_it(num_channels: int, monkeypatch) -> None:
     x, weight, dz = draw((9, 10, 10, 1, num_channels, num_channels))
-    assert _compiled.winograd_available(x.dtype)  # which looks at them once
+    assert _compiled.winograd_available(x.dtype)  # compile before the spy counts
     used, real = [], _compiled.winograd_kernels
     monkeypatch.setattr(_compiled, "winograd_kernels", lambda dtype: used.append(1) or real(dtype))
     kernel = Kernel.of(weight, x)

@@ -1,4 +1,4 @@
-"""The choice of a memory mode: measured on one task, and compared to a budget."""
+"""The choice of a memory mode: measure one task, and compare the estimate to a budget."""
 
 from __future__ import annotations
 
@@ -24,30 +24,21 @@ GB = 10**9
 # Assumed if the system does not report its memory.
 _DEFAULT_MEMORY = 8 * GB
 
-# Fraction of the free memory to use; the rest is for data, the optimizer, and other processes.
+# Fraction of the free memory to use; data, the optimizer, and other processes need the rest.
 _SHARE = 0.7
 
 Reason = Literal["requested", "resumed", "chosen"]
-"""Whether a part of a plan was requested, resumed from an earlier plan, or chosen."""
+"""The source of a part of a plan: the caller, an earlier plan, or the estimate."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How an outer iteration uses memory.
-
-    Attributes:
-        mode: the memory mode of the inner loop.
-        tasks_at_once: number of tasks whose outer gradients are computed together.
-        needed: estimate of the bytes needed; None if there was nothing to choose.
-        budget: bytes available.
-        mode_reason: where the mode comes from.
-        tasks_reason: where the number of tasks comes from.
-    """
+    """The memory use of an outer iteration."""
 
     mode: MemoryMode
-    tasks_at_once: Count
-    needed: int | None
-    budget: int
+    tasks_at_once: Count  # number of tasks whose outer gradients are computed together
+    needed: int | None  # estimate in bytes; None without a choice
+    budget: int  # bytes
     mode_reason: Reason
     tasks_reason: Reason
 
@@ -57,11 +48,8 @@ class MemoryPlan:
         text = f"memory: {self.mode}{reason}, {tasks} at once ({self.tasks_reason})"
         if self.needed is None:
             return text
-        fits = "" if self.needed <= self.budget else ", which may not be enough"
-        return (
-            f"{text}; needs about {self.needed / GB:.1f} GB "
-            f"of a budget of {self.budget / GB:.1f} GB{fits}"
-        )
+        text += f"; needs about {self.needed / GB:.1f} GB of a budget of {self.budget / GB:.1f} GB"
+        return text if self.needed <= self.budget else text + ", which may not be enough"
 
 
 def plan_memory(
@@ -82,7 +70,7 @@ def plan_memory(
         memory: the requested mode, or ``"auto"``.
         tasks_at_once: the requested number of tasks.
         budget: bytes; by default most of the free memory.
-        previous: an earlier plan to resume unless something else is requested.
+        previous: an earlier plan to resume, except for requested parts.
         num_sharing: number of processes that share the memory of this machine.
     """
     check_choice("memory", memory, ("auto", "store", "recompute"))
@@ -96,7 +84,9 @@ def plan_memory(
     counts: tuple[int, ...] = (episode.num_tasks, 1)
     mode_reason: Reason = "chosen"
     tasks_reason: Reason = "chosen"
+    known: dict[tuple[MemoryMode, int], int | None] = {}
     if previous is not None:
+        known[previous.mode, previous.tasks_at_once] = previous.needed
         modes, mode_reason = (previous.mode,), "resumed"
         # Each process may now have fewer tasks.
         counts, tasks_reason = (min(previous.tasks_at_once, episode.num_tasks),), "resumed"
@@ -106,9 +96,8 @@ def plan_memory(
         counts, tasks_reason = (min(tasks_at_once, episode.num_tasks),), "requested"
     candidates = list(product(modes, dict.fromkeys(counts)))
     if len(candidates) == 1:
-        # Nothing is left to choose, and a probe could only fail.
+        # Without a choice, a probe could only fail.
         chosen = candidates[0]
-        known = {(p.mode, p.tasks_at_once): p.needed for p in (previous,) if p is not None}
         needed = known.get(chosen)
     else:
         estimates = _needed_bytes(learner, episode, candidates)
@@ -122,39 +111,35 @@ def plan_memory(
 def _needed_bytes(
     learner: Learner, episode: Episode, candidates: list[tuple[MemoryMode, int]]
 ) -> dict[tuple[MemoryMode, int], int]:
-    """Bytes that an outer gradient needs with each mode and number of tasks."""
+    """Estimate the bytes that an outer gradient needs with each mode and number of tasks."""
     step, query = _saved_by_step_and_query(learner, episode[:1])
-    # The weights of a step and their gradient.
+    # A recomputed step saves its weights and their gradient.
     rows = 2 * sum(learner.init.layers.sizes) * episode.support_x.element_size()
-    needed = {}
-    for mode, count in candidates:
-        saved = learner.num_steps * step + query if mode == "store" else learner.num_steps * rows
-        # The backward pass of one step or query needs memory in addition.
-        needed[mode, count] = count * saved + max(step, query) + step
-    return needed
+    saved = {"store": learner.num_steps * step + query, "recompute": learner.num_steps * rows}
+    # The backward pass of one step or query needs memory in addition.
+    more = max(step, query) + step
+    return {(mode, count): count * saved[mode] + more for mode, count in candidates}
 
 
 def _saved_by_step_and_query(learner: Learner, episode: Episode) -> tuple[int, int]:
-    """Bytes that autograd saves for each step and for the query.
+    """Measure the bytes that autograd saves for each step and for the query.
 
-    Only one step is saved at a time, so the probe needs no more memory than a run that recomputes.
+    The probe runs one step at a time, so it needs no more memory than a run that recomputes.
     """
     # A user-defined rule may count its calls.
     learner = copy.deepcopy(learner)
     learner.memory = "store"
-    first = 0
-    query = _saved_bytes(learner, episode, first)
+    first, query = 0, _saved_bytes(learner, episode, 0)
     if query == 0 and learner.num_steps > 0:
         # The init is not trained, so the first step saves nothing.
-        first = 1
-        query = _saved_bytes(learner, episode, first)
+        first, query = 1, _saved_bytes(learner, episode, 1)
     if first == learner.num_steps:
         return 0, query
     return max(_saved_bytes(learner, episode, first + 1) - query, 0), query
 
 
 class _Saved:
-    """A tensor that autograd holds for as long as this lives."""
+    """A tensor that autograd saves."""
 
     def __init__(self, tensor: Tensor) -> None:
         # Without `detach`, an operation that saves its own output would hold itself forever.
@@ -173,17 +158,17 @@ def _saved_bytes(learner: Learner, episode: Episode, num_steps: int) -> int:
         RandomState(episode.support_x.device).restored(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor),
     ):
-        # The outcome keeps the graph alive, and with it every saved tensor.
+        # The outcome holds the graph and with it every saved tensor.
         outcome: Any = learner(episode, num_steps=num_steps)
         storages = [saved.tensor.untyped_storage() for saved in alive]
         sizes = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
         del outcome, storages
-    # Storages that are still alive, such as parameters and data, were not saved for the graph.
+    # Storages that outlive the graph, such as parameters and data, were not saved for it.
     return sum(size for storage, size in sizes.items() if storage.expired())
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may still use."""
+    """Return the bytes that this process may still use."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = _DEFAULT_MEMORY

@@ -1,4 +1,4 @@
-"""All the parts of a method in one module: what the outer loop trains and a checkpoint keeps."""
+"""The learner, which joins a model, an init, a rule, and a loss in one module."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from alfa.types import Episode, Order
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a stack of tasks.
+    """The results of a stack of tasks.
 
     Attributes:
         query_losses: ``[task]``.
-        outputs: of the adapted models on the query sets, ``[task, query, ...]``.
+        outputs: outputs of the adapted models on the query sets, ``[task, query, ...]``.
         adapted: the adapted models.
     """
 
@@ -36,18 +36,18 @@ class Outcome:
 
 
 class Learner(nn.Module):
-    """A model, where its adaptation starts, and the rule it follows.
+    """A model with the init, rule, and loss of its adaptation.
 
-    All options are those of `alfa.adapt`.
+    `alfa.adapt` explains all options.
 
     Args:
         model: any module.
-        init: gives theta_{i,0}.
-        rule: gives the rates of every step.
-        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
-        num_steps: inner steps.
-        order: ``"second"`` or ``"first"``, of the outer gradient.
-        over_tasks: ``"auto"``, ``"loop"`` or ``"stack"``.
+        init: returns theta_{i,0}.
+        rule: returns the rates of every step.
+        loss: maps outputs and targets ``[task, example, ...]`` to losses ``[task]``.
+        num_steps: number of inner steps.
+        order: order of the outer gradient, ``"second"`` or ``"first"``.
+        over_tasks: ``"auto"``, ``"loop"``, or ``"stack"``.
         batch_norm: ``"transductive"`` or ``"inductive"``.
         memory: ``"store"`` or ``"recompute"``.
 
@@ -76,31 +76,27 @@ class Learner(nn.Module):
         memory: MemoryMode = "store",
     ) -> None:
         super().__init__()
-        self.model = model
-        self.init = init
-        self.rule = rule
-        self.loss = loss
+        self.model, self.init, self.rule = model, init, rule
+        self.loss = check_loss(loss)
         self.num_steps = num_steps
         self.order: Order = order
         self.over_tasks: OverTasks = over_tasks
         self.batch_norm: BatchNorm = batch_norm
         self.memory: MemoryMode = memory
-        check_loss(loss)
         check_options(
             model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory
         )
 
     def train(self, mode: bool = True) -> Self:
-        """Dropout on or off; how examples are normalised stays as it is.
+        """Switch dropout on or off, and leave every normalization layer in its mode.
 
-        In evaluation mode, torch's batch norm would use running statistics, which no inner loop
-        takes: every task has its own. Layers whose statistics were learned elsewhere are set to
-        use them by themselves, before or after this.
+        In evaluation mode, torch's batch norm would use running statistics, which an inner loop
+        never updates. A pretrained layer uses its own if the caller switches that layer.
         """
         norms = [(part, part.training) for part in self.modules() if isinstance(part, _NormBase)]
         super().train(mode)
-        for norm, was in norms:
-            norm.training = was
+        for norm, was_training in norms:
+            norm.training = was_training
         return self
 
     def adapt(
@@ -129,7 +125,7 @@ class Learner(nn.Module):
     def forward(
         self, episode: Episode, *, num_steps: int | None = None, order: Order | None = None
     ) -> Outcome:
-        """Adapt to the support sets, and judge the adapted models on the query sets."""
+        """Adapt to the support sets, and evaluate the adapted models on the query sets."""
         adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
         outputs = adapted.predict(episode.query_x)
         if self.init.variable_way:
@@ -138,11 +134,11 @@ class Learner(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, and so of the examples that it can take."""
+        """The dtype of the weights, which the examples must have too."""
         return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
 
     def meta_parameters(self) -> Iterator[nn.Parameter]:
-        """What the outer loop trains: the init's meta-parameters, the rule's, and the loss's."""
+        """Iterate over the parameters of the init, rule, and loss that the outer loop trains."""
         yield from self.init.meta_parameters()
         yield from self.rule.parameters()
         if isinstance(self.loss, nn.Module):
@@ -150,10 +146,10 @@ class Learner(nn.Module):
 
 
 def _check_queries(y: Tensor, *, way: int) -> None:
-    """Raise where a query set has a class that no example of the support set shows."""
-    most = int(y.max()) if y.numel() else 0
-    if most >= way:
+    """Raise ConfigError if a query set has a class without examples in the support set."""
+    largest = int(y.max()) if y.numel() else 0
+    if largest >= way:
         raise ConfigError(
-            f"a query set has the class {most}, but the support sets have 0 to {way - 1} only; "
-            "every class of a task needs an example to learn from."
+            f"a query set has the class {largest}, but the support sets have only the classes 0 to "
+            f"{way - 1}; every class of a task needs a support example."
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init, Support
-from alfa.learner._memory import MemoryMode, SupportAt, recomputed
+from alfa.learner._memory import MemoryMode, recomputed
 from alfa.models import (
     BatchNorm,
     ExecutionMode,
@@ -37,12 +37,12 @@ class Adapted:
     Attributes:
         params: theta'_i, ``[task, ...]`` for each adapted layer.
         shared: the parameters that all tasks share, without a task dimension.
-        support_losses: ``[step, task]``, each taken before its step.
+        support_losses: ``[step, task]``, each before its step.
         rates: the rates of each step.
         model: the model that the parameters belong to.
         over_tasks: how the model processes the tasks.
         norm_support: the support sets if batch norm is inductive.
-        memory: whether predictions are stored or recomputed for their gradient.
+        memory: whether to store or recompute predictions for their gradient.
     """
 
     params: Params
@@ -55,24 +55,19 @@ class Adapted:
     memory: MemoryMode = "store"
 
     def predict(self, x: Tensor) -> Tensor:
-        """Outputs of every task's own model, ``[task, example, ...]``.
-
-        Raises:
-            ConfigError: if the number of tasks differs.
-        """
+        """Return the outputs of every task's own model, ``[task, example, ...]``."""
         if len(x) != self.params.num_tasks:
             raise ConfigError(
-                f"`x` must have the examples of {self.params.num_tasks} adapted tasks, in their "
-                f"order, got those of {len(x)}."
+                f"`x` must contain the examples of {self.params.num_tasks} adapted tasks in order, "
+                f"got {len(x)} tasks."
             )
         if self.memory == "store" or not torch.is_grad_enabled():
             return self._predict(x, slice(None))
-        # Each task's pass is recomputed when its gradient is needed.
         tasks = [slice(task, task + 1) for task in range(len(x))]
         return torch.cat([checkpoint(self._predict, x, t, use_reentrant=False) for t in tasks])
 
     def frozen(self, x: Tensor, *, task: int = 0) -> nn.Module:
-        """One task's model as an ordinary torch module, which processes each example independently.
+        """Return one task's model as a torch module that processes each example independently.
 
         Args:
             x: the task's support set, ``[support, ...]``, for the statistics of batch norm. If a
@@ -101,13 +96,12 @@ class Adapted:
 
     def _predict(self, x: Tensor, tasks: slice) -> Tensor:
         params, x = self.params.like(self.params.flat[tasks]), x[tasks]
-        if self.norm_support is None:
-            return run_stacked(self.model, params, self.shared, x, ExecutionMode(self.over_tasks))
-        support = self.norm_support[tasks]
-        num_support = support.shape[1]
-        together = torch.cat([support, x], dim=1)
+        num_support: int | None = None
+        if self.norm_support is not None:
+            num_support = self.norm_support.shape[1]
+            x = torch.cat([self.norm_support[tasks], x], dim=1)
         mode = ExecutionMode(self.over_tasks, num_support)
-        return run_stacked(self.model, params, self.shared, together, mode)[:, num_support:]
+        return run_stacked(self.model, params, self.shared, x, mode)[:, num_support:]
 
 
 def adapt(
@@ -124,27 +118,28 @@ def adapt(
     batch_norm: BatchNorm = "transductive",
     memory: MemoryMode = "store",
 ) -> Adapted:
-    """Adapt a model to every task of a stack, by any rule from any initialization.
+    """Adapt a model to every task of a stack, with any rule and any initialization.
 
     Args:
         model: any module.
         support_x: ``[task, support, ...]``.
         support_y: ``[task, support, ...]``.
-        init: gives theta_{i,0}.
-        rule: gives the rates of every step.
-        loss: outputs and targets ``[task, example, ...]`` to losses ``[task]``; a loss with trained
-            parameters must be a module.
-        num_steps: S, may differ from the number in training.
-        order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient at all.
-        over_tasks: ``"loop"`` for one task after the other, ``"stack"`` for all at once, which
-            for a module that is not an `alfa.models.Model` means `torch.func.vmap`, or ``"auto"``.
-        batch_norm: ``"transductive"`` normalizes queries by their own statistics, as the paper
-            does, ``"inductive"`` by those of the support set.
-        memory: ``"store"`` saves everything that the outer gradient needs of every step,
-            ``"recompute"`` only its weights, for the same gradient in less memory and more time.
+        init: returns theta_{i,0}.
+        rule: returns the rates of every step.
+        loss: maps outputs and targets ``[task, example, ...]`` to losses ``[task]``; must be a
+            module if it has trained parameters.
+        num_steps: S; may differ from the number in training.
+        order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient.
+        over_tasks: ``"loop"`` for one task after the other, ``"stack"`` for all tasks at once
+            (`torch.func.vmap`, unless the module is an `alfa.models.Model`), or ``"auto"``.
+        batch_norm: ``"transductive"`` normalizes queries by their own statistics, as in the paper,
+            ``"inductive"`` by the statistics of the support set.
+        memory: ``"store"`` saves everything that the outer gradient needs of every step;
+            ``"recompute"`` saves only the weights, and needs less memory and more time for the same
+            gradient.
 
     Returns:
-        The adapted parameters, the support loss before each step, and the rates used.
+        The adapted parameters, the support loss before each step, and the rates.
 
     Example:
         >>> import torch
@@ -164,31 +159,36 @@ def adapt(
             f"the rule was made for the layers {dict(rule.layers)}, but the init has "
             f"{dict(init.layers)}; make it with {type(rule).__name__}(init.layers)."
         )
-    num_tasks = support_x.shape[0]
     if not torch.is_grad_enabled():
         order = "none"
     if order == "none":
         # Without an outer gradient there is nothing to recompute.
         memory = "store"
-
-    def compute(at: SupportAt, *, graph: bool) -> tuple[Tensor, Params]:
-        return _losses_and_gradients(model, at, loss, ExecutionMode(over_tasks), graph=graph)
+    mode = ExecutionMode(over_tasks)
 
     def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
-        at = SupportAt(params, support_x, support_y, shared, of_loss)
+        def compute(tensors: Sequence[Tensor], *, graph: bool) -> tuple[Tensor, Tensor]:
+            flat, x, y, *rest = tensors
+            shared_at = dict(zip(shared, rest[: len(shared)], strict=True))
+            bound_loss = _with_params(loss, dict(zip(of_loss, rest[len(shared) :], strict=True)))
+            return _compute(model, params.like(flat), shared_at, x, y, bound_loss, mode, graph)
+
+        stacked = params.flat, support_x, support_y
+        rest = *shared.values(), *of_loss.values()
         # If nothing before this step is trained, its gradients need no graph.
-        graph = order == "second" and any(tensor.requires_grad for tensor in at.tensors())
+        graph = order == "second" and any(t.requires_grad for t in (*stacked, *rest))
         if graph and memory == "recompute":
-            return recomputed(compute, at)
-        return compute(at, graph=graph)
+            losses, grads = recomputed(compute, stacked, rest)
+        else:
+            losses, grads = compute((*stacked, *rest), graph=graph)
+        return losses, params.like(grads)
 
     def gradients(params: Params) -> Params:
         return losses_and_gradients(params)[1]
 
     def embed(params: Params, head: str) -> Tensor:
         def embedded(flat: Tensor) -> Tensor:
-            at = params.like(flat)
-            return embed_stacked(model, head, at, shared, support_x, ExecutionMode(over_tasks))
+            return embed_stacked(model, head, params.like(flat), shared, support_x, mode)
 
         if memory == "store":
             return embedded(params.flat)
@@ -199,9 +199,7 @@ def adapt(
         shared = init.shared()
         if order == "none":
             shared = {name: parameter.detach() for name, parameter in shared.items()}
-        of_loss: dict[str, Tensor] = {}
-        if isinstance(loss, nn.Module):
-            of_loss.update(loss.named_parameters())
+        of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
         params = init.start(Support(support_x, support_y, gradients, embed))
         losses: list[Tensor] = []
         rates: list[Rates] = []
@@ -216,7 +214,7 @@ def adapt(
     return Adapted(
         params=params,
         shared=shared,
-        support_losses=torch.stack(losses) if losses else params.flat.new_empty(0, num_tasks),
+        support_losses=torch.stack(losses) if losses else params.flat.new_empty(0, len(support_x)),
         rates=tuple(rates),
         model=model,
         over_tasks=over_tasks,
@@ -236,13 +234,11 @@ def check_options(
 
 
 def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_norm") -> BatchNorm:
-    """The choice, if the model supports it.
-
-    Raises:
-        ConfigError: if it is invalid, or the model has no batch norm that supports it.
-    """
+    """Return the choice; raise ConfigError if it is invalid, or the model does not support it."""
     check_choice(name, batch_norm, ("transductive", "inductive"))
-    if batch_norm == "inductive" and not (isinstance(model, Model) and model.has_batch_norm):
+    if batch_norm != "inductive":
+        return "transductive"
+    if not (isinstance(model, Model) and model.has_batch_norm):
         kind = type(model).__name__
         reason = f"{kind} has no batch norm"
         if any(isinstance(part, _BatchNorm) for part in model.modules()):
@@ -250,53 +246,55 @@ def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_no
         raise ConfigError(
             f"`{name}` is 'inductive', but {reason}; leave it out, or use one of alfa's backbones."
         )
-    return "inductive" if batch_norm == "inductive" else "transductive"
+    return "inductive"
 
 
-def _losses_and_gradients(
-    model: nn.Module, at: SupportAt, loss: Loss, mode: ExecutionMode, *, graph: bool
-) -> tuple[Tensor, Params]:
-    """Each task's support loss, as a constant, and its gradient."""
-    params = at.params
+def _compute(
+    model: nn.Module,
+    params: Params,
+    shared: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    loss: Loss,
+    mode: ExecutionMode,
+    graph: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return each task's support loss, as a constant, and its gradient, ``[task, size]``."""
     if not (graph and params.flat.requires_grad):
         params = params.like(params.flat.detach().requires_grad_())
-    if isinstance(loss, nn.Module) and at.of_loss:
-        loss = partial(_loss_with, loss, at.of_loss)
-    trained_data = at.x.requires_grad or at.y.requires_grad
-    if isinstance(model, Model) and not trained_data:
+    if isinstance(model, Model) and not (x.requires_grad or y.requires_grad):
         with torch.set_grad_enabled(graph):
-            fast = model.support_gradients(params, at.shared, at.x, at.y, loss, mode)
+            fast = model.support_gradients(params, shared, x, y, loss, mode)
         if fast is not None:
-            return fast
+            return fast[0], fast[1].flat
     # Torch's fused attention has no second derivative.
     attention = sdpa_kernel(SDPBackend.MATH) if graph else nullcontext()
     with torch.enable_grad(), attention:
-        outputs = run_stacked(model, params, at.shared, at.x, mode)
-        losses = check_losses(loss(outputs, at.y), len(at.x))
-        return losses.detach(), _gradients(losses, params, graph=graph)
-
-
-def _loss_with(
-    loss: nn.Module, params: dict[str, Tensor], outputs: Tensor, targets: Tensor
-) -> Tensor:
-    """A loss that is a module, with other parameters."""
-    losses: Tensor = functional_call(loss, params, (outputs, targets))
-    return losses
-
-
-def _gradients(losses: Tensor, params: Params, *, graph: bool) -> Params:
-    grad: Tensor | None = None
-    if losses.requires_grad:
-        # The tasks are independent, so the gradient of the sum is that of each task.
-        (grad,) = torch.autograd.grad(
-            losses.sum(), params.flat, create_graph=graph, allow_unused=True
-        )
+        losses = check_losses(loss(run_stacked(model, params, shared, x, mode), y), len(x))
+        grad: Tensor | None = None
+        if losses.requires_grad:
+            # The tasks are independent, so the sum has the gradients of all tasks.
+            (grad,) = torch.autograd.grad(
+                losses.sum(), params.flat, create_graph=graph, allow_unused=True
+            )
     if grad is None:
         raise ConfigError(
             "the support loss does not depend on the adapted parameters "
             f"({', '.join(params)}); check `adapt` and the model's forward."
         )
-    return params.like(grad)
+    return losses.detach(), grad
+
+
+def _with_params(loss: Loss, params: dict[str, Tensor]) -> Loss:
+    """Return the loss with other parameters, if it is a module with parameters."""
+    if not isinstance(loss, nn.Module) or not params:
+        return loss
+
+    def bound(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = functional_call(loss, params, (outputs, targets))
+        return losses
+
+    return bound
 
 
 def _check_support(support_x: Tensor, support_y: Tensor, num_steps: int) -> None:

@@ -1,10 +1,9 @@
-"""Memory modes: whether the outer gradient stores or recomputes the inner steps."""
+"""Memory modes: store the inner steps for the outer gradient, or recompute them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,68 +11,34 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from alfa.types import Params
-
 MemoryMode = Literal["store", "recompute"]
 """Store everything that the outer gradient needs of each step, or only the step's weights."""
 
-
-@dataclass(frozen=True)
-class SupportAt:
-    """The tensors that a support gradient depends on; `of_loss` are the loss's parameters."""
-
-    params: Params
-    x: Tensor
-    y: Tensor
-    shared: dict[str, Tensor]
-    of_loss: dict[str, Tensor]
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        more = (*self.shared.values(), *self.of_loss.values())
-        return self.params.flat, self.x, self.y, *more
-
-    def tasks(self) -> Iterator[SupportAt]:
-        """One for each task."""
-        for task in range(len(self.x)):
-            here = slice(task, task + 1)
-            params = self.params.like(self.params.flat[here])
-            yield replace(self, params=params, x=self.x[here], y=self.y[here])
-
-    def like(self, tensors: Sequence[Tensor]) -> SupportAt:
-        """Replace the tensors, in the order of `tensors()`."""
-        flat, x, y, *more = tensors
-        named = iter(more)
-        shared = {name: next(named) for name in self.shared}
-        of_loss = {name: next(named) for name in self.of_loss}
-        return SupportAt(self.params.like(flat), x, y, shared, of_loss)
+Compute = Callable[..., tuple[Tensor, Tensor]]
+"""Takes a sequence of tensors, and the option `graph`; returns losses and gradients."""
 
 
 def recomputed(
-    compute: Callable[..., tuple[Tensor, Params]], at: SupportAt
-) -> tuple[Tensor, Params]:
-    """The results of ``compute(at, graph=True)``, but autograd saves only their inputs.
+    compute: Compute, stacked: Sequence[Tensor], shared: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return ``compute((*stacked, *shared), graph=True)``, but let autograd save only its inputs.
 
-    The outer gradient recomputes them, task by task, with the same random numbers, such as those of
-    dropout.
+    The outer gradient recomputes the results, task by task, with the same random numbers.
+
+    Args:
+        compute: a function of tensors.
+        stacked: tensors with a task dimension.
+        shared: tensors that all tasks share.
     """
-    losses, rows = [], []
-    for task in at.tasks():
-
-        def run(tensors: Sequence[Tensor], *, graph: bool, task: SupportAt = task) -> Any:
-            losses, grads = compute(task.like(tensors), graph=graph)
-            return losses, grads.flat
-
-        loss, row = _Recomputed.apply(run, *task.tensors())  # type: ignore[no-untyped-call]
-        losses.append(loss)
-        rows.append(row)
-    return torch.cat(losses), at.params.like(torch.cat(rows))
+    tasks = [slice(task, task + 1) for task in range(len(stacked[0]))]
+    results = [_Recomputed.apply(compute, *(t[task] for t in stacked), *shared) for task in tasks]  # type: ignore[no-untyped-call]
+    losses, grads = zip(*results, strict=True)
+    return torch.cat(losses), torch.cat(grads)
 
 
 class _Recomputed(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, compute: Callable[..., tuple[Tensor, Tensor]], *tensors: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, compute: Compute, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         ctx.compute, ctx.random = compute, RandomState(tensors[0].device)
         ctx.save_for_backward(*tensors)
         losses, grads = compute(tensors, graph=False)
@@ -83,10 +48,9 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, v: Tensor) -> tuple[Any, ...]:
-        tensors = [
-            tensor.detach().requires_grad_(needed)
-            for tensor, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
-        ]
+        needed = ctx.needs_input_grad[1:]
+        pairs = zip(ctx.saved_tensors, needed, strict=True)
+        tensors = [tensor.detach().requires_grad_(need) for tensor, need in pairs]
         with torch.enable_grad(), ctx.random.restored():
             _, grads = ctx.compute(tensors, graph=True)
         if not grads.requires_grad:
@@ -94,11 +58,11 @@ class _Recomputed(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
         found = iter(torch.autograd.grad(grads, wanted, v, allow_unused=True))
-        return (None, *(next(found) if tensor.requires_grad else None for tensor in tensors))
+        return (None, *(next(found) if need else None for need in needed))
 
 
 class RandomState:
-    """The state of torch's random number generators, to draw the same numbers again.
+    """The state of torch's random number generators.
 
     Args:
         device: a device to include besides the CPU.
@@ -114,20 +78,17 @@ class RandomState:
             # torch.random.fork_rng does not support it.
             self._get.append(torch.mps.get_rng_state)
             self._set.append(torch.mps.set_rng_state)
-        self._states = self._read()
+        self._states = [get() for get in self._get]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Restore this state within the context, and the current one afterwards."""
-        outside = self._read()
+        """Restore this state within the context, and the current state after it."""
+        outside = [get() for get in self._get]
         self._write(self._states)
         try:
             yield
         finally:
             self._write(outside)
-
-    def _read(self) -> list[Tensor]:
-        return [get() for get in self._get]
 
     def _write(self, states: list[Tensor]) -> None:
         for put, state in zip(self._set, states, strict=True):

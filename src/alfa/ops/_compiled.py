@@ -1,4 +1,4 @@
-"""When compiled kernels replace torch operations, and how tensors are passed to them."""
+"""The choice between compiled kernels and torch operations, and the arrays passed to kernels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import importlib
 import threading
 import warnings
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -21,85 +22,77 @@ _DTYPES = (torch.float32, torch.float64)
 FASTMATH = ("reassoc", "contract", "nsz", "arcp")
 JIT_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {*FASTMATH}}
 
-_of_thread = threading.local()
+_thread_state = threading.local()
 
 
 @functools.cache
 def numba_available() -> bool:
-    """Whether numba works; it takes longer to import than all of alfa."""
-    try:
-        importlib.import_module("numba")
-        mlp_kernels()
-    except ModuleNotFoundError:
-        return False
-    except Exception as error:  # torch replaces a broken installation, whatever is wrong with it
-        _warn_unusable(error)
-        return False
-    return True
+    """Return whether numba works. Importing it takes longer than importing all of alfa."""
+    return _works(mlp_kernels)
 
 
 @functools.cache
 def winograd_available(dtype: torch.dtype) -> bool:
-    """Whether the Winograd kernels can be compiled, if numba is available."""
+    """Return whether the Winograd kernels compile, if numba is available."""
+    return _works(lambda: winograd_kernels(dtype))
+
+
+def _works(load: Callable[[], object]) -> bool:
+    """Return whether kernels load; warn if numba is installed but does not work."""
     try:
-        winograd_kernels(dtype)
-    except Exception as error:
-        _warn_unusable(error)
+        load()
+    except ModuleNotFoundError:
+        return False
+    except Exception as error:  # torch replaces a broken installation, whatever its fault
+        warnings.warn(
+            "numba is installed but cannot be used, so alfa uses plain torch, which is slower: "
+            f"{type(error).__name__}: {error}",
+            stacklevel=3,
+        )
         return False
     return True
 
 
-def _warn_unusable(error: Exception) -> None:
-    warnings.warn(
-        f"numba is installed but cannot be used, so alfa uses plain torch, which is slower: "
-        f"{type(error).__name__}: {error}",
-        stacklevel=3,
-    )
-
-
 def mlp_kernels() -> ModuleType:
-    """The kernels of small perceptrons, imported on first use."""
     return _module("_mlp_kernels")
 
 
 def update_kernels() -> ModuleType:
-    """The kernels of the inner update."""
     return _module("_update_kernels")
 
 
 def norm_kernels() -> ModuleType:
-    """The kernels of batch normalization."""
     _sync_threads()
     return _module("_norm_kernels")
 
 
 def winograd_kernels(dtype: torch.dtype) -> Any:
-    """The kernels of Winograd convolutions for a dtype."""
     _sync_threads()
     return _module("_winograd_kernels").kernels(str(dtype).removeprefix("torch."))
 
 
 @functools.cache
 def _module(name: str) -> ModuleType:
+    """Import kernels on first use."""
     return importlib.import_module(f"alfa.ops.{name}")
 
 
 def _sync_threads() -> None:
     """Give numba as many threads as torch uses, or as many as numba has."""
     number = torch.get_num_threads()
-    # numba keeps a number for each thread, and looking it up costs more than a small kernel.
-    if getattr(_of_thread, "number", None) == number:
+    # numba keeps a number for each thread, and reading it costs more than a small kernel.
+    if getattr(_thread_state, "number", None) == number:
         return
     numba = importlib.import_module("numba")
     numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
-    _of_thread.number = number
+    _thread_state.number = number
     if torch.get_num_threads() != number:
         # The first use starts numba's threads, which share torch's library and reset its number.
         torch.set_num_threads(number)
 
 
 def use_kernels(*tensors: Tensor, work: int = 0) -> bool:
-    """Whether the compiled kernels accept these tensors and are faster than torch."""
+    """Return whether the compiled kernels accept these tensors and are faster than torch."""
     dtype = tensors[0].dtype
     return (
         work <= _MOST_WORK
@@ -110,7 +103,7 @@ def use_kernels(*tensors: Tensor, work: int = 0) -> bool:
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
-    """Contiguous arrays; an output tensor must be contiguous already."""
+    """Return contiguous arrays; an output tensor must be contiguous already."""
     return [None if tensor is None else array(tensor) for tensor in tensors]
 
 

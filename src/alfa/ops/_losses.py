@@ -1,4 +1,4 @@
-"""Losses of a stack of tasks: ``[task, example, ...]`` in, ``[task]`` out."""
+"""Losses of a stack of tasks, from ``[task, example, ...]`` to ``[task]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean squared error of every task.
+    """Return the mean squared error of every task.
 
     Example:
         >>> import torch
@@ -26,16 +26,16 @@ def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     if outputs.shape != targets.shape:
         raise ConfigError(
-            f"the model's outputs are of shape {tuple(outputs.shape)}, but the targets of "
-            f"{tuple(targets.shape)}; `mse` needs them equal."
+            "`mse` needs outputs and targets of the same shape, got "
+            f"{tuple(outputs.shape)} and {tuple(targets.shape)}."
         )
     return (outputs - targets).square().flatten(1).mean(1)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of every task, from logits ``[task, example, class]``.
+    """Return the mean cross-entropy of every task, from logits ``[task, example, class]``.
 
-    Examples may have several places that are judged, such as pixels, before the classes.
+    An example may have several classified places, such as pixels: ``[task, example, ..., class]``.
 
     Example:
         >>> import torch
@@ -45,15 +45,14 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     if outputs.ndim < 3 or outputs.shape[:-1] != targets.shape:
         raise ConfigError(
-            f"the model's outputs are of shape {tuple(outputs.shape)}, but the targets of "
-            f"{tuple(targets.shape)}; `cross_entropy` needs [task, example, class] and "
-            "[task, example]."
+            "`cross_entropy` needs outputs [task, example, class] and targets [task, example], "
+            f"got the shapes {tuple(outputs.shape)} and {tuple(targets.shape)}."
         )
     return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none").flatten(1).mean(1)
 
 
 def per_task(loss: Loss) -> Loss:
-    """Lift a loss of one task, such as those of `torch.nn.functional`, to a stack of tasks.
+    """Lift a loss of one task, such as `torch.nn.functional.huber_loss`, to a stack of tasks.
 
     Example:
         >>> import torch
@@ -71,68 +70,51 @@ def per_task(loss: Loss) -> Loss:
 
 
 def check_loss(loss: Loss) -> Loss:
-    """The loss, unless it is one of torch's, which take the examples of a single task.
-
-    Raises:
-        ConfigError: it is, or cannot be called.
-    """
-    own = ""
-    name = getattr(loss, "__name__", None)
-    # By what they are: whoever wraps them for many tasks may give the wrapper their names.
-    if name is not None and getattr(F, name, None) is loss:
-        own = f"F.{name}"
+    """Return the loss; raise ConfigError if it is torch's, which takes a single task."""
+    name = getattr(loss, "__name__", "")
     kind = loss if isinstance(loss, type) else type(loss)
-    if kind.__module__ == "torch.nn.modules.loss":
-        own = f"nn.{kind.__name__}()"
-    if own:
+    torch_name = ""
+    # Compare by identity, because a wrapper for stacks of tasks may keep the name of the loss.
+    if name and getattr(F, name, None) is loss:
+        torch_name = f"F.{name}"
+    elif kind.__module__ == "torch.nn.modules.loss":
+        torch_name = f"nn.{kind.__name__}()"
+    if torch_name:
         raise ConfigError(
-            f"`loss` is {own} of torch, which knows nothing of tasks; lift it with "
-            f"alfa.ops.per_task({own}), or use cross_entropy or mse of alfa."
+            f"`loss` is torch's {torch_name}, which takes a single task; use "
+            f"alfa.ops.per_task({torch_name}), alfa.cross_entropy, or alfa.mse."
         )
     if not callable(loss):
         raise ConfigError(
-            f"`loss` is {loss!r}, but must be called with outputs and targets, as mse or "
-            "cross_entropy of alfa."
+            f"`loss` must be a function of outputs and targets, got {loss!r}; use "
+            "alfa.cross_entropy or alfa.mse."
         )
     return loss
 
 
 def check_losses(losses: Tensor, num_tasks: int) -> Tensor:
-    """The losses, if there is one for each task.
-
-    Raises:
-        ConfigError: they have another shape.
-    """
+    """Return the losses; raise ConfigError unless each task has one."""
     if losses.shape != (num_tasks,):
         raise ConfigError(
-            f"the loss must return one value per task, of shape ({num_tasks},), but returned "
+            f"the loss must return one value per task, of shape ({num_tasks},), got "
             f"{tuple(losses.shape)}; lift a loss of a single task with alfa.ops.per_task(loss)."
         )
     return losses
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The fraction of correctly classified examples of every task."""
+    """Return the fraction of correctly classified examples, or places, of every task."""
     # Not every device has float64.
-    correct = (outputs.argmax(-1) == targets).cpu().double()
-    # An example may have several classified places, such as pixels.
-    return correct.flatten(1).mean(1)
+    return (outputs.argmax(-1) == targets).cpu().double().flatten(1).mean(1)
 
 
 @dataclass(frozen=True)
 class NamedLoss:
-    """A loss that tasks refer to by name.
-
-    Attributes:
-        function: outputs and targets ``[task, example, ...]`` to losses ``[task]``.
-        metric: the same for the figure that results report; larger is better. None if results
-            report the loss itself.
-        has_classes: targets are class labels.
-    """
+    """A loss that tasks refer to by name."""
 
     function: Loss
-    metric: Loss | None = None
-    has_classes: bool = False
+    metric: Loss | None = None  # the reported metric; larger is better; None to report the loss
+    has_classes: bool = False  # whether targets are class labels
 
 
 LOSSES: dict[str, NamedLoss] = {
@@ -142,17 +124,11 @@ LOSSES: dict[str, NamedLoss] = {
 
 
 def register_loss(name: str, loss: NamedLoss) -> None:
-    """Register a loss under the name that `Tasks.loss` refers to.
-
-    Example:
-        >>> import torch
-        >>> from alfa.ops import NamedLoss, per_task, register_loss
-        >>> register_loss("huber", NamedLoss(per_task(torch.nn.functional.huber_loss)))
-    """
+    """Register a loss under the name that `Tasks.loss` refers to."""
     LOSSES[name] = loss
 
 
 def get_loss(name: str) -> NamedLoss:
-    """The loss registered under `name`."""
+    """Return the loss registered under `name`."""
     check_choice("loss", name, LOSSES)
     return LOSSES[name]

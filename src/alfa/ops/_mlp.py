@@ -6,15 +6,15 @@ For one task and layers l = 1 ... L:
                 and  y = z_L.
     backward    d_L = dy,  d_{l-1} = m_{l-1} (d_l W_l);
                 dW_l = d_l' a_{l-1},  db_l = sum over examples of d_l.
-    twice       with U_l, u_l the gradients in dW_l, db_l, the scalar to differentiate is
+    twice       with U_l, u_l the gradients in dW_l, db_l, differentiate the scalar
                 S = sum_l <U_l, d_l' a_{l-1}> + <u_l, db_l>.
-                Its gradient e_l in d_l runs forwards:   c_0 = 0,  c_l = m_l e_l,
+                Its gradient e_l in d_l runs forward:   c_0 = 0,  c_l = m_l e_l,
                     e_l = a_{l-1} U_l' + u_l + c_{l-1} W_l',
-                and its gradient f_l in z_l backwards:
+                and its gradient f_l in z_l backward:
                     f_{l-1} = m_{l-1} (d_l U_l + f_l W_l),
                 where f_L depends on the loss: for the mean squared error over n values,
-                dy = 2 (y - t) / n, it is 2 e_L / n.
-                Together: d_l' c_{l-1} + f_l' a_{l-1} in W_l, the sum of f_l in b_l.
+                dy = 2 (y - t) / n and f_L = 2 e_L / n.
+                The gradient in W_l is d_l' c_{l-1} + f_l' a_{l-1}, in b_l the sum of f_l.
 
 The masks are constant wherever the derivative exists.
 """
@@ -34,15 +34,12 @@ from alfa.ops import _compiled as compiled
 
 
 def mlp(x: Tensor, theta: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Linear layers with ReLU between them, each task with its own weights.
+    """Apply linear layers with ReLU between them to ``[task, example, in]``.
 
     Args:
-        x: ``[task, example, in]``.
+        x: the inputs.
         theta: ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
-        sizes: of the input, every hidden layer, and the output.
-
-    Returns:
-        ``[task, example, out]`` of the last layer.
+        sizes: the sizes of the input, every hidden layer, and the output.
     """
     a, first = x, 0
     for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -58,19 +55,10 @@ def mlp(x: Tensor, theta: Tensor, sizes: Sequence[int]) -> Tensor:
 def mlp_mse_gradients(
     x: Tensor, targets: Tensor, theta: Tensor, sizes: Sequence[int]
 ) -> tuple[Tensor, Tensor] | None:
-    """Each task's mean squared error, and its gradient in the parameters.
+    """Return each task's mean squared error, as a constant, and its gradient in `theta`.
 
-    One operation instead of dozens, which dominate the time of an inner step on a small network.
-
-    Args:
-        x: ``[task, example, in]``.
-        targets: ``[task, example, out]``.
-        theta: ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
-        sizes: of the input, every hidden layer, and the output.
-
-    Returns:
-        Losses ``[task]``, as constants, and the gradient, which can be differentiated once in
-        `theta`; None if autograd is faster.
+    The gradient can be differentiated once. The function replaces dozens of operations, which
+    dominate the time of an inner step on a small network; it returns None if autograd is faster.
     """
     size = sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(sizes))
     fits = x.shape[2] == sizes[0] and targets.shape == (*x.shape[:2], sizes[-1])

@@ -1,4 +1,4 @@
-"""Compiled kernels for networks so small that calling operations costs more than computing.
+"""Compiled kernels for networks so small that calls of operations cost more than the arithmetic.
 
 They take contiguous numpy views of torch tensors of one dtype and write into arrays that the
 caller allocated. The parameters of a perceptron with layers of `sizes` are rows, ``[task, size]``:
@@ -58,9 +58,8 @@ def _add_transposed_times(d, a, out):
 
 
 @_jit
-def _sum_rows(d, out):
-    for o in range(d.shape[1]):
-        out[o] = 0
+def _add_rows(d, out):
+    """out += the sum of the rows of d"""
     for e in range(d.shape[0]):
         for o in range(d.shape[1]):
             out[o] += d[e, o]
@@ -68,7 +67,7 @@ def _sum_rows(d, out):
 
 @_jit
 def _mask(a, out):
-    """out = 0 where a is not positive"""
+    """out = 0 at places with a <= 0"""
     for e in range(a.shape[0]):
         for i in range(a.shape[1]):
             if not a[e, i] > 0:
@@ -77,19 +76,16 @@ def _mask(a, out):
 
 @_jit
 def _block(row, first, num_rows, num_columns):
-    """A part of a row as a matrix."""
+    """View a part of a row as a matrix."""
     return row[first : first + num_rows * num_columns].reshape(num_rows, num_columns)
 
 
 @_jit
-def _weight(row, sizes, layer, first):
-    return _block(row, first, sizes[layer + 1], sizes[layer])
-
-
-@_jit
-def _bias(row, sizes, layer, first):
-    start = first + sizes[layer + 1] * sizes[layer]
-    return row[start : start + sizes[layer + 1]]
+def _layer(row, sizes, layer, first):
+    """View the weight and the bias of a layer, which begins at `first`."""
+    end = first + _num_values(sizes, layer)
+    weight = _block(row, first, sizes[layer + 1], sizes[layer])
+    return weight, row[end - sizes[layer + 1] : end]
 
 
 @_jit
@@ -99,13 +95,14 @@ def _num_values(sizes, layer):
 
 @_jit
 def _forward_task(x, theta, sizes, saved, y):
-    """y, and a_1 ... a_{L-1} in `saved`, each with room for its d_l behind it."""
+    """Write y, and a_1 ... a_{L-1} to `saved`, each with room for its d_l behind it."""
     a, first, first_saved = x, 0, 0
     last = len(sizes) - 2
     for layer in range(last + 1):
         size = sizes[layer + 1]
+        weight, bias = _layer(theta, sizes, layer, first)
         z = y if layer == last else _block(saved, first_saved, x.shape[0], size)
-        _affine(a, _weight(theta, sizes, layer, first), _bias(theta, sizes, layer, first), z)
+        _affine(a, weight, bias, z)
         if layer < last:
             for e in range(z.shape[0]):
                 for i in range(size):
@@ -119,24 +116,25 @@ def _forward_task(x, theta, sizes, saved, y):
 
 @_jit
 def _backward_task(x, theta, sizes, saved, dy, gradient):
-    """The gradient, and d_1 ... d_{L-1} in `saved`."""
+    """Write the gradient, and d_1 ... d_{L-1} to `saved`."""
     num_examples = x.shape[0]
     first, first_saved = len(theta), len(saved)
     d = dy
     gradient[:] = 0
     for layer in range(len(sizes) - 2, -1, -1):
         first -= _num_values(sizes, layer)
-        _sum_rows(d, _bias(gradient, sizes, layer, first))
+        dw, db = _layer(gradient, sizes, layer, first)
+        _add_rows(d, db)
         if layer == 0:
-            _add_transposed_times(d, x, _weight(gradient, sizes, layer, first))
+            _add_transposed_times(d, x, dw)
             break
         block = num_examples * sizes[layer]
         first_saved -= 2 * block
         a = _block(saved, first_saved, num_examples, sizes[layer])
         below = _block(saved, first_saved + block, num_examples, sizes[layer])
-        _add_transposed_times(d, a, _weight(gradient, sizes, layer, first))
+        _add_transposed_times(d, a, dw)
         below[:] = 0
-        _add_times(d, _weight(theta, sizes, layer, first), below)
+        _add_times(d, _layer(theta, sizes, layer, first)[0], below)
         _mask(a, below)
         d = below
 
@@ -157,16 +155,18 @@ def mlp_mse_gradients(x, targets, theta, sizes, saved, dy, losses, gradient):
 
 @_jit
 def _e_sweep(x, theta, sizes, saved, u, cs, e):
+    """Write c_1 ... c_{L-1} to `cs`, and e_L to `e`."""
     a, first, first_saved, first_c = x, 0, 0, 0
     num_examples = x.shape[0]
     last = len(sizes) - 2
     for layer in range(last + 1):
         block = num_examples * sizes[layer + 1]
+        weight, bias = _layer(u, sizes, layer, first)
         target = e if layer == last else _block(cs, first_c, num_examples, sizes[layer + 1])
-        _affine(a, _weight(u, sizes, layer, first), _bias(u, sizes, layer, first), target)
+        _affine(a, weight, bias, target)
         if layer > 0:
             c = _block(cs, first_c - a.size, num_examples, sizes[layer])
-            _add_times_transposed(c, _weight(theta, sizes, layer, first), target)
+            _add_times_transposed(c, _layer(theta, sizes, layer, first)[0], target)
         if layer < last:
             a = _block(saved, first_saved, num_examples, sizes[layer + 1])
             _mask(a, target)
@@ -177,26 +177,27 @@ def _e_sweep(x, theta, sizes, saved, u, cs, e):
 
 @_jit
 def _f_sweep(x, theta, sizes, saved, dy, u, cs, f, product):
+    """Write the product, from f_L and the results of the other sweep."""
     num_examples = x.shape[0]
     first, first_saved, first_c = len(theta), len(saved), len(cs)
     d = dy
     product[:] = 0
     for layer in range(len(sizes) - 2, -1, -1):
         first -= _num_values(sizes, layer)
-        in_weight = _weight(product, sizes, layer, first)
-        _sum_rows(f, _bias(product, sizes, layer, first))
+        dw, db = _layer(product, sizes, layer, first)
+        _add_rows(f, db)
         if layer == 0:
-            _add_transposed_times(f, x, in_weight)
+            _add_transposed_times(f, x, dw)
             break
         block = num_examples * sizes[layer]
         first_saved -= 2 * block
         first_c -= block
         a = _block(saved, first_saved, num_examples, sizes[layer])
-        _add_transposed_times(f, a, in_weight)
-        _add_transposed_times(d, _block(cs, first_c, num_examples, sizes[layer]), in_weight)
+        _add_transposed_times(f, a, dw)
+        _add_transposed_times(d, _block(cs, first_c, num_examples, sizes[layer]), dw)
         below = np.zeros((num_examples, sizes[layer]), dtype=x.dtype)
-        _add_times(f, _weight(theta, sizes, layer, first), below)
-        _add_times(d, _weight(u, sizes, layer, first), below)
+        _add_times(f, _layer(theta, sizes, layer, first)[0], below)
+        _add_times(d, _layer(u, sizes, layer, first)[0], below)
         _mask(a, below)
         d = _block(saved, first_saved + block, num_examples, sizes[layer])
         f = below
@@ -204,7 +205,7 @@ def _f_sweep(x, theta, sizes, saved, dy, u, cs, f, product):
 
 @_jit
 def mlp_mse_hessian_product(x, theta, sizes, saved, dy, u, product):
-    """The sweeps over e and f of `alfa.ops._mlp`, with f_L = 2 e_L / n."""
+    """Run the sweeps over e and f of `alfa.ops._mlp`, with f_L = 2 e_L / n."""
     cs = np.empty(saved.shape[1] // 2, dtype=x.dtype)
     e = np.empty((x.shape[1], sizes[-1]), dtype=x.dtype)
     for task in range(x.shape[0]):

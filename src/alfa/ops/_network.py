@@ -12,8 +12,7 @@ pass; autograd computes the derivative of the loss at the outputs, which are sma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,57 +20,32 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from alfa.ops._losses import Loss, check_losses
-from alfa.ops.stages import (
-    Gradients,
-    Maybe,
-    Stage,
-    Tape,
-    from_stage_layout,
-    to_stage_layout,
-)
+from alfa.ops.stages import Gradients, Maybe, Stage, Tape, from_stage_layout, to_stage_layout
 
 
 class Plan(NamedTuple):
-    """How a network processes its tasks.
-
-    Attributes:
-        stage: the network.
-        at_once: number of tasks side by side; 1 for one after the other.
-        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
-    """
+    """A network, and how it processes its tasks."""
 
     stage: Stage
-    at_once: int = 1
-    num_norm_examples: int | None = None
+    at_once: int = 1  # number of tasks side by side
+    num_norm_examples: int | None = None  # leading examples for batch-norm statistics; None: all
 
     def groups(self, num_tasks: int) -> Iterator[slice]:
         for first in range(0, num_tasks, self.at_once):
             yield slice(first, min(first + self.at_once, num_tasks))
 
-    def forward(
-        self,
-        x: Tensor,
-        w: Sequence[Tensor],
-        *,
-        wanted: Sequence[bool] | None = None,
-        needs_backward: bool = True,
-        needs_tangents: bool = True,
-    ) -> tuple[Tensor, Tape]:
-        """The outputs of a group of tasks."""
-        tape = Tape(w, x.shape[0], self.num_norm_examples, wanted, needs_backward, needs_tangents)
-        return _from_stages(self.stage.forward(_to_stages(x), tape), tape), tape
+    def forward(self, x: Tensor, w: Sequence[Tensor], **needs: Any) -> tuple[Tensor, Tape]:
+        """Return the outputs of a group of tasks and their tape, which has fields `needs`."""
+        tape = Tape(w, x.shape[0], self.num_norm_examples, **needs)
+        y = self.stage.forward(to_stage_layout(x), tape)
+        return from_stage_layout(y, tape.num_tasks), tape
 
 
 def network(plan: Plan, x: Tensor, w: Sequence[Tensor]) -> Tensor:
-    """The outputs of a network on every task; can be differentiated twice.
+    """Return the outputs of a network on every task; can be differentiated twice.
 
-    Args:
-        plan: the network, and how it processes the tasks.
-        x: ``[task, example, channel, height, width]``, or ``[task, example, feature]``.
-        w: the parameters in the order of the network's names, ``[task, ...]`` each.
-
-    Returns:
-        ``[task, example, ...]``
+    `x` is ``[task, example, channel, height, width]`` or ``[task, example, feature]``; `w` has the
+    parameters in the order of the network's names, ``[task, ...]`` each.
     """
     if not torch.is_grad_enabled():
         # An autograd function cannot see inside whether gradients are enabled.
@@ -87,19 +61,10 @@ def network_gradients(
     loss: Loss,
     wanted: Sequence[bool],
 ) -> tuple[Tensor, list[Tensor]]:
-    """Each task's loss, and its gradients in the wanted parameters.
+    """Return each task's loss, as a constant, and its gradients in the wanted parameters.
 
-    Args:
-        plan: the network, and how it processes the tasks.
-        x: the inputs of every task, which need no gradient.
-        targets: ``[task, example, ...]``.
-        w: the parameters in the order of the network's names, ``[task, ...]`` each.
-        loss: outputs and targets to ``[task]``; has no trained parameters.
-        wanted: which parameters are adapted.
-
-    Returns:
-        Losses ``[task]``, as constants, and the gradients, which can be differentiated once in
-        every parameter.
+    The gradients can be differentiated once, in every parameter. `x` needs no gradient, and the
+    loss has no trained parameters.
     """
     if not torch.is_grad_enabled():
         w = [p.detach() for p in w]
@@ -111,9 +76,10 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, x: Tensor, *w: Tensor) -> Tensor:
         keep = any(ctx.needs_input_grad)
+        needs = {"needs_backward": keep, "needs_dx": ctx.needs_input_grad[1]}
         outputs, tapes = [], []
         for tasks in plan.groups(x.shape[0]):
-            output, tape = plan.forward(x[tasks], [p[tasks] for p in w], needs_backward=keep)
+            output, tape = plan.forward(x[tasks], [p[tasks] for p in w], **needs)
             outputs.append(output)
             if keep:
                 tapes.append(tape)
@@ -125,49 +91,45 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         # If this pass is recorded, it must save the values that the tangents need.
-        packed = ctx.skeleton, ctx.num_inputs, torch.is_grad_enabled(), ctx.needs_input_grad[1]
-        gradients = _NetworkBackward.apply(ctx.plan, packed, dy, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        packed = ctx.plan, ctx.skeleton, ctx.num_inputs, torch.is_grad_enabled()
+        gradients = _NetworkBackward.apply(packed, dy, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
         return (None, *gradients)
 
 
 class _NetworkBackward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, plan: Plan, packed: Any, dy: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
-        skeleton, num_inputs, keep, need_dx = packed
-        x, *w = tensors[:num_inputs]
-        tapes = [_unpack(tape, tensors[num_inputs:]) for tape in skeleton]
-        dx = torch.empty_like(x) if need_dx else None
+    def forward(ctx: Any, packed: Any, dy: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
+        plan, skeleton, num_inputs, keep = packed
+        (x, *w), tapes = _unpack(skeleton, num_inputs, tensors, needs_tangents=keep)
+        dx = torch.empty_like(x) if tapes[0].needs_dx else None
         dw = [torch.empty_like(p) for p in w]
         for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
-            tape.set_needs_tangents(keep)
-            gradients = plan.stage.backward(_to_stages(dy[tasks]), tape, need_dx=need_dx)
+            gradients = plan.stage.backward(to_stage_layout(dy[tasks]), tape)
             _write_gradients(dx, dw, tasks, gradients, tape)
         if keep:
             _save(ctx, tapes, x, *w)
         # Directions that nothing depends on are then None, and cost nothing.
         ctx.set_materialize_grads(False)
-        ctx.plan, ctx.need_dx, ctx.num_given = plan, need_dx, 3 + len(tensors)
+        ctx.plan, ctx.num_saved = plan, len(tensors) - num_inputs
         return (dx, *dw)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, vx: Maybe, *v: Maybe) -> tuple[Any, ...]:
         (x, *w), tapes = _restore(ctx)
-        plan: Plan = ctx.plan
         ddys = []
-        dx = torch.zeros_like(x) if ctx.need_dx else None
+        dx = torch.zeros_like(x) if tapes[0].needs_dx else None
         dw = [torch.zeros_like(p) for p in w]
-        for tape, tasks in zip(tapes, plan.groups(x.shape[0]), strict=True):
-            xdot = None if vx is None else _to_stages(vx[tasks])
+        for tape, tasks in zip(tapes, ctx.plan.groups(x.shape[0]), strict=True):
+            xdot = None if vx is None else to_stage_layout(vx[tasks])
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in v]
-            ydot = plan.stage.tangent(xdot, wdot, tape)
-            ddys.append(None if ydot is None else _from_stages(ydot, tape))
-            gradients = plan.stage.backward_tangent(None, wdot, tape, need_dx=ctx.need_dx)
+            ydot = ctx.plan.stage.tangent(xdot, wdot, tape)
+            ddys.append(None if ydot is None else from_stage_layout(ydot, tape.num_tasks))
+            gradients = ctx.plan.stage.backward_tangent(None, wdot, tape)
             _write_gradients(dx, dw, tasks, gradients, tape)
-        saved = (None,) * (ctx.num_given - 4 - len(w))
         # Either every task has a tangent or none has.
         ddy = None if ddys[0] is None else torch.cat([d for d in ddys if d is not None])
-        return None, None, ddy, dx, *dw, *saved
+        return None, ddy, dx, *dw, *(None,) * ctx.num_saved
 
 
 class _Gradients(torch.autograd.Function):
@@ -182,17 +144,17 @@ class _Gradients(torch.autograd.Function):
         *w: Tensor,
     ) -> tuple[Tensor, ...]:
         keep = any(ctx.needs_input_grad)
+        needs = {"wanted": wanted, "needs_dx": False, "needs_tangents": keep}
         losses, tapes, ends = [], [], []
         gradients = [torch.empty_like(p) for p, want in zip(w, wanted, strict=True) if want]
         for tasks in plan.groups(x.shape[0]):
-            parameters = [p[tasks] for p in w]
-            outputs, tape = plan.forward(x[tasks], parameters, wanted=wanted, needs_tangents=keep)
+            outputs, tape = plan.forward(x[tasks], [p[tasks] for p in w], **needs)
             outputs.requires_grad_()
             with torch.enable_grad():
                 group_losses = check_losses(loss(outputs, targets[tasks]), len(outputs))
                 (dy,) = torch.autograd.grad(group_losses.sum(), outputs, create_graph=keep)
             losses.append(group_losses.detach())
-            _, dw = plan.stage.backward(_to_stages(dy.detach()), tape, need_dx=False)
+            _, dw = plan.stage.backward(to_stage_layout(dy.detach()), tape)
             dw = [p for p, want in zip(dw, wanted, strict=True) if want]
             _write_gradients(None, gradients, tasks, (None, dw), tape)
             if keep:
@@ -210,21 +172,24 @@ class _Gradients(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: Maybe, *v: Maybe) -> tuple[Any, ...]:
         w, tapes = _restore(ctx)
-        plan: Plan = ctx.plan
+        given = iter(v)
+        dots = [next(given) if want else None for want in ctx.wanted]
         products = [torch.zeros_like(p) for p in w]
-        groups = zip(tapes, plan.groups(len(w[0])), ctx.ends, strict=True)
+        groups = zip(tapes, ctx.plan.groups(len(w[0])), ctx.ends, strict=True)
         for tape, tasks, (outputs, dy) in groups:
-            given = iter(v)
-            dots = [next(given) if want else None for want in ctx.wanted]
             wdot = [None if dot is None else dot[tasks].contiguous() for dot in dots]
-            ydot = plan.stage.tangent(None, wdot, tape)
+            ydot = ctx.plan.stage.tangent(None, wdot, tape)
             dydot: Maybe = None
             if ydot is not None and dy.requires_grad:
                 (dydot,) = torch.autograd.grad(
-                    dy, outputs, _from_stages(ydot, tape), allow_unused=True, retain_graph=True
+                    dy,
+                    outputs,
+                    from_stage_layout(ydot, tape.num_tasks),
+                    allow_unused=True,
+                    retain_graph=True,
                 )
-                dydot = None if dydot is None else _to_stages(dydot)
-            gradients = plan.stage.backward_tangent(dydot, wdot, tape, need_dx=False)
+                dydot = None if dydot is None else to_stage_layout(dydot)
+            gradients = ctx.plan.stage.backward_tangent(dydot, wdot, tape)
             _write_gradients(None, products, tasks, gradients, tape)
         return (None, None, None, None, None, *products)
 
@@ -232,61 +197,45 @@ class _Gradients(torch.autograd.Function):
 def _write_gradients(
     dx: Maybe, dw: list[Tensor], tasks: slice, gradients: Gradients, tape: Tape
 ) -> None:
-    """Write the gradients of a group of tasks to those of all tasks."""
+    """Write the gradients of a group of tasks to the gradients of all tasks."""
     group_dx, group_dw = gradients
     if dx is not None and group_dx is not None:
-        dx[tasks] = _from_stages(group_dx, tape)
+        dx[tasks] = from_stage_layout(group_dx, tape.num_tasks)
     for all_tasks, gradient in zip(dw, group_dw, strict=True):
         if gradient is not None:
             all_tasks[tasks] = gradient
 
 
-def _to_stages(x: Tensor) -> Tensor:
-    """Images in the layout of the stages; vectors unchanged."""
-    return to_stage_layout(x) if x.ndim == 5 else x.contiguous()
-
-
-def _from_stages(y: Tensor, tape: Tape) -> Tensor:
-    return from_stage_layout(y, tape.num_tasks) if y.ndim == 4 else y
-
-
 class _Slot(int):
-    """The number of a tensor that autograd saves."""
+    """The index of a tensor that autograd saves."""
 
 
 def _save(ctx: Any, tapes: list[Tape], *inputs: Tensor) -> None:
     """Pass all tensors to autograd, which frees them as soon as they have been used."""
-    tensors: list[Tensor] = []
-    ctx.skeleton, ctx.num_inputs = [_pack(tape, tensors) for tape in tapes], len(inputs)
-    ctx.save_for_backward(*inputs, *tensors)
+    tensors = list(inputs)
+
+    def slot(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        tensors.append(value)
+        return _Slot(len(tensors) - 1)
+
+    ctx.skeleton, ctx.num_inputs = [tape.map(slot) for tape in tapes], len(inputs)
+    ctx.save_for_backward(*tensors)
 
 
 def _restore(ctx: Any) -> tuple[Sequence[Tensor], list[Tape]]:
-    """The inputs and the tapes."""
-    # Every access calls the saved-tensor hooks of the user.
-    tensors = ctx.saved_tensors
-    inputs, rest = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
-    return inputs, [_unpack(tape, rest) for tape in ctx.skeleton]
+    """Return the inputs and the tapes."""
+    # Every access to `saved_tensors` calls the saved-tensor hooks of the user.
+    return _unpack(ctx.skeleton, ctx.num_inputs, ctx.saved_tensors)
 
 
-def _pack(tape: Tape, tensors: list[Tensor]) -> Tape:
-    """Replace the tensors of a tape by slots, and append them to the list."""
+def _unpack(
+    skeleton: list[Tape], num_inputs: int, tensors: Sequence[Tensor], **needs: bool
+) -> tuple[Sequence[Tensor], list[Tape]]:
+    """Return the inputs, and the tapes with tensors in place of their slots."""
 
-    def slot(item: Any) -> Any:
-        if not isinstance(item, Tensor):
-            return item
-        tensors.append(item)
-        return _Slot(len(tensors) - 1)
+    def tensor(value: Any) -> Any:
+        return tensors[value] if type(value) is _Slot else value
 
-    return _map_items(slot, tape)
-
-
-def _unpack(tape: Tape, tensors: Sequence[Tensor]) -> Tape:
-    """The inverse of `_pack`."""
-    return _map_items(lambda item: tensors[item] if type(item) is _Slot else item, tape)
-
-
-def _map_items(change: Callable[[Any], Any], tape: Tape) -> Tape:
-    parts = [_map_items(change, part) for part in tape.parts]
-    w, saved, dy = ([change(item) for item in items] for items in (tape.w, tape.saved, tape.dy))
-    return replace(tape, w=w, saved=saved, dy=dy, parts=parts)
+    return tensors[:num_inputs], [tape.map(tensor, **needs) for tape in skeleton]

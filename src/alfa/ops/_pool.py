@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
+
+
+def check_size(size: int) -> None:
+    if size not in (1, 2):
+        raise ConfigError(f"`size` must be 2, or 1 for no pooling, got {size}.")
 
 
 def check_windows(height: int, width: int, size: int) -> None:
@@ -20,37 +22,27 @@ def check_windows(height: int, width: int, size: int) -> None:
         )
 
 
-def rows(*tensors: Tensor | None) -> list[Any]:
-    """Arrays ``[row, channel]``, to read from or to write to."""
-    return [
-        None if tensor is None else compiled.array(tensor).reshape(-1, tensor.shape[-1])
-        for tensor in tensors
-    ]
-
-
 def max_pool(image: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The largest value of every window, and its place."""
+    """Return the largest value of every window, and its place."""
     check_windows(image.shape[1], image.shape[2], size)
-    if not compiled.use_kernels(image):
+    if size == 1 or not compiled.use_kernels(image):
         return torch_max_pool(image, size)
     selected, places = empty_pooled(image, size)
-    kernels, ones = compiled.norm_kernels(), image.new_ones(image.shape[-1]).numpy()
-    sums = np.empty((kernels.PARTS, 2, len(ones)))
-    kernels.select(compiled.array(image), size, 0, ones, ones, sums, *rows(selected, places))
+    compiled.norm_kernels().max_pool(*compiled.arrays(image, selected, places))
     return selected, places
 
 
 def empty_pooled(image: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Empty tensors for the selected values and their places; without pooling all are selected."""
-    if size == 1:
-        return image, image.new_empty(0, image.shape[-1], dtype=torch.uint8)
+    """Allocate the selected values and their places; without pooling, all values are selected."""
     num_examples, height, width, num_channels = image.shape
+    if size == 1:
+        return image, image.new_empty(0, 1, 1, num_channels, dtype=torch.uint8)
     shape = (num_examples, height // size, width // size, num_channels)
     return image.new_empty(shape), image.new_empty(shape, dtype=torch.uint8)
 
 
 def torch_max_pool(image: Tensor, size: int, sign: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The largest sign * value of every window and its place, by torch."""
+    """Return the largest sign * value of every window and its place, computed by torch."""
     if size == 1:
         return empty_pooled(image, size)
     windows = _windows(image, size)
@@ -59,7 +51,7 @@ def torch_max_pool(image: Tensor, size: int, sign: Tensor | None = None) -> tupl
 
 
 def _windows(image: Tensor, size: int) -> Tensor:
-    """``[example, height // size, width // size, channel, size * size]``, a copy."""
+    """Copy to ``[example, height // size, width // size, channel, size * size]``."""
     num_examples, height, width, num_channels = image.shape
     whole = image[:, : height // size * size, : width // size * size]
     split = whole.reshape(num_examples, height // size, size, width // size, size, num_channels)
@@ -67,21 +59,22 @@ def _windows(image: Tensor, size: int) -> Tensor:
 
 
 def select(image: Tensor, places: Tensor, size: int) -> Tensor:
-    """P: the values at the selected places."""
+    """Apply P: return the values at the selected places."""
     if size == 1:
         return image
     return _windows(image, size).gather(-1, places.long().unsqueeze(-1)).squeeze(-1)
 
 
 def unpool(values: Tensor, places: Tensor, shape: torch.Size, size: int) -> Tensor:
-    """P': an image of zeros with the values at the selected places."""
+    """Apply P': return an image of zeros with the values at the selected places."""
     if size == 1:
         return values.clone()
-    num_examples, height, width, num_channels = shape
     put = values.new_zeros(*values.shape, size * size)
     put.scatter_(-1, places.long().unsqueeze(-1), values.unsqueeze(-1))
-    windows = put.unflatten(-1, (size, size)).permute(0, 1, 4, 2, 5, 3)
+    num_examples, rows, columns, num_channels = values.shape
+    whole = put.unflatten(-1, (size, size)).permute(0, 1, 4, 2, 5, 3)
     image = values.new_zeros(shape)
-    whole = (num_examples, height // size * size, width // size * size, num_channels)
-    image[:, : whole[1], : whole[2]] = windows.reshape(whole)
+    image[:, : rows * size, : columns * size] = whole.reshape(
+        num_examples, rows * size, columns * size, num_channels
+    )
     return image

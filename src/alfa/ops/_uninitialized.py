@@ -11,7 +11,7 @@ _Layer = TypeVar("_Layer", bound=nn.Module)
 
 
 def uninitialized(layer: type[_Layer], *sizes: int, **options: Any) -> _Layer:
-    """A layer with uninitialized parameters, which draws no random numbers.
+    """Create a layer with uninitialized parameters, without random numbers.
 
     `nn.utils.skip_init` does the same, but imports sympy, which takes half a second.
     """

@@ -1,8 +1,8 @@
 """The inner update (Eq. 4) and the learning state, over all layers at once.
 
-The cost is the number of operations, not the arithmetic. With small networks, one product with a
-matrix of zeros and ones reduces or expands the values of all layers; with larger ones a compiled
-loop does, or torch layer by layer.
+The number of operations dominates the cost. With small networks, one product with a matrix of zeros
+and ones reduces or expands the values of all layers; with larger networks, a compiled loop does so,
+or torch layer by layer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from alfa.errors import ConfigError
 from alfa.ops import _compiled as compiled
 from alfa.types import Layers, Params, Rates
 
-# With more entries in that matrix, the alternatives are faster.
+# Beyond this many entries in that matrix, the alternatives are faster.
 _LARGEST_MATRIX = 200_000
 
 
 def layer_means(params: Params) -> Tensor:
-    """The mean of every layer, task by task, ``[task, layer]``.
+    """Return the mean of every layer, ``[task, layer]``.
 
     A non-finite value in one layer can make the means of other layers non-finite, too.
     """
@@ -37,15 +37,7 @@ def layer_means(params: Params) -> Tensor:
 
 
 def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
-    """Repeat layer-wise values to the dimensions of the layers (section 3.3).
-
-    Args:
-        values: broadcasts to ``[..., layer]``.
-        layers: the layers.
-
-    Returns:
-        One value for each parameter; broadcasts to ``[..., size]``.
-    """
+    """Repeat ``[..., layer]`` values over their layers, to ``[..., size]`` (section 3.3)."""
     if values.ndim == 0 or values.shape[-1] == 1:
         return values
     if _small(layers):
@@ -54,11 +46,11 @@ def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
 
 
 def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
-    """One step of the inner loop, theta' = beta * theta - alpha * grad (Eq. 4).
+    """Return theta' = beta * theta - alpha * grad (Eq. 4).
 
     Args:
         params: theta_{i,j} of every task.
-        grads: the gradient of each task's support loss there.
+        grads: the gradient of each task's support loss at `params`.
         rates: alpha and beta, layer-wise or element-wise.
 
     Raises:
@@ -74,48 +66,45 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
 
 
 def _check_rate(name: str, rate: object, params: Params) -> None:
-    all_layers = params.num_tasks, len(params.layers)
-    given: dict[str, tuple[Tensor, Sequence[int]]]
+    shape: Sequence[int] = params.num_tasks, len(params.layers)
     if isinstance(rate, Tensor):
-        given = {"": (rate, all_layers)}
+        given = [(name, rate, shape)]
     elif _has_same_layers(rate, params):
-        given = {"": (rate.flat, params.flat.shape)}
+        given = [(name, rate.flat, params.flat.shape)]
     elif isinstance(rate, Mapping):
         if missing := [layer for layer in params if layer not in rate]:
             raise ConfigError(
                 f"{name} has no rate for {', '.join(missing)}; a rule must return a rate for every "
                 "adapted layer."
             )
-        given = {f" of {layer}": (rate[layer], params[layer].shape) for layer in params}
+        given = [(f"{name} of {layer}", rate[layer], params[layer].shape) for layer in params]
     else:
         raise ConfigError(
             f"{name} is {rate!r}, but a rule must return tensors: one that broadcasts to [task, "
-            f"layer], here {list(all_layers)}, or a mapping with one for each layer."
+            f"layer], here {list(shape)}, or a mapping with one for each layer."
         )
-    for whose, (tensor, shape) in given.items():
+    for whose, tensor, shape in given:
         if not isinstance(tensor, Tensor):
-            raise ConfigError(f"{name}{whose} is {tensor!r}, but a rule must return tensors.")
+            raise ConfigError(f"{whose} is {tensor!r}, but a rule must return tensors.")
         if not _broadcasts(tensor.shape, shape):
             raise ConfigError(
-                f"{name}{whose} has the shape {list(tensor.shape)}, which does not broadcast to "
+                f"{whose} has the shape {list(tensor.shape)}, which does not broadcast to "
                 f"{list(shape)}: rates are [task, layer], or a mapping with each layer's shape."
             )
 
 
 def _has_same_layers(rate: object, params: Params) -> TypeGuard[Params]:
-    """Whether it has one value for each parameter, in the same order."""
+    """Return whether a rate has one value for each parameter, in the same order."""
     return isinstance(rate, Params) and rate.layers == params.layers
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    if tuple(shape) == tuple(to):
-        return True
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in pairs)
 
 
 def _update_by_layer(params: Params, grads: Params, alpha: Tensor, beta: Tensor) -> Tensor:
-    """Eq. 4 without expanding the rates to all parameters, which autograd would have to save."""
+    """Compute Eq. 4 without expanding the rates to all parameters, which autograd would save."""
     layers = params.layers
     alpha, beta = (torch.atleast_2d(rate).expand(-1, len(layers)) for rate in (alpha, beta))
     if compiled.use_kernels(params.flat, grads.flat, alpha, beta):
@@ -136,7 +125,7 @@ class _Means(torch.autograd.Function):
         run = kernels.means_transposed if transposed else kernels.means
         size = int(layers.bounds[-1]) if transposed else len(layers)
         result = values.new_empty(len(values), size)
-        run(*_with_bounds(layers, values), *compiled.arrays(result))
+        run(*compiled.arrays(values), layers.bounds, *compiled.arrays(result))
         return result
 
     @staticmethod
@@ -150,8 +139,8 @@ class _Update(torch.autograd.Function):
         ctx: Any, theta: Tensor, grads: Tensor, alpha: Tensor, beta: Tensor, layers: Layers
     ) -> Tensor:
         updated = torch.empty_like(theta, memory_format=torch.contiguous_format)
-        given = _with_bounds(layers, theta, grads, alpha, beta)
-        compiled.update_kernels().update(*given, *compiled.arrays(updated))
+        given = compiled.arrays(theta, grads, alpha, beta)
+        compiled.update_kernels().update(*given, layers.bounds, *compiled.arrays(updated))
         ctx.save_for_backward(theta, grads, alpha, beta)
         ctx.layers = layers
         return updated
@@ -161,13 +150,9 @@ class _Update(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         found = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in saved]
-        given = _with_bounds(ctx.layers, d, *saved)
-        compiled.update_kernels().update_backward(*given, *compiled.arrays(*found))
+        given, results = compiled.arrays(d, *saved), compiled.arrays(*found)
+        compiled.update_kernels().update_backward(*given, ctx.layers.bounds, *results)
         return *found, None
-
-
-def _with_bounds(layers: Layers, *tensors: Tensor) -> list[Any]:
-    return [*compiled.arrays(*tensors), layers.bounds]
 
 
 def _small(layers: Layers) -> bool:
@@ -175,7 +160,7 @@ def _small(layers: Layers) -> bool:
 
 
 def _element_wise(rate: Tensor | Mapping[str, Tensor], params: Params) -> Tensor:
-    """A rate for each parameter, which broadcasts to ``[task, size]``."""
+    """Return a rate for each parameter, which broadcasts to ``[task, size]``."""
     if isinstance(rate, Tensor):
         return expand_to_parameters(rate, params.layers)
     if _has_same_layers(rate, params):

@@ -1,7 +1,7 @@
 """The inner update and the learning state of large networks, compiled; see `alfa.ops._update`.
 
-Parameters are rows, ``[task, size]``, with the layers between `bounds`; what belongs to a layer is
-``[task, layer]``. All arrays have one dtype, sums are made in double precision.
+Parameters are rows, ``[task, size]``, with the layers between `bounds`; values for each layer are
+``[task, layer]``. All arrays have one dtype; sums use double precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _jit = numba.njit(**JIT_OPTIONS)
 
 @_jit
 def means(rows, bounds, out):
-    """The mean of every layer."""
+    """Compute the mean of every layer."""
     for task in range(rows.shape[0]):
         for layer in range(len(bounds) - 1):
             part = rows[task, bounds[layer] : bounds[layer + 1]]
@@ -29,7 +29,7 @@ def means(rows, bounds, out):
 
 @_jit
 def means_transposed(d, bounds, out):
-    """Every value has the same part in the mean of its layer."""
+    """Compute the transpose of `means`, which weights all values of a layer equally."""
     for task in range(out.shape[0]):
         for layer in range(len(bounds) - 1):
             part = out[task, bounds[layer] : bounds[layer + 1]]
@@ -38,7 +38,7 @@ def means_transposed(d, bounds, out):
 
 @_jit
 def update(theta, grads, alpha, beta, bounds, out):
-    """Eq. 4"""
+    """Compute theta' = beta * theta - alpha * grad (Eq. 4)."""
     for task in range(theta.shape[0]):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]
@@ -51,7 +51,7 @@ def update(theta, grads, alpha, beta, bounds, out):
 
 @_jit
 def update_backward(d, theta, grads, alpha, beta, bounds, dtheta, dgrads, dalpha, dbeta):
-    """dtheta = beta d, dgrads = -alpha d, and by layers dalpha = -sum d g, dbeta = sum d theta."""
+    """Compute dtheta = beta d, dgrads = -alpha d, dalpha = -sum d grad, dbeta = sum d theta."""
     for task in range(theta.shape[0]):
         for layer in range(len(bounds) - 1):
             a, b = alpha[task, layer], beta[task, layer]

@@ -1,13 +1,12 @@
 """Convolutions of 3 x 3 with fewer multiplications, after Winograd.
 
-A block of 4 x 4 places of z = x * W depends on the window of 6 x 6 places of x around it. With d
-that window, the block is
+A block of 4 x 4 places of z = x * W depends on the window d of 6 x 6 places of x around it:
 
     A' [sum over the channels of (G W G') (B' d B), place by place] A,
 
-where A, B, and G are small constant matrices: 36 multiplications instead of 144 (A. Lavin and
-S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, F(4 x 4, 3 x 3)). For all
-blocks of all images at once, each of the 36 places makes a product of two matrices:
+with small constant matrices A, B, and G: 36 multiplications instead of 144 (A. Lavin and S. Gray,
+"Fast algorithms for convolutional neural networks", CVPR 2016, F(4 x 4, 3 x 3)). For all blocks of
+all images at once, each of the 36 places makes a product of two matrices:
 
     X = B' d B,  U = G W G',   Z = X U',   z = A' Z A.
 
@@ -35,15 +34,15 @@ _MIN_CHANNELS = 48
 # With fewer tiles per task, the maps between W and U take longer than the products save.
 _MIN_TILES = 25
 
-# Fraction of the places in blocks that lies inside the image; the others are computed, too.
+# Minimum fraction of the places in blocks that lie inside the image; all places are computed.
 _MIN_INSIDE = 0.6
 
-# Number of tile values at once: they stay in the cache, and need little memory.
+# Number of tile values at once, which stay in the cache and need little memory.
 _MAX_VALUES = 600_000
 
 
 def is_faster(x: Tensor, shape: Sequence[int], stride: int) -> bool:
-    """Whether these kernels support images x and weights of a shape, and are faster."""
+    """Return whether these kernels support images x and weights of a shape, and are faster."""
     _, num_out, num_in, *side = shape
     num_examples, height, width, _ = x.shape
     num_tiles = _num_tiles(x)
@@ -59,14 +58,14 @@ def is_faster(x: Tensor, shape: Sequence[int], stride: int) -> bool:
 
 
 def transform(weight: Tensor) -> Tensor:
-    """U"""
+    """Return U."""
     return (_both_sides_of_g(weight) @ weight.reshape(-1, 9).T).view(36, *weight.shape[:3])
 
 
 def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
-    """z, the sum of the convolutions of pairs (x, U)."""
-    (first, u), *_ = terms
-    _, num_tasks, num_out, num_in = u.shape
+    """Return z, the sum of the convolutions of pairs (x, U)."""
+    (first, first_u), *_ = terms
+    _, num_tasks, num_out, num_in = first_u.shape
     z = first.new_empty(*first.shape[:3], num_tasks * num_out)
     kernels = compiled.winograd_kernels(z.dtype)
     for examples in _parts(z, num_tasks, max(num_in, num_out)):
@@ -81,7 +80,7 @@ def conv(*terms: tuple[Tensor, Tensor]) -> Tensor:
 def conv_backward(
     *terms: tuple[Tensor, Tensor | None, Tensor | None], shape: Sequence[int]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """dx and dW, of a shape, summed over terms (dz, x, U); without U no dx, without x no dW."""
+    """Sum dx and dW of terms (dz, x, U), without dx if U is None, and without dW if x is None."""
     num_tasks, num_out, num_in = shape[:3]
     first = terms[0][0]
     dx: Tensor | None = None
@@ -107,24 +106,24 @@ def conv_backward(
 
 
 def _both_sides_of_g(like: Tensor) -> Tensor:
-    """G on both sides of a matrix that is written as a vector, ``[36, 9]``."""
+    """Return the matrix that multiplies a matrix, written as a vector, by G on both sides."""
     return torch.from_numpy(compiled.winograd_kernels(like.dtype).g)
 
 
 def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
-    """Add the products of all places and tasks to the total, in place."""
+    """Add the products of all places and tasks to the total in place."""
     left, right = left.flatten(0, 1), right.flatten(0, 1)
     return torch.bmm(left, right) if total is None else total.baddbmm_(left, right)
 
 
 def _num_tiles(images: Tensor) -> int:
-    """Number of tiles of one task."""
+    """Return the number of tiles of one task."""
     num_examples, height, width, _ = images.shape
     return num_examples * ((height + 3) // 4) * ((width + 3) // 4)
 
 
 def _parts(images: Tensor, num_tasks: int, num_channels: int) -> Iterator[slice]:
-    """Parts of the examples, of equal size, with at most `_MAX_VALUES` tile values each."""
+    """Split the examples into equal parts with at most `_MAX_VALUES` tile values each."""
     values = 36 * num_tasks * _num_tiles(images) * num_channels
     num_parts = max(1, min(len(images), -(-values // _MAX_VALUES)))
     for part in range(num_parts):

@@ -1,4 +1,4 @@
-"""The four maps between images and tiles of `alfa.ops._winograd`, compiled; see there.
+"""The four maps between images and tiles of `alfa.ops._winograd`, compiled.
 
 Images are ``[example, height, width * task * channel]`` and tiles ``[36, task, tile, channel]``,
 tiles in the order example, row, column. A map multiplies the lines of a window by a small matrix
@@ -55,12 +55,12 @@ Map = Callable[[np.ndarray, np.ndarray], None]
 
 
 def _times(matrix, lanes, *, adds=False):
-    """A function that multiplies a vector by a matrix, for several neighbors at once.
+    """Return a function that multiplies a vector by a matrix, for several neighbors at once.
 
     It takes the source array, the flat index of the first value, and the distance between values,
     then the same for the target, which is overwritten or, with `adds`, added to. All values are
     loaded before any is stored, so both may be the same array. The compiler would not vectorize
-    this by itself: it cannot know that no value is loaded from where another is stored.
+    this by itself, because it cannot know that loads and stores do not overlap.
     """
 
     @intrinsic
@@ -106,7 +106,7 @@ def _times(matrix, lanes, *, adds=False):
 
 
 def _all_lanes(matrix, **options):
-    """The same for any number of neighbors, which is the last argument."""
+    """Return the same function for any number of neighbors, which is its last argument."""
     wide, single = _times(matrix, LANES, **options), _times(matrix, 1, **options)
 
     @numba.njit(inline="always")
@@ -129,117 +129,95 @@ _add_by_b, _add_by_b_first, _add_by_b_last = (
 
 @numba.njit(**_options)
 def _measure(images, tiles):
-    """Rows and columns of tiles; number of values in a line, a pixel, and one of the 36 places."""
+    """Return rows and columns of tiles, and the values in a line, a pixel, and a place."""
     _, height, line = images.shape
     _, num_tasks, num_tiles, num_channels = tiles.shape
     pixel = num_tasks * num_channels
     return (height + 3) // 4, (line // pixel + 3) // 4, line, pixel, num_tiles * pixel
 
 
-def _input_to_tiles(x, tiles, begin, end):
-    """B' d B of the 6 x 6 window d around every block of x; 0 beyond the edge."""
-    _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, pixel, plane = _measure(x, tiles)
-    width = (4 * across + 2) * pixel
-    # Values beyond the edge stay 0.
-    lines = np.zeros((6, width), x.dtype)
-    for row in range(begin, end):
-        example, i = row // down, row % down
-        for a in range(6):
-            h = 4 * i - 1 + a
-            if 0 <= h < x.shape[1]:
-                lines[a, pixel : pixel + line] = x[example, h]
-            else:
-                lines[a] = 0
-        _by_b_back(lines, 0, width, lines, 0, width, width)
-        for j in range(across):
-            for task in range(num_tasks):
-                at = 4 * j * pixel + task * num_channels
-                to = (task * num_tiles + row * across + j) * num_channels
-                for a in range(6):
-                    here, there = a * width + at, 6 * a * plane + to
-                    _by_b_back(lines, here, pixel, tiles, there, plane, num_channels)
+@numba.njit(inline="always")
+def _to_tiles(images, tiles, begin, end, times, edge):
+    """Write M d M' of the window d around every block, with M the matrix of `times`.
 
-
-def _tiles_to_output(z, tiles, begin, end):
-    """A' m A of every tile m, which are the blocks of z."""
-    _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, pixel, plane = _measure(z, tiles)
-    width, far = 4 * across * pixel, 6 * num_channels
-    lines, m = np.empty((4, width), z.dtype), np.empty((4, far), z.dtype)
-    for row in range(begin, end):
-        example, i = row // down, row % down
-        for j in range(across):
-            for task in range(num_tasks):
-                at = (task * num_tiles + row * across + j) * num_channels
-                to = 4 * j * pixel + task * num_channels
-                for b in range(6):
-                    here, there = b * plane + at, b * num_channels
-                    _by_a_back(tiles, here, 6 * plane, m, there, far, num_channels)
-                for a in range(4):
-                    here, there = a * far, a * width + to
-                    _by_a_back(m, here, num_channels, lines, there, pixel, num_channels)
-        for a in range(min(4, z.shape[1] - 4 * i)):
-            z[example, 4 * i + a] = lines[a, :line]
-
-
-def _output_grad_to_tiles(dz, tiles, begin, end):
-    """The transpose of `_tiles_to_output`: A b A' of every block b of dz."""
-    _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, pixel, plane = _measure(dz, tiles)
-    width = 4 * across * pixel
-    # Values beyond the edge stay 0.
-    lines = np.zeros((6, width), dz.dtype)
-    for row in range(begin, end):
-        example, i = row // down, row % down
-        for a in range(4):
-            h = 4 * i + a
-            if h < dz.shape[1]:
-                lines[a, :line] = dz[example, h]
-            else:
-                lines[a] = 0
-        _by_a(lines, 0, width, lines, 0, width, width)
-        for j in range(across):
-            for task in range(num_tasks):
-                at = 4 * j * pixel + task * num_channels
-                to = (task * num_tiles + row * across + j) * num_channels
-                for a in range(6):
-                    here, there = a * width + at, 6 * a * plane + to
-                    _by_a(lines, here, pixel, tiles, there, plane, num_channels)
-
-
-def _tiles_to_input_grad(dx, tiles, begin, end):
-    """The transpose of `_input_to_tiles`: B m B' of every tile m, summed where windows overlap.
-
-    The first line of a window is the last of the block above, and its last line the first of the
-    block below.
+    A window is its block with `edge` more places on each side, which are 0 beyond the image.
     """
     _, num_tasks, num_tiles, num_channels = tiles.shape
-    down, across, line, pixel, plane = _measure(dx, tiles)
-    width, far = (4 * across + 2) * pixel, 6 * num_channels
-    lines, m = np.empty((4, width), dx.dtype), np.empty((4, far), dx.dtype)
+    down, across, line, pixel, plane = _measure(images, tiles)
+    first, width = edge * pixel, (4 * across + 2 * edge) * pixel
+    # Values beyond the image stay 0.
+    lines = np.zeros((6, width), images.dtype)
     for row in range(begin, end):
         example, i = row // down, row % down
-        lines[:] = 0
+        for a in range(4 + 2 * edge):
+            h = 4 * i - edge + a
+            if 0 <= h < images.shape[1]:
+                lines[a, first : first + line] = images[example, h]
+            else:
+                lines[a] = 0
+        times(lines, 0, width, lines, 0, width, width)
+        for j in range(across):
+            for task in range(num_tasks):
+                at = 4 * j * pixel + task * num_channels
+                to = (task * num_tiles + row * across + j) * num_channels
+                for a in range(6):
+                    here, there = a * width + at, 6 * a * plane + to
+                    times(lines, here, pixel, tiles, there, plane, num_channels)
+
+
+@numba.njit(inline="always")
+def _from_tiles(images, tiles, begin, end, times_down, times_across, edge):
+    """Write M' m M of every tile m, summed where windows overlap: the transpose of `_to_tiles`.
+
+    With an edge, the first line of a window is the last of the block above, and its last line the
+    first of the block below.
+    """
+    _, num_tasks, num_tiles, num_channels = tiles.shape
+    down, across, line, pixel, plane = _measure(images, tiles)
+    first, width, far = edge * pixel, (4 * across + 2 * edge) * pixel, 6 * num_channels
+    lines, m = np.empty((4, width), images.dtype), np.empty((4, far), images.dtype)
+    for row in range(begin, end):
+        example, i = row // down, row % down
+        if edge:
+            lines[:] = 0
         for j in range(across):
             for task in range(num_tasks):
                 tile = task * num_tiles + row * across + j
                 to = 4 * j * pixel + task * num_channels
                 for b in range(6):
                     here, there = b * plane + tile * num_channels, b * num_channels
-                    _by_b_inside(tiles, here, 6 * plane, m, there, far, num_channels)
-                    if i > 0:
-                        here = b * plane + (tile - across) * num_channels
-                        _add_by_b_last(tiles, here, 6 * plane, m, there, far, num_channels)
-                    if i < down - 1:
-                        here = b * plane + (tile + across) * num_channels
-                        there += 3 * far
-                        _add_by_b_first(tiles, here, 6 * plane, m, there, far, num_channels)
+                    times_down(tiles, here, 6 * plane, m, there, far, num_channels)
+                    if edge and i > 0:
+                        above = here - across * num_channels
+                        _add_by_b_last(tiles, above, 6 * plane, m, there, far, num_channels)
+                    if edge and i < down - 1:
+                        below, there = here + across * num_channels, there + 3 * far
+                        _add_by_b_first(tiles, below, 6 * plane, m, there, far, num_channels)
                 for a in range(4):
                     here, there = a * far, a * width + to
-                    _add_by_b(m, here, num_channels, lines, there, pixel, num_channels)
-        for a in range(min(4, dx.shape[1] - 4 * i)):
-            dx[example, 4 * i + a] = lines[a, pixel : pixel + line]
+                    times_across(m, here, num_channels, lines, there, pixel, num_channels)
+        for a in range(min(4, images.shape[1] - 4 * i)):
+            images[example, 4 * i + a] = lines[a, first : first + line]
+
+
+def _input_to_tiles(x, tiles, begin, end):
+    """Write B' d B of the 6 x 6 window d around every block of x."""
+    _to_tiles(x, tiles, begin, end, _by_b_back, 1)
+
+
+def _tiles_to_output(z, tiles, begin, end):
+    """Write A' m A of every tile m, which are the blocks of z."""
+    _from_tiles(z, tiles, begin, end, _by_a_back, _by_a_back, 0)
+
+
+def _output_grad_to_tiles(dz, tiles, begin, end):
+    """Write A b A' of every block b of dz: the transpose of `_tiles_to_output`."""
+    _to_tiles(dz, tiles, begin, end, _by_a, 0)
+
+
+def _tiles_to_input_grad(dx, tiles, begin, end):
+    """Write the sum of B m B' of every tile m: the transpose of `_input_to_tiles`."""
+    _from_tiles(dx, tiles, begin, end, _by_b_inside, _add_by_b, 1)
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)
@@ -253,29 +231,21 @@ def _parallel(kernel, images, tiles):
 
 
 class Kernels(NamedTuple):
-    """The maps between images and tiles; all arrays must be contiguous, which is not checked.
+    """The maps between images and tiles, which do not check that arrays are contiguous."""
 
-    Attributes:
-        input_to_tiles: x to X.
-        tiles_to_output: Z to z.
-        output_grad_to_tiles: dz to dZ.
-        tiles_to_input_grad: dX to dx.
-        g: G on both sides of a matrix that is written as a vector, ``[36, 9]``.
-    """
-
-    input_to_tiles: Map
-    tiles_to_output: Map
-    output_grad_to_tiles: Map
-    tiles_to_input_grad: Map
-    g: np.ndarray
+    input_to_tiles: Map  # x to X
+    tiles_to_output: Map  # Z to z
+    output_grad_to_tiles: Map  # dz to dZ
+    tiles_to_input_grad: Map  # dX to dx
+    g: np.ndarray  # multiplies a matrix, written as a vector, by G on both sides, [36, 9]
 
 
 @functools.cache
 def kernels(dtype):
-    """The kernels, compiled for a dtype.
+    """Compile the kernels for a dtype.
 
-    numba compiles a function once if it is called by its address; if it is called by name, it is
-    compiled again with each caller, which would take four times as long here.
+    `_parallel` calls them by their address, so numba compiles it once; calls by name would compile
+    it with each of the four maps, which takes four times as long.
     """
     number = numba.from_dtype(np.dtype(dtype))
     arrays = types.Array(number, 3, "C"), types.Array(number, 4, "C")

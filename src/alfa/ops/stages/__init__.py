@@ -1,4 +1,4 @@
-"""The stages of convolutional networks, each with its derivatives written by hand.
+"""The stages of convolutional networks, each with hand-written derivatives.
 
 A stage y = f(x, w) has four passes. With dots for derivatives in a direction (xdot, wdot):
 
@@ -15,16 +15,10 @@ Images are ``[example, height, width, task * channel]``, tasks side by side as c
 its own weights; vectors are ``[task, example, feature]``; parameters are ``[task, ...]``.
 """
 
-from alfa.ops.stages._base import (
-    Gradients,
-    Maybe,
-    Stage,
-    Tape,
-    from_stage_layout,
-    to_stage_layout,
-)
+from alfa.ops.stages._base import Gradients, Maybe, Stage, Tape, from_stage_layout, to_stage_layout
 from alfa.ops.stages._composed import Chain, Split, Sum
-from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, MaxPool, Norm, Pool
+from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, MaxPool, Pool
+from alfa.ops.stages._norm import Norm
 
 __all__ = [
     "Chain",

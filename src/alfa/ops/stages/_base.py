@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -21,44 +21,31 @@ Gradients = tuple[Maybe, list[Maybe]]
 
 @dataclass
 class Tape:
-    """The values that the passes of a stage save for later passes, each a flat sequence.
-
-    Attributes:
-        w: the parameters.
-        num_tasks: the tasks side by side.
-        num_norm_examples: number of leading examples used for batch-norm statistics; None for all.
-        wanted: the parameters whose gradients the backward pass must return; None for all.
-        needs_backward: whether there will be a pass after the forward one.
-        needs_tangents: whether there will be tangents.
-        saved: by the forward pass.
-        dy: by the backward pass.
-        dots: by the tangent; None if all inputs are constant.
-        parts: the tapes of the parts of a composed stage.
-    """
+    """The values that the passes of a stage save for later passes, each a flat sequence."""
 
     w: Sequence[Tensor]
-    num_tasks: int
-    num_norm_examples: int | None = None
-    wanted: Sequence[bool] | None = None
-    needs_backward: bool = True
-    needs_tangents: bool = True
-    saved: Sequence[Any] = ()
-    dy: Sequence[Any] = ()
-    dots: Sequence[Any] | None = None
-    parts: list[Tape] = field(default_factory=list)
+    num_tasks: int  # number of tasks side by side
+    num_norm_examples: int | None = None  # leading examples for batch-norm statistics; None: all
+    wanted: Sequence[bool] | None = None  # parameters whose gradients are needed; None: all
+    needs_dx: bool = True
+    needs_backward: bool = True  # whether a pass follows the forward pass
+    needs_tangents: bool = True  # whether tangents follow the backward pass
+    saved: Sequence[Any] = ()  # by the forward pass
+    dy: Sequence[Any] = ()  # by the backward pass
+    dots: Sequence[Any] = ()  # by the tangent
+    parts: list[Tape] = field(default_factory=list)  # the tapes of the parts of a composed stage
 
-    def add_part(self, w: Sequence[Tensor], *, needs_backward: bool) -> Tape:
-        """The tape of the next part of a composed stage."""
-        part = Tape(w, self.num_tasks, self.num_norm_examples)
-        part.needs_backward, part.needs_tangents = needs_backward, self.needs_tangents
+    def add_part(self, w: Sequence[Tensor], **changes: Any) -> Tape:
+        """Append the tape of the next part of a composed stage."""
+        part = replace(self, w=w, wanted=None, parts=[], **changes)
         self.parts.append(part)
         return part
 
-    def set_needs_tangents(self, needs_tangents: bool) -> None:
-        """Set it for all parts, before the backward pass."""
-        self.needs_tangents = needs_tangents
-        for part in self.parts:
-            part.set_needs_tangents(needs_tangents)
+    def map(self, change: Callable[[Any], Any], **changes: Any) -> Tape:
+        """Return a copy with a function applied to every value, including the parts."""
+        w, saved, dy = ([change(v) for v in values] for values in (self.w, self.saved, self.dy))
+        parts = [part.map(change, **changes) for part in self.parts]
+        return replace(self, w=w, saved=saved, dy=dy, parts=parts, **changes)
 
     def save(self, *values: Any) -> None:
         """Save values of the forward pass."""
@@ -70,33 +57,38 @@ class Tape:
 
 
 class Stage(abc.ABC):
-    """A differentiable piece of a network.
+    """A differentiable part of a network.
 
     Attributes:
-        names: of its parameters, in the order in which the passes take them.
+        names: the names of its parameters, in the order in which the passes take them.
     """
 
     names: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        """y"""
+        """Return y."""
 
     @abc.abstractmethod
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
-        """dx if it is needed, and dw; None for gradients that are not wanted."""
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
+        """Return dx and dw; None for gradients that are not wanted."""
 
     @abc.abstractmethod
     def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        """ydot"""
+        """Return ydot."""
 
     @abc.abstractmethod
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
-        """dxdot if it is needed, and dwdot."""
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        """Return dxdot and dwdot."""
 
 
 def to_stage_layout(images: Tensor) -> Tensor:
-    """``[task, example, channel, height, width]`` to the layout of the stages."""
+    """Convert ``[task, example, channel, height, width]`` to the layout of the stages.
+
+    Vectors ``[task, example, feature]`` have no other layout.
+    """
+    if images.ndim == 3:
+        return images.contiguous()
     _, num_examples, _, height, width = images.shape
     rows = images.permute(1, 3, 4, 0, 2).reshape(num_examples, height, width, -1)
     # For a single task, `reshape` returns a view with another memory layout.
@@ -104,6 +96,8 @@ def to_stage_layout(images: Tensor) -> Tensor:
 
 
 def from_stage_layout(images: Tensor, num_tasks: int) -> Tensor:
-    """The inverse of `to_stage_layout`."""
+    """Invert `to_stage_layout`."""
+    if images.ndim == 3:
+        return images
     apart: Tensor = images.unflatten(3, (num_tasks, -1))
     return apart.permute(3, 0, 4, 1, 2)

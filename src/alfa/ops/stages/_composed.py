@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, final
 
 import torch
@@ -26,7 +26,7 @@ class _Composed(Stage):
 
 @final
 class Chain(_Composed):
-    """Stages one after the other.
+    """Stages that run one after the other.
 
     The backward pass ends at the first stage with a wanted gradient.
     """
@@ -41,18 +41,18 @@ class Chain(_Composed):
         first = self._first_wanted(tape)
         for number, (stage, w) in enumerate(zip(self.stages, self.by_stage(tape.w), strict=True)):
             needs_backward = tape.needs_backward and (tape.needs_tangents or number >= first)
-            x = stage.forward(x, tape.add_part(w, needs_backward=needs_backward))
+            needs_dx = tape.needs_dx or number > 0
+            part = tape.add_part(w, needs_backward=needs_backward, needs_dx=needs_dx)
+            x = stage.forward(x, part)
         return x
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
         gradient: Maybe = dy
         dws: list[Maybe] = []
         first = self._first_wanted(tape)
-        for number in range(len(self.stages) - 1, first - 1, -1):
+        for stage, part in reversed(list(zip(self.stages, tape.parts, strict=True))[first:]):
             assert gradient is not None
-            gradient, dw = self.stages[number].backward(
-                gradient, tape.parts[number], need_dx=need_dx or number > 0
-            )
+            gradient, dw = stage.backward(gradient, part)
             dws = dw + dws
         unwanted: list[Maybe] = [None] * (len(self.names) - len(dws))
         return gradient if first == 0 else None, unwanted + dws
@@ -62,13 +62,11 @@ class Chain(_Composed):
             xdot = stage.tangent(xdot, dots, part)
         return xdot
 
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
         dws: list[Maybe] = []
-        dots = self.by_stage(wdot)
-        for number in range(len(self.stages) - 1, -1, -1):
-            dydot, dw = self.stages[number].backward_tangent(
-                dydot, dots[number], tape.parts[number], need_dx=need_dx or number > 0
-            )
+        parts = zip(self.stages, self.by_stage(wdot), tape.parts, strict=True)
+        for stage, dots, part in reversed(list(parts)):
+            dydot, dw = stage.backward_tangent(dydot, dots, part)
             dws = dw + dws
         return dydot, dws
 
@@ -78,34 +76,26 @@ class Sum(_Composed):
     """The sum of stages that have the same input."""
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        total: Maybe = None
-        for stage, w in zip(self.stages, self.by_stage(tape.w), strict=True):
-            part = tape.add_part(w, needs_backward=tape.needs_backward)
-            total = _sum(total, stage.forward(x, part))
-        assert total is not None
-        return total
+        parts = zip(self.stages, self.by_stage(tape.w), strict=True)
+        return reduce(torch.add, (stage.forward(x, tape.add_part(w)) for stage, w in parts))
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
-        total: Maybe = None
-        dws: list[Maybe] = []
-        for stage, part in zip(self.stages, tape.parts, strict=True):
-            dx, dw = stage.backward(dy, part, need_dx=need_dx)
-            total, dws = _sum(total, dx), dws + dw
-        return total, dws
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
+        parts = zip(self.stages, tape.parts, strict=True)
+        return _add_inputs(stage.backward(dy, part) for stage, part in parts)
 
     def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        total: Maybe = None
-        for stage, dots, part in zip(self.stages, self.by_stage(wdot), tape.parts, strict=True):
-            total = _sum(total, stage.tangent(xdot, dots, part))
-        return total
+        parts = zip(self.stages, self.by_stage(wdot), tape.parts, strict=True)
+        return reduce(_add, (stage.tangent(xdot, dots, part) for stage, dots, part in parts))
 
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
-        total: Maybe = None
-        dws: list[Maybe] = []
-        for stage, dots, part in zip(self.stages, self.by_stage(wdot), tape.parts, strict=True):
-            dx, dw = stage.backward_tangent(dydot, dots, part, need_dx=need_dx)
-            total, dws = _sum(total, dx), dws + dw
-        return total, dws
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        parts = zip(self.stages, self.by_stage(wdot), tape.parts, strict=True)
+        return _add_inputs(stage.backward_tangent(dydot, dots, part) for stage, dots, part in parts)
+
+
+def _add_inputs(gradients: Iterable[Gradients]) -> Gradients:
+    """Add the gradients in the common input, and join those in the parameters."""
+    dxs, dws = zip(*gradients, strict=True)
+    return reduce(_add, dxs), list(chain.from_iterable(dws))
 
 
 @final
@@ -122,43 +112,41 @@ class Split(Stage):
         self.names = stage.names
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        outputs = []
-        for images in x.chunk(self.num_parts):
-            part = tape.add_part(tape.w, needs_backward=tape.needs_backward)
-            outputs.append(self.stage.forward(images, part))
-        return torch.cat(outputs)
+        chunks = x.chunk(self.num_parts)
+        return torch.cat([self.stage.forward(images, tape.add_part(tape.w)) for images in chunks])
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
-        parts = zip(self._chunks(dy, tape), tape.parts, strict=True)
-        return _join([self.stage.backward(part, its, need_dx=need_dx) for part, its in parts])
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
+        parts = self._parts(dy, tape)
+        return _join_images([self.stage.backward(images, part) for images, part in parts])
 
     def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        parts = zip(self._chunks(xdot, tape), tape.parts, strict=True)
-        return _cat([self.stage.tangent(part, wdot, its) for part, its in parts])
+        parts = self._parts(xdot, tape)
+        return _cat([self.stage.tangent(images, wdot, part) for images, part in parts])
 
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
-        parts = zip(self._chunks(dydot, tape), tape.parts, strict=True)
-        return _join(
-            [self.stage.backward_tangent(part, wdot, its, need_dx=need_dx) for part, its in parts]
-        )
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        parts = self._parts(dydot, tape)
+        passes = [self.stage.backward_tangent(images, wdot, part) for images, part in parts]
+        return _join_images(passes)
 
-    def _chunks(self, images: Maybe, tape: Tape) -> Sequence[Any]:
-        return [None] * len(tape.parts) if images is None else images.chunk(self.num_parts)
+    def _parts(self, images: Maybe, tape: Tape) -> Iterable[tuple[Any, Tape]]:
+        count = len(tape.parts)
+        chunks = [None] * count if images is None else images.chunk(self.num_parts)
+        return zip(chunks, tape.parts, strict=True)
 
 
-def _join(parts: Sequence[Gradients]) -> Gradients:
-    """Concatenate the gradients in the images, and add up those in the parameters."""
-    dxs, dws = zip(*parts, strict=True)
-    return _cat(dxs), [reduce(_sum, dw) for dw in zip(*dws, strict=True)]
+def _join_images(gradients: Sequence[Gradients]) -> Gradients:
+    """Concatenate the gradients in the images, and add the gradients in the parameters."""
+    dxs, dws = zip(*gradients, strict=True)
+    return _cat(dxs), [reduce(_add, dw) for dw in zip(*dws, strict=True)]
 
 
 def _cat(parts: Sequence[Maybe]) -> Maybe:
-    """None if the parts are None: either all are or none is."""
+    """Concatenate the parts, which are either all None or all tensors."""
     return None if parts[0] is None else torch.cat([part for part in parts if part is not None])
 
 
-def _sum(first: Maybe, second: Maybe) -> Maybe:
-    """A new tensor: the terms may have other owners, such as an input that is passed on."""
+def _add(first: Maybe, second: Maybe) -> Maybe:
+    """Return a new tensor, because another owner may hold a term, such as the input of a sum."""
     if first is None or second is None:
         return second if first is None else first
     return first + second

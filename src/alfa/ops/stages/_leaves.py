@@ -1,4 +1,4 @@
-"""The stages that are not composed of others."""
+"""The other stages that are not composed of stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from alfa.errors import ConfigError
 from alfa.ops._conv import (
     Kernel,
     Patches,
@@ -20,8 +19,7 @@ from alfa.ops._conv import (
     conv,
     conv_backward,
 )
-from alfa.ops._norm import NormPoolAct, NormSaved
-from alfa.ops._pool import max_pool, select, unpool
+from alfa.ops._pool import check_size, max_pool, select, unpool
 from alfa.ops.stages._base import (
     Dots,
     Gradients,
@@ -33,49 +31,17 @@ from alfa.ops.stages._base import (
 )
 
 
-class _WithParameters(Stage):
-    """A stage with parameters.
-
-    If xdot and wdot are zero, only dydot is left. The backward pass is linear in dy, so its tangent
-    then is the backward pass of dydot.
-    """
-
-    @abc.abstractmethod
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
-        """`tangent` if not all of xdot and wdot are None; sets `tape.dots`."""
-
-    @abc.abstractmethod
-    def nonzero_backward_tangent(
-        self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool
-    ) -> Gradients:
-        """`backward_tangent`, after `nonzero_tangent`."""
-
-    @final
-    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
-        tape.dots = None
-        if xdot is None and all(dot is None for dot in wdot):
-            return None
-        return self.nonzero_tangent(xdot, wdot, tape)
-
-    @final
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
-        if tape.dots is not None:
-            return self.nonzero_backward_tangent(dydot, wdot, tape, need_dx=need_dx)
-        if dydot is None:
-            return None, [None] * len(self.names)
-        return self.backward(dydot, tape, need_dx=need_dx)
-
-
 @final
-class Conv(_WithParameters):
+class Conv(Stage):
     """A convolution without bias that keeps the size of the image, or divides it by a stride.
 
     With x * W the convolution, dz * W' its transpose, and dz . x the gradient in W, which are
     linear in each factor, the passes compute the products
         z = x * W;   dW = dz . x,   dx = dz * W';
         zdot = x * V + xdot * W;
-        dWdot = dzdot . x + dz . xdot,   dxdot = dzdot * W' + dz * V',
-    nine in total, and four if the input has neither gradient nor tangent.
+        dWdot = dzdot . x + dz . xdot,   dxdot = dzdot * W' + dz * V'.
+    These are nine products, and four if the input has neither gradient nor tangent. Every pass lays
+    out W or V, because saving the layout may take four times the memory.
     """
 
     def __init__(self, name: str, *, stride: int = 1) -> None:
@@ -88,111 +54,51 @@ class Conv(_WithParameters):
         tape.save(x, patches)
         if patches is not None:
             return Patches.conv(patches, weight, x.shape)
-        return conv((x, self._kernel(weight, x)))
+        return conv((x, Kernel.of(weight, x, self.stride)))
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
         # Without a gradient in x there is no tangent of x either, and dz is not needed again.
-        tape.save_dy(dy if need_dx else None)
-        dx, dw = self._back(tape, dy, need_dx=need_dx)
-        return dx, [dw]
+        tape.save_dy(dy if tape.needs_dx else None)
+        return self._gradients(dy, tape)
 
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
         (x, patches), (v,) = tape.saved, wdot
         tape.dots = (xdot,)
-        terms = [] if xdot is None else [(xdot, self._kernel(tape.w[0], x))]
-        if patches is None and v is not None:
-            return conv((x, self._kernel(v, x)), *terms)
-        zdot: Maybe = conv(*terms) if terms else None
-        if v is not None:
+        terms = []
+        if v is not None and patches is None:
+            terms.append((x, Kernel.of(v, x, self.stride)))
+        if xdot is not None:
+            terms.append((xdot, Kernel.of(tape.w[0], x, self.stride)))
+        zdot = conv(*terms) if terms else None
+        if v is not None and patches is not None:
             zdot = add_in_place(Patches.conv(patches, v, x.shape), zdot)
-        assert zdot is not None
         return zdot
 
-    def nonzero_backward_tangent(
-        self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool
-    ) -> Gradients:
-        (x, _), (dz,), (xdot,), (v,) = tape.saved, tape.dy, tape.dots or (None,), wdot
-        in_x, in_w = need_dx and v is not None, xdot is not None
-        more = []
-        if in_x or in_w:
-            # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
-            kernel = self._kernel(tape.w[0] if v is None else v, x)
-            more = [Term(dz, x if xdot is None else xdot, kernel, dx=in_x, dw=in_w)]
-        dx, dw = self._back(tape, dydot, *more, need_dx=need_dx)
-        return dx, [dw]
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        (x, _), (xdot,), (v,) = tape.saved, tape.dots, wdot
+        in_x, in_w = tape.needs_dx and v is not None, xdot is not None
+        if not in_x and not in_w:
+            return self._gradients(dydot, tape)
+        # dz * V' and dz . xdot are the gradients of a convolution of xdot with V.
+        kernel = Kernel.of(tape.w[0] if v is None else v, x, self.stride)
+        term = Term(tape.dy[0], x if xdot is None else xdot, kernel, dx=in_x, dw=in_w)
+        return self._gradients(dydot, tape, term)
 
-    def _kernel(self, weight: Tensor, x: Tensor) -> Kernel:
-        """W or V; computed for every pass, as saving it may take four times the memory."""
-        return Kernel.of(weight, x, self.stride)
-
-    def _back(self, tape: Tape, dz: Maybe, *more: Term, need_dx: bool) -> tuple[Maybe, Maybe]:
-        """dx if it is needed, and dW, plus the gradients of the other terms."""
+    def _gradients(self, dz: Maybe, tape: Tape, *more: Term) -> Gradients:
+        """Return dx if it is needed, and dW, plus the gradients of the other terms."""
         x, patches = tape.saved
         terms = [*more]
-        if dz is not None and (need_dx or patches is None):
-            terms += [Term(dz, x, self._kernel(tape.w[0], x), dx=need_dx, dw=patches is None)]
+        if dz is not None and (tape.needs_dx or patches is None):
+            kernel = Kernel.of(tape.w[0], x, self.stride)
+            terms.append(Term(dz, x, kernel, dx=tape.needs_dx, dw=patches is None))
         dx, dw = conv_backward(*terms) if terms else (None, None)
         if dz is not None and patches is not None:
             dw = add_in_place(Patches.conv_dw(dz, patches, tape.w[0]), dw)
-        return dx, dw
+        return dx, [dw]
 
 
 @final
-class Norm(_WithParameters):
-    """Batch norm with pooling and activation, as in `alfa.ops._norm`.
-
-    Args:
-        name: of gamma and beta.
-        size: the side of a pooling window, 1 for none.
-        slope: of the leaky ReLU, from 0 to 1, which means no activation.
-    """
-
-    def __init__(self, name: str, *, size: int = 2, slope: float = 0.01) -> None:
-        _check_size(size)
-        self.names = (f"{name}.weight", f"{name}.bias")
-        self.size, self.slope = size, slope
-
-    def _op(self, tape: Tape) -> NormPoolAct:
-        return NormPoolAct(self.size, self.slope, tape.num_norm_examples)
-
-    def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        gamma, beta = (part.flatten() for part in tape.w)
-        a, saved = self._op(tape).forward(x, gamma, beta)
-        tape.save(*saved)
-        return a
-
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
-        dz, s1, s2 = self._op(tape).backward(dy, tape.w[0].flatten(), NormSaved(*tape.saved))
-        tape.save_dy(dy, s1, s2)
-        return dz, [s2.view_as(tape.w[0]), s1.view_as(tape.w[1])]
-
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
-        saved, (dy, _, _), gamma = NormSaved(*tape.saved), tape.dy, tape.w[0].flatten()
-        gammadot, betadot = _flat(wdot, tape)
-        zdot = torch.zeros_like(saved.z) if xdot is None else xdot
-        adot, moments = self._op(tape).tangent(zdot, gammadot, betadot, dy, gamma, saved)
-        tape.dots = zdot, moments
-        return adot
-
-    def nonzero_backward_tangent(
-        self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool
-    ) -> Gradients:
-        gammadot, _ = _flat(wdot, tape)
-        zdot, moments = tape.dots or ()
-        (dy, *sums), gamma = tape.dy, tape.w[0].flatten()
-        dzdot, s1dot, s2dot = self._op(tape).backward_tangent(
-            dydot, dy, zdot, gammadot, gamma, NormSaved(*tape.saved), sums, moments
-        )
-        return dzdot, [s2dot.view_as(tape.w[0]), s1dot.view_as(tape.w[1])]
-
-
-def _flat(wdot: Dots, tape: Tape) -> list[Tensor]:
-    pairs = zip(wdot, tape.w, strict=True)
-    return [(torch.zeros_like(p) if dot is None else dot).flatten() for dot, p in pairs]
-
-
-@final
-class Linear(_WithParameters):
+class Linear(Stage):
     """y = x W' + b for each task.
 
     backward: dx = dy W, dW = dy' x, db = sum dy; its tangent has two terms for each product.
@@ -206,14 +112,17 @@ class Linear(_WithParameters):
         tape.save(x)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
         tape.save_dy(dy)
         (x,) = tape.saved
-        return dy @ tape.w[0] if need_dx else None, [dy.mT @ x, dy.sum(1)]
+        return dy @ tape.w[0] if tape.needs_dx else None, [dy.mT @ x, dy.sum(1)]
 
-    def nonzero_tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Tensor:
-        (v, b), (weight, _), (x,), (dy,) = wdot, tape.w, tape.saved, tape.dy
+    def tangent(self, xdot: Maybe, wdot: Dots, tape: Tape) -> Maybe:
+        (v, b), (weight, _), (x,) = wdot, tape.w, tape.saved
         tape.dots = (xdot,)
+        if v is None and b is None and xdot is None:
+            return None
+        dy = tape.dy[0]
         ydot = torch.zeros_like(dy) if b is None else b.unsqueeze(1).expand_as(dy)
         if v is not None:
             ydot = torch.baddbmm(ydot, x, v.mT)
@@ -221,36 +130,32 @@ class Linear(_WithParameters):
             ydot = torch.baddbmm(ydot, xdot, weight.mT)
         return ydot
 
-    def nonzero_backward_tangent(
-        self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool
-    ) -> Gradients:
-        (v, _), (x,), (dy,), (xdot,) = wdot, tape.saved, tape.dy, tape.dots or ()
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
+        (v, _), (x,), (xdot,) = wdot, tape.saved, tape.dots
         dx, dw, db = None, None, None
         if dydot is not None:
-            dx, dw, db = dydot @ tape.w[0], dydot.mT @ x, dydot.sum(1)
-        if v is not None:
-            dx = add_in_place(dx, dy @ v)
+            dx = dydot @ tape.w[0] if tape.needs_dx else None
+            dw, db = dydot.mT @ x, dydot.sum(1)
+        if v is not None and tape.needs_dx:
+            dx = add_in_place(dx, tape.dy[0] @ v)
         if xdot is not None:
-            dw = add_in_place(dw, dy.mT @ xdot)
+            dw = add_in_place(dw, tape.dy[0].mT @ xdot)
         return dx, [dw, db]
 
 
-class _WithoutParameters(Stage):
-    """A stage without parameters, linear wherever it has a derivative.
-
-    All passes then are one linear map and its transpose.
-    """
+class _LinearMap(Stage):
+    """A stage without parameters, linear wherever it has a derivative."""
 
     @abc.abstractmethod
     def jvp(self, xdot: Tensor, tape: Tape) -> Tensor:
-        """f_x xdot"""
+        """Return f_x xdot."""
 
     @abc.abstractmethod
     def vjp(self, dy: Tensor, tape: Tape) -> Tensor:
-        """f_x' dy"""
+        """Return f_x' dy."""
 
     @final
-    def backward(self, dy: Tensor, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward(self, dy: Tensor, tape: Tape) -> Gradients:
         return self.vjp(dy, tape), []
 
     @final
@@ -258,21 +163,21 @@ class _WithoutParameters(Stage):
         return None if xdot is None else self.jvp(xdot, tape)
 
     @final
-    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape, *, need_dx: bool) -> Gradients:
+    def backward_tangent(self, dydot: Maybe, wdot: Dots, tape: Tape) -> Gradients:
         return None if dydot is None else self.vjp(dydot, tape), []
 
 
 @final
-class Pool(_WithoutParameters):
+class Pool(_LinearMap):
     """ReLU and max pooling.
 
     Args:
         size: the side of a window, 1 for none.
-        padding: of zeros around the image, which only changes the number of windows.
+        padding: width of the zeros around the image, which only change the number of windows.
     """
 
     def __init__(self, *, size: int = 2, padding: int = 0) -> None:
-        _check_size(size)
+        check_size(size)
         self.size, self.padding = size, padding
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
@@ -284,8 +189,7 @@ class Pool(_WithoutParameters):
 
     def jvp(self, xdot: Tensor, tape: Tape) -> Tensor:
         a, places, _ = tape.saved
-        selected = select(self._padded(xdot), places, self.size)
-        return selected.mul(a > 0)
+        return select(self._padded(xdot), places, self.size).mul(a > 0)
 
     def vjp(self, dy: Tensor, tape: Tape) -> Tensor:
         a, places, shape = tape.saved
@@ -299,7 +203,7 @@ class Pool(_WithoutParameters):
 
 
 @final
-class MaxPool(_WithoutParameters):
+class MaxPool(_LinearMap):
     """Max pooling in windows of 3 x 3 with a stride of 2 and a padding of 1."""
 
     _GEOMETRY = [3, 3], [2, 2], [1, 1], [1, 1], False
@@ -318,17 +222,11 @@ class MaxPool(_WithoutParameters):
     def vjp(self, dy: Tensor, tape: Tape) -> Tensor:
         images, places = tape.saved
         backward = torch.ops.aten.max_pool2d_with_indices_backward
-        dx = backward(channels_first(dy), images, *self._GEOMETRY, places)
-        return channels_last(dx)
-
-
-def _check_size(size: int) -> None:
-    if size not in (1, 2):
-        raise ConfigError(f"`size` must be 2, or 1 for no pooling, got {size}.")
+        return channels_last(backward(channels_first(dy), images, *self._GEOMETRY, places))
 
 
 @final
-class Flatten(_WithoutParameters):
+class Flatten(_LinearMap):
     """Images to vectors, in the order channel, height, width."""
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
@@ -344,7 +242,7 @@ class Flatten(_WithoutParameters):
 
 
 @final
-class GlobalPool(_WithoutParameters):
+class GlobalPool(_LinearMap):
     """The mean over each image, as vectors."""
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:

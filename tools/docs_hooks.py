@@ -116,7 +116,7 @@ def _part(name: str, registry: Registry[Any]) -> Iterator[str]:
     part = registry.get(name)
     yield f'### `name = "{name}"`'
     text = inspect.getdoc(part) or ""
-    yield _prose(re.split(r"\n(?=(?:Args|Attributes|Raises|Example):\n)", text)[0].strip())
+    yield _prose(re.split(r"\n(?=(?:Args|Attributes|Raises|Examples):\n)", text)[0].strip())
     help_of = _arguments(part)
     rows = [
         f"| `{key}` | {_value(parameter.default)} | {_cell(help_of[key])} |"

@@ -48,7 +48,7 @@ def tune() -> Tuning:
     Returns:
         The settings in effect. A setting that the platform does not support is False.
 
-    Example:
+    Examples:
         >>> import alfa
         >>> alfa.tune() == alfa.tune()
         True

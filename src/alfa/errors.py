@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class AlfaError(Exception):
     """An error that the user can fix; its text is one clear sentence.
 
-    Example:
+    Examples:
         >>> from alfa import AlfaError, SGD
         >>> from alfa.rules import RULES
         >>> try:

@@ -34,7 +34,7 @@ class Registry(Generic[T]):
 
         Its keyword-only arguments become the options that a configuration may set.
 
-        Example:
+        Examples:
             >>> from alfa import register_rule
             >>> from alfa.rules import RULES, SGD
             >>> @register_rule("halving")

@@ -3,7 +3,7 @@
 Call `check_rule` or `check_init` in the tests of your own parts. Both raise an `AssertionError`
 that names the violated requirement.
 
-Example:
+Examples:
     >>> from alfa import ALFA
     >>> from alfa.testing import check_rule
     >>> check_rule(lambda layers, num_steps: ALFA(layers, num_steps=num_steps))

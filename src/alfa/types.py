@@ -97,7 +97,7 @@ class Params(Mapping[str, Tensor]):
         flat: ``[task, size]``, the flattened layers of each task, concatenated.
         layers: names and shapes of the layers.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Params
         >>> params = Params.of({"w": torch.ones(4, 3, 2), "b": torch.zeros(4, 3)})  # four tasks
@@ -161,7 +161,7 @@ class Episode:
         query_x: inputs of the query sets, ``[task, query, ...]``.
         query_y: targets of the query sets, ``[task, query, ...]``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Episode
         >>> x = torch.randn(4, 20, 1)  # four tasks of twenty points
@@ -199,7 +199,7 @@ class Rates:
         beta: the factor on the weights, in the same form.
         state: passed to the rule at the next step.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Rates
         >>> Rates(alpha=torch.tensor(0.1), beta=torch.tensor(1.0)).alpha

@@ -83,7 +83,7 @@ class Tasks(abc.ABC):
         varies: tasks have varying numbers of classes, at most `num_outputs`, or of examples; such
             tasks implement `groups`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Episode, Tasks
         >>> class Lines(Tasks):

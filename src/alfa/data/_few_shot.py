@@ -30,7 +30,7 @@ class FewShot(ImageTasks):
         augment: flip training images horizontally and shift them at random; not for characters.
         val_way: classes per validation task, if fewer than `way`.
 
-    Example:
+    Examples:
         >>> from alfa.data import FewShot, Strokes
         >>> tasks = FewShot(Strokes(num_classes=30, num_examples=20).images(), way=5, shot=1)
         >>> episode = tasks.episode(0, num_tasks=4)

@@ -55,7 +55,7 @@ class ImageSet:
         store: the store that the images are mapped from; None for images in memory.
         source: the dataset that the images were prepared from, if that has another name.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from alfa.data import ImageSet
         >>> images = np.zeros((10, 1, 28, 28), np.uint8)

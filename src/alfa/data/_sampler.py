@@ -77,7 +77,7 @@ class Related:
 def by_prefix(names: Sequence[str]) -> Related:
     """Relate classes whose names have the same prefix before a slash, such as an alphabet.
 
-    Example:
+    Examples:
         >>> from alfa.data import by_prefix
         >>> [members.tolist() for members in by_prefix(["Greek/a", "Latin/a", "Greek/b"]).sets]
         [[0, 2], [1]]
@@ -93,7 +93,7 @@ def by_hierarchy(names: Sequence[str], children: Mapping[str, Sequence[str]]) ->
 
     `names` are leaves of the hierarchy; `children` lists the children of every other node.
 
-    Example:
+    Examples:
         >>> from alfa.data import by_hierarchy
         >>> children = {"animal": ["pet", "bear"], "pet": ["cat", "dog"]}
         >>> related = by_hierarchy(["bear", "cat", "dog"], children)
@@ -132,7 +132,7 @@ class Sampler:
         related: sets of classes that may form a task together; None for any classes.
         limits: limits on the size of tasks.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from alfa.data import Sampler
         >>> drawn = Sampler(np.full(20, 30)).draw(np.random.default_rng(0))

@@ -37,7 +37,7 @@ class Sinusoids(Tasks):
         num_support: the number of support points, k.
         num_query: the number of query points.
 
-    Example:
+    Examples:
         >>> from alfa import Sinusoids
         >>> episode = Sinusoids(num_support=10, num_query=100).episode(0, num_tasks=4)
         >>> episode.support_x.shape, episode.query_y.shape

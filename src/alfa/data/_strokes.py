@@ -63,7 +63,7 @@ class Strokes:
         seed: the seed of the random characters and drawings.
         style: the variation between drawings; the characters do not depend on it.
 
-    Example:
+    Examples:
         >>> from alfa.data import Strokes
         >>> images = Strokes(num_classes=100, num_examples=5).images()
         >>> images.shape, {split: len(classes) for split, classes in images.splits.items()}

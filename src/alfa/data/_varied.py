@@ -35,7 +35,7 @@ class Varied(ImageTasks):
         related: for a source's name and a split, the classes that may form a task together.
         limits: limits on the size of tasks.
 
-    Example:
+    Examples:
         >>> from alfa.data import Strokes, Varied
         >>> tasks = Varied([Strokes(num_classes=60, num_examples=20).images()])
         >>> sizes = [tasks.episode(i, num_tasks=1).support_x.shape[1] for i in range(3)]

@@ -65,7 +65,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             arrays.
         signature_: signature of the run's tasks: image shape and normalization.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from alfa import FewShotClassifier
         >>> from alfa.data import Strokes

@@ -34,7 +34,7 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
             the rule, ``[step, layer]``.
         num_steps_: number of inner steps.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from alfa import FewShotRegressor
         >>> from alfa.testing import small_run

@@ -110,7 +110,7 @@ def evaluate(
     Raises:
         DivergedError: a loss is not finite; names the task and the step.
 
-    Example:
+    Examples:
         >>> from alfa import MLP, SGD, LearnedInit, Learner, Sinusoids, evaluate, mse
         >>> model = MLP((1,), 1)
         >>> init = LearnedInit(model)

@@ -83,7 +83,7 @@ def export_onnx(
             has labels that are neither strings nor numbers.
         AlfaError: if the probabilities of both models differ; no file is written.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from alfa import FewShotClassifier

@@ -46,7 +46,7 @@ class Init(nn.Module, abc.ABC):
         classification_only: targets must be class labels.
         variable_way: tasks may have any number of classes, which sets the number of outputs.
 
-    Example:
+    Examples:
         >>> from alfa import Init, LearnedInit
         >>> from torch import nn
         >>> init: Init = LearnedInit(nn.Linear(3, 1))

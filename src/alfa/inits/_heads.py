@@ -94,7 +94,7 @@ class PrototypeHead(TaskHead):
     constant for each query. The outer gradient flows through the prototypes. The number of
     classes may differ from task to task.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Conv4, PrototypeHead, SGD, adapt, cross_entropy
         >>> model = Conv4((3, 16, 16), 5)

@@ -56,7 +56,7 @@ class LearnedInit(ModelInit):
             all parameters except normalization parameters and frozen ones
             (`requires_grad_(False)`). In a model that is frozen entirely, freezing has no effect.
 
-    Example:
+    Examples:
         >>> from alfa import LearnedInit
         >>> from torch import nn
         >>> list(LearnedInit(nn.Linear(3, 1)).layers)
@@ -76,7 +76,7 @@ class FixedInit(ModelInit):
         adapt: patterns of the names of the adapted parameters; by default all parameters except
             normalization parameters.
 
-    Example:
+    Examples:
         >>> from alfa import FixedInit
         >>> from torch import nn
         >>> list(FixedInit(nn.Linear(3, 1)).meta_parameters())
@@ -105,7 +105,7 @@ class Attenuated(Init):
         init: the init to attenuate.
         generator: source of the network's random weights.
 
-    Example:
+    Examples:
         >>> from alfa import Attenuated, LearnedInit
         >>> from torch import nn
         >>> init = Attenuated(LearnedInit(nn.Linear(3, 1)))

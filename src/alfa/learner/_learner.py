@@ -51,7 +51,7 @@ class Learner(nn.Module):
         batch_norm: ``"transductive"`` or ``"inductive"``.
         memory: ``"store"`` or ``"recompute"``.
 
-    Example:
+    Examples:
         >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse
         >>> model = MLP((1,), 1)
         >>> init = LearnedInit(model)

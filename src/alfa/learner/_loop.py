@@ -78,7 +78,7 @@ class Adapted:
         Raises:
             ConfigError: if the model has no such form.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from alfa import Conv4, PrototypeHead, SGD, adapt, cross_entropy
             >>> model = Conv4((3, 16, 16), 5)
@@ -141,7 +141,7 @@ def adapt(
     Returns:
         The adapted parameters, the support loss before each step, and the rates.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import MLP, SGD, LearnedInit, adapt, mse
         >>> model = MLP((1,), 1, hidden=[40, 40])

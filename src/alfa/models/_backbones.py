@@ -160,7 +160,7 @@ class Conv4(Convolutional):
         num_blocks: number of blocks; each halves height and width.
         generator: source of the random weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Conv4
         >>> model = Conv4((3, 32, 32), 5)
@@ -239,7 +239,7 @@ class ResNet12(_Residual):
             as the published code does on several devices; only for the supplement's Table A.
         generator: source of the random weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import ResNet12
         >>> model = ResNet12((3, 32, 32), 5, filters=[8, 16, 32, 64])

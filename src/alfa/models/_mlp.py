@@ -25,7 +25,7 @@ class MLP(Model):
         hidden: number of units of each hidden layer.
         generator: source of the random weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import MLP
         >>> model = MLP((1,), 1, hidden=[40, 40])

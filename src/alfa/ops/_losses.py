@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean squared error of every task.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import mse
         >>> mse(torch.ones(2, 5, 1), torch.zeros(2, 5, 1))
@@ -37,7 +37,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
     An example may have several classified places, such as pixels: ``[task, example, ..., class]``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import cross_entropy
         >>> cross_entropy(torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.long))
@@ -54,7 +54,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 def per_task(loss: Loss) -> Loss:
     """Lift a loss of one task, such as `torch.nn.functional.huber_loss`, to a stack of tasks.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa.ops import per_task
         >>> huber = per_task(torch.nn.functional.huber_loss)

@@ -51,7 +51,7 @@ class ALFA(TableRule):
             weight decay; ``"random"`` starts with small outputs of either sign.
         generator: source of the random weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import ALFA, Params
         >>> rule = ALFA({"w": torch.Size([3]), "b": torch.Size([1])}, num_steps=5)

@@ -27,7 +27,7 @@ class Rule(nn.Module, abc.ABC):
     Args:
         layers: names and shapes of the adapted layers, in order.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Params, Rates, Rule
         >>> class Halving(Rule):

@@ -44,7 +44,7 @@ class Learned:
         per_step: learn a value for every inner step instead of one for all.
         per_layer: learn a value for every layer instead of one for all.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import Learned, LearnedRates
         >>> rule = LearnedRates({"w": torch.Size([2])}, num_steps=5, alpha=Learned(per_step=False))
@@ -68,7 +68,7 @@ class Generated:
         per_step: generate values at every inner step instead of once, at the first.
         per_layer: generate a value for every layer instead of one for all.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import ALFA, Generated
         >>> from alfa.rules import Constant
@@ -227,7 +227,7 @@ class LearnedRates(TableRule):
         per_parameter_decay: multiply the decay by a meta-learned decay of each weight.
         decay_start: the initial value of the decay of each weight.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import LearnedRates
         >>> rule = LearnedRates({"w": torch.Size([2])}, num_steps=5)

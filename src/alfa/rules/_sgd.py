@@ -20,7 +20,7 @@ class SGD(Rule):
         learning_rate: alpha.
         weight_decay: lambda, the weight of the l2 term.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from alfa import SGD, Params
         >>> rule = SGD({"w": torch.Size([2])}, learning_rate=0.1)

@@ -38,7 +38,7 @@ class Run:
         path: the folder.
         files: the files of the folder.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from alfa import MLP, SGD, LearnedInit, Learner, Run, Sinusoids, mse
         >>> model = MLP((1,), 1)

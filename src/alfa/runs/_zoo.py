@@ -68,7 +68,7 @@ class ModelCard:
 def model_names() -> list[str]:
     """List the names of the pretrained models.
 
-    Example:
+    Examples:
         >>> from alfa.runs import model_names
         >>> model_names()
         ['cifar-fs', 'cifar-fs-l2f', 'strokes']

@@ -55,7 +55,7 @@ class Trainer:
         checkpoint_every: outer iterations between two checkpoints; None for none.
         checkpoint_seconds: seconds between two checkpoints.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from alfa import ALFA, MLP, LearnedInit, Learner, Sinusoids, Trainer, mse
         >>> model = MLP((1,), 1)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from alfa.ops._compiled import JIT_OPTIONS
-from alfa.ops.stages._norm import EPS
+from alfa.ops.stages import EPS
 
 PARTS = 16
 

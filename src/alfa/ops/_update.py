@@ -99,6 +99,8 @@ def _has_same_layers(rate: object, params: Params) -> TypeGuard[Params]:
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    if tuple(shape) == tuple(to):
+        return True
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in pairs)
 

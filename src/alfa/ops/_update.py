@@ -48,13 +48,7 @@ def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
 def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
     """Return theta' = beta * theta - alpha * grad (Eq. 4).
 
-    Args:
-        params: theta_{i,j} of every task.
-        grads: the gradient of each task's support loss at `params`.
-        rates: alpha and beta, layer-wise or element-wise.
-
-    Raises:
-        ConfigError: if a rate does not fit these tasks and layers.
+    Raises ConfigError if a rate does not fit these tasks and layers.
     """
     alpha, beta = rates.alpha, rates.beta
     _check_rate("alpha", alpha, params)

@@ -21,7 +21,8 @@ from alfa.bench.worker import Worker, WorkerError
 from alfa.bench.workloads import WORKLOADS, Workload
 from alfa.errors import AlfaError
 from alfa.models import Conv4
-from alfa.ops import _compiled, _norm, _update, _winograd
+from alfa.ops import _compiled, _update, _winograd
+from alfa.ops.stages import _norm
 
 aten = torch.ops.aten
 SMALL = Workload("small", 16, 1, 1, 2)

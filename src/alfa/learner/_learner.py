@@ -150,6 +150,6 @@ def _check_queries(y: Tensor, *, way: int) -> None:
     largest = int(y.max()) if y.numel() else 0
     if largest >= way:
         raise ConfigError(
-            f"a query set has the class {largest}, but the support sets have only the classes 0 to "
-            f"{way - 1}; every class of a task needs a support example."
+            f"a query set has the class {largest}, but the support sets have 0 to {way - 1} only; "
+            "every class of a task needs a support example."
         )

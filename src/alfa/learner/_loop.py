@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -169,8 +170,11 @@ def adapt(
     def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
         def compute(tensors: Sequence[Tensor], *, graph: bool) -> tuple[Tensor, Tensor]:
             flat, x, y, *rest = tensors
-            shared_at = dict(zip(shared, rest[: len(shared)], strict=True))
-            bound_loss = _with_params(loss, dict(zip(of_loss, rest[len(shared) :], strict=True)))
+            shared_at = dict(zip(shared, rest, strict=False))
+            bound_loss = loss
+            if of_loss:
+                of_loss_at = dict(zip(of_loss, rest[len(shared) :], strict=True))
+                bound_loss = _with_params(loss, of_loss_at)
             return _compute(model, params.like(flat), shared_at, x, y, bound_loss, mode, graph)
 
         stacked = params.flat, support_x, support_y
@@ -285,10 +289,8 @@ def _compute(
     return losses.detach(), grad
 
 
-def _with_params(loss: Loss, params: dict[str, Tensor]) -> Loss:
-    """Return the loss with other parameters, if it is a module with parameters."""
-    if not isinstance(loss, nn.Module) or not params:
-        return loss
+def _with_params(loss: Any, params: dict[str, Tensor]) -> Loss:
+    """Return a loss that is a module with other parameters."""
 
     def bound(outputs: Tensor, targets: Tensor) -> Tensor:
         losses: Tensor = functional_call(loss, params, (outputs, targets))

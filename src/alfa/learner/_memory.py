@@ -23,12 +23,8 @@ def recomputed(
 ) -> tuple[Tensor, Tensor]:
     """Return ``compute((*stacked, *shared), graph=True)``, but let autograd save only its inputs.
 
-    The outer gradient recomputes the results, task by task, with the same random numbers.
-
-    Args:
-        compute: a function of tensors.
-        stacked: tensors with a task dimension.
-        shared: tensors that all tasks share.
+    The outer gradient recomputes the results, task by task, with the same random numbers. Tensors
+    in `stacked` have a task dimension.
     """
     tasks = [slice(task, task + 1) for task in range(len(stacked[0]))]
     results = [_Recomputed.apply(compute, *(t[task] for t in stacked), *shared) for task in tasks]  # type: ignore[no-untyped-call]
@@ -62,28 +58,23 @@ class _Recomputed(torch.autograd.Function):
 
 
 class RandomState:
-    """The state of torch's random number generators.
-
-    Args:
-        device: a device to include besides the CPU.
-    """
+    """The state of torch's random number generators of the CPU and a device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._get: list[Callable[[], Tensor]] = [torch.get_rng_state]
-        self._set: list[Callable[[Tensor], None]] = [torch.set_rng_state]
+        self._generators: list[tuple[Callable[[], Tensor], Callable[..., None]]]
+        self._generators = [(torch.get_rng_state, torch.set_rng_state)]
         if device.type == "cuda":
-            self._get.append(partial(torch.cuda.get_rng_state, device))
-            self._set.append(partial(torch.cuda.set_rng_state, device=device))
+            cuda = partial(torch.cuda.get_rng_state, device)
+            self._generators.append((cuda, partial(torch.cuda.set_rng_state, device=device)))
         elif device.type == "mps":
             # torch.random.fork_rng does not support it.
-            self._get.append(torch.mps.get_rng_state)
-            self._set.append(torch.mps.set_rng_state)
-        self._states = [get() for get in self._get]
+            self._generators.append((torch.mps.get_rng_state, torch.mps.set_rng_state))
+        self._states = [get() for get, _ in self._generators]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Restore this state within the context, and the current state after it."""
-        outside = [get() for get in self._get]
+        outside = [get() for get, _ in self._generators]
         self._write(self._states)
         try:
             yield
@@ -91,5 +82,5 @@ class RandomState:
             self._write(outside)
 
     def _write(self, states: list[Tensor]) -> None:
-        for put, state in zip(self._set, states, strict=True):
+        for (_, put), state in zip(self._generators, states, strict=True):
             put(state)

@@ -34,12 +34,9 @@ from alfa.ops import _compiled as compiled
 
 
 def mlp(x: Tensor, theta: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Apply linear layers with ReLU between them to ``[task, example, in]``.
+    """Apply linear layers of `sizes` with ReLU between them to ``[task, example, in]``.
 
-    Args:
-        x: the inputs.
-        theta: ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
-        sizes: the sizes of the input, every hidden layer, and the output.
+    `theta` is ``[task, size]``, each layer's weight ``[out, in]`` and then its bias.
     """
     a, first = x, 0
     for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):

@@ -13,7 +13,6 @@ import numba
 import numpy as np
 
 from alfa.ops._compiled import JIT_OPTIONS
-from alfa.ops.stages import EPS
 
 PARTS = 16
 
@@ -214,7 +213,7 @@ def max_pool(image, selected, index):
 
 
 @_inline
-def forward(size, num_norm, slope, saved, gamma, beta):
+def forward(size, num_norm, slope, saved, gamma, beta, eps):
     """Write all of `saved` except z."""
     z, _, zs, index, mean, scale = saved
     _, height, width, num_channels = z.shape
@@ -228,7 +227,7 @@ def forward(size, num_norm, slope, saved, gamma, beta):
     for c in range(num_channels):
         first, second = _total(sums, 0, c) / num, _total(sums, 1, c) / num
         mean[c] = first + shift[c]
-        scale[c] = 1 / np.sqrt(max(second - first * first, 0.0) + EPS)
+        scale[c] = 1 / np.sqrt(max(second - first * first, 0.0) + eps)
     _finish(saved, gamma, beta, z.dtype.type(slope))
 
 

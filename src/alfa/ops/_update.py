@@ -48,13 +48,7 @@ def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
 def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
     """Return theta' = beta * theta - alpha * grad (Eq. 4).
 
-    Args:
-        params: theta_{i,j} of every task.
-        grads: the gradient of each task's support loss at `params`.
-        rates: alpha and beta, layer-wise or element-wise.
-
-    Raises:
-        ConfigError: if a rate does not fit these tasks and layers.
+    Raises ConfigError if a rate does not fit these tasks and layers.
     """
     alpha, beta = rates.alpha, rates.beta
     _check_rate("alpha", alpha, params)
@@ -99,6 +93,8 @@ def _has_same_layers(rate: object, params: Params) -> TypeGuard[Params]:
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    if tuple(shape) == tuple(to):
+        return True
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in pairs)
 

@@ -100,11 +100,9 @@ def _add_inputs(gradients: Iterable[Gradients]) -> Gradients:
 
 @final
 class Split(Stage):
-    """A stage that processes consecutive parts of the images separately.
+    """A stage that processes `num_parts` consecutive parts of the images separately.
 
-    Args:
-        stage: its output must have as many images as its input.
-        num_parts: number of parts, of equal size except the last; fewer if there are few images.
+    Parts have equal size except the last. The output must have as many images as the input.
     """
 
     def __init__(self, stage: Stage, num_parts: int) -> None:

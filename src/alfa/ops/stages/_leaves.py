@@ -169,11 +169,9 @@ class _LinearMap(Stage):
 
 @final
 class Pool(_LinearMap):
-    """ReLU and max pooling.
+    """ReLU and max pooling in windows of `size`, 1 for none, after a padding with zeros.
 
-    Args:
-        size: the side of a window, 1 for none.
-        padding: width of the zeros around the image, which only change the number of windows.
+    The zeros only change the number of windows.
     """
 
     def __init__(self, *, size: int = 2, padding: int = 0) -> None:

@@ -66,12 +66,9 @@ class _Saved(NamedTuple):
 
 @final
 class Norm(Stage):
-    """Batch norm with pooling and activation.
+    """Batch norm, max pooling in windows of `size`, 1 for none, and leaky ReLU with a slope.
 
-    Args:
-        name: prefix of the names of gamma and beta.
-        size: the side of a pooling window, 1 for none.
-        slope: slope of the leaky ReLU, from 0 to 1, which means no activation.
+    A slope of 1 means no activation.
     """
 
     def __init__(self, name: str, *, size: int = 2, slope: float = 0.01) -> None:
@@ -86,7 +83,7 @@ class Norm(Stage):
             zs, places = empty_pooled(x, self.size)
             mean, scale, a = torch.empty_like(gamma), torch.empty_like(gamma), torch.empty_like(zs)
             saved = _Saved(x, a, zs, places, mean, scale)
-            self._run("forward", tape, saved, beta)
+            self._run("forward", tape, saved, beta, eps=EPS)
         else:
             # If gamma is 0, all values of a window are equal, and the first is selected.
             zs, places = torch_max_pool(x, self.size, gamma.sign())
@@ -173,12 +170,12 @@ class Norm(Stage):
                 f"{height} x {width}; use more examples or larger images."
             )
 
-    def _run(self, name: str, tape: Tape, saved: _Saved, *tensors: Maybe) -> None:
-        """Run a compiled pass, which writes to the last tensors."""
+    def _run(self, name: str, tape: Tape, saved: _Saved, *tensors: Maybe, **options: float) -> None:
+        """Run a compiled pass, which writes to `saved` or to the last tensors."""
         kernel = getattr(compiled.norm_kernels(), name)
         num_norm = tape.num_norm_examples or len(saved.z)
         arrays = compiled.arrays(tape.w[0].flatten(), *tensors)
-        kernel(self.size, num_norm, self.slope, tuple(compiled.arrays(*saved)), *arrays)
+        kernel(self.size, num_norm, self.slope, tuple(compiled.arrays(*saved)), *arrays, **options)
 
     def _slopes(self, saved: _Saved) -> Tensor:
         """Return s."""

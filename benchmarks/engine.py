@@ -180,7 +180,7 @@ def watched() -> Clock:
     clock.watch("around kernels", stages.Norm, *PASSES)
     clock.watch("linear", stages.Linear, *PASSES)
     clock.watch("layout", stages.Flatten, *PASSES)
-    clock.watch("layout", _network, "_to_stages", "_from_stages")
+    clock.watch("layout", _network, "to_stage_layout", "from_stage_layout")
     clock.watch("keeping", _network, "_save", "_restore", "_write_gradients")
     clock.watch("passes", stages.Chain, *PASSES)
     clock.watch("loss", torch.autograd, "grad")

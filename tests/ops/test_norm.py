@@ -98,6 +98,14 @@ def test_statistics_survive_a_large_mean_in_single_precision(way) -> None:
     )
 
 
+def test_derivatives_in_single_precision_equal_plain_torch(way) -> None:
+    inputs = [tensor.detach().float().requires_grad_() for tensor in draw((4, 3, 8, 8))]
+    expected, found = derivatives(plain, inputs), derivatives(norm_pool_act, inputs)
+    for left, right in zip(expected, found, strict=True):
+        assert right.dtype == torch.float32
+        torch.testing.assert_close(right, left, rtol=1e-4, atol=1e-4)
+
+
 def test_the_number_of_threads_does_not_change_a_digit() -> None:
     inputs = draw((6, 5, 12, 12))
     threads = torch.get_num_threads()

@@ -41,6 +41,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     subprocess.run([*install, "--no-index", str(wheel)], check=True, capture_output=True)
     # Packages of this environment, without its editable installation of alfa.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    # Without numba, torch replaces the kernels, whose compilation takes a minute.
+    (packages / "numba.py").write_text("raise ModuleNotFoundError")
     work = folder / "work"
     work.mkdir()
 

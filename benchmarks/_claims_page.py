@@ -118,9 +118,10 @@ def run_table(results: Mapping[str, Any]) -> list[str]:
             )
     note = (
         "`docs/results/runs/claims` contains the folder of each run: `config.toml`, "
-        "`metrics.jsonl`, `result.json` if the run is complete, and checkpoints, with which alfa "
-        "can test the run or resume it. `alfa train docs/results/runs/claims/maml+l2f/config.toml "
-        "--processes 2` repeats a run without the queue."
+        "`metrics.jsonl`, and `result.json`. The runs of the 5-shot rows have their best model, "
+        "and `maml` and `alfa+maml` all checkpoints, with which alfa can resume them. "
+        "`alfa train docs/results/runs/claims/maml+l2f/config.toml --processes 2` repeats a run "
+        "without the queue."
     )
     head = ["run", "command", "seed", "iterations", "minutes", "best model"]
     return ["### Runs", "", *table(head, rows), note, ""] if rows else []

@@ -216,11 +216,11 @@ def report() -> None:
                 ]
             )
         head = ["one outer iteration of 4 tasks", *next(iter(known()["speed"].values()))["seconds"]]
-        head += ["speedup by two processes", "sum of gradients", "size of the gradient"]
+        head += ["speedup by two processes", "time to sum gradients", "gradient size"]
         lines += table(head, rows)
         lines += [
             "ALFA + MAML; best of 12 alternating rounds. The speedup is relative to the faster",
-            "setting of one process. An iteration of an MLP (`sinusoid`) takes about as long as",
+            "setting of one process. An iteration of the MLP (`sinusoid`) takes about as long as",
             "four messages between processes, so one process is fastest.",
             "",
         ]
@@ -238,7 +238,7 @@ def report() -> None:
         head = [
             "Table 8, quick",
             "time",
-            "complete at the kill",
+            "models complete when killed",
             "models equal to a run without Ray",
         ]
         lines += table(head, rows)

@@ -81,7 +81,7 @@ def _page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str
     note = (
         " ".join([*legend, "`docs/results/runs` contains the runs."])
         if grid.num_measured
-        else "Published figures. No figure has been measured yet."
+        else "Published results; none has been measured here yet."
     )
     parts += ["## Figures", note, figures]
     return (
@@ -152,8 +152,9 @@ def _cost(table: Table, costs: Mapping[str, Any]) -> list[str]:
     )
     return [
         "## Cost",
-        "Estimated for one seed and all tests of a model, including tests for other tables, from "
-        f"measurements (`python benchmarks/costs.py run`) on {machines[0]}.{others} Total time: "
+        "The costs are estimates for one seed, based on measurements (`python benchmarks/costs.py "
+        f"run`) on {machines[0]}.{others} They include all tests of a model, even tests for other "
+        "tables. Total time: "
         f"{total}. If memory is short, the mode `recompute` stores only the weights of each inner "
         "step and recomputes the rest.",
         _table(["model", "iterations", "time", "memory", "mode"], rows),

@@ -97,9 +97,9 @@ def test_too_few_classes_are_refused(classes, scan) -> None:
     with pytest.raises(DataError) as caught:
         scan(path)
     assert str(caught.value) == (
-        f"{path} has 5 classes of at least 2 images, but needs 6, 2 each for training, validation, "
-        "and test. Add class folders, or adapt a run that was trained on other data to these "
-        "classes with `alfa.FewShotClassifier`."
+        f"{path} has 5 classes with at least 2 images, but needs 6: 2 each for training, "
+        "validation, and test. Add class folders, or adapt a run that was trained on other data to "
+        "these classes with `alfa.FewShotClassifier`."
     )
 
 
@@ -115,10 +115,10 @@ def test_folders_of_splits_are_kept(classes, scan) -> None:
 def test_a_split_with_too_few_classes_is_refused(classes, scan) -> None:
     classes("pets/train", [4] * 5)
     path = classes("pets/test", [4] * 3, first=7).parent
-    with pytest.raises(DataError, match=r"0 classes of at least 2 images for val, but each of"):
+    with pytest.raises(DataError, match=r"0 classes with at least 2 images for val, but each of"):
         scan(path)
     classes("pets/val", [4, 1], first=5)
-    with pytest.raises(DataError, match=r"1 class of at least 2 images for val"):
+    with pytest.raises(DataError, match=r"1 class with at least 2 images for val"):
         scan(path)
 
 
@@ -130,7 +130,7 @@ def test_folders_that_hold_the_same_classes_are_put_together(classes, scan, spli
     assert sizes(data) == {"train": 6, "val": 2, "test": 2}
     assert all(count == 6 * len(splits) for counts in data.counts.values() for count in counts)
     (note,) = data.notes
-    assert note.startswith(f"the folders ({', '.join(sorted(splits))}) do not separate classes")
+    assert note.startswith(f"the folders ({', '.join(sorted(splits))}) do not separate training")
 
 
 # --- classes of different sizes
@@ -210,7 +210,7 @@ def test_classes_of_which_too_little_is_left_are_named(tmp_path) -> None:
         "Repair the images, or remove these folders."
     )
     lost = {name: count for name, count in ENOUGH.items() if name != "val_b"}
-    with pytest.raises(DataError, match="1 class of at least 2 images for val, but each of"):
+    with pytest.raises(DataError, match="1 class with at least 2 images for val, but each of"):
         usable_counts(index(**lost), tmp_path)
 
 
@@ -332,7 +332,7 @@ def test_counts_are_described() -> None:
         (20, 20, "may pay off; it does with 64 classes of 20 images"),
         (64, 19, "may pay off"),
         (63, 20, "may pay off"),
-        (64, 20, "miniImageNet and CIFAR-FS have as many classes, so meta-training pays off"),
+        (64, 20, "miniImageNet and CIFAR-FS have no more classes, so meta-training pays off"),
     ],
 )
 def test_training_advice(train, images, told) -> None:

@@ -391,7 +391,7 @@ def _no_classes(pets: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (_too_few, "has 5 classes of at least 2 images, but needs 6"),
+        (_too_few, "has 5 classes with at least 2 images, but needs 6"),
         (_no_classes, "found no folder of class folders under"),
         (shutil.rmtree, "does not exist; give the folder or the archive"),
     ],

@@ -137,7 +137,7 @@ def test_costs_are_told_and_nothing_is_run(alfa, out, monkeypatch) -> None:
     answer = alfa(*words)
     assert answer.code == 0
     assert "2 models to train, 0 done; estimated time on this machine: " in answer.out
-    assert "Memory is for the whole process." in answer.out
+    assert "Memory is the peak of the process." in answer.out
     assert [path.name for path in out.iterdir()] == ["speeds.json"]
     costs = json.loads(alfa(*words, "--json").out)
     assert all(cost["seconds"] > 0 and cost["trains"] for cost in costs.values())
@@ -145,7 +145,7 @@ def test_costs_are_told_and_nothing_is_run(alfa, out, monkeypatch) -> None:
 
 def test_iterations_are_whole_epochs(alfa, out) -> None:
     words = ("reproduce", "table8", "--iterations", "700", "--list", "--json", "--out", out)
-    assert "rounded --iterations 700 up to 1000, whole epochs of 500" in alfa(*words).err
+    assert "rounded --iterations 700 up to 1000, a multiple of 500 (one epoch)" in alfa(*words).err
 
 
 def test_a_shorter_or_longer_training_is_told_beside_what_the_cell_asks_for(alfa, out) -> None:

@@ -43,12 +43,12 @@ def test_a_preset_fills_in_what_the_rule_leaves_open() -> None:
 
 def test_a_preset_that_would_do_nothing_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="preset is 'paper', but no part of this experiment has it"
+        ConfigError, match="preset is 'paper', but no part of this experiment defines it"
     ):
         parse_experiment({**BASE, "preset": "paper", "rule": {"name": "sgd"}})
     without = {key: value for key, value in BASE.items() if key != "rule"}
     with pytest.raises(
-        ConfigError, match="preset is 'paper', but no part of this experiment has it"
+        ConfigError, match="preset is 'paper', but no part of this experiment defines it"
     ):
         parse_experiment({**without, "preset": "paper"})
 

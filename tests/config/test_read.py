@@ -120,7 +120,7 @@ def test_options_of_a_plugins_rule_are_checked(write, plugin) -> None:
 
 def test_a_plugin_that_is_not_there_is_named(write) -> None:
     path = write({**BASE, "plugins": ["no_such_plugin"]})
-    with pytest.raises(ConfigError, match=r"my\.toml: plugins has 'no_such_plugin', which can"):
+    with pytest.raises(ConfigError, match=r"my\.toml: plugins contains 'no_such_plugin', which"):
         load_experiment(path)
 
 

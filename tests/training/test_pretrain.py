@@ -220,7 +220,7 @@ def test_a_folder_of_a_run_is_left_alone(experiment, tmp_path) -> None:
     path = tmp_path / "run"
     train_run(Run.new(path, experiment()))
     before = (path / RESULT).read_bytes()
-    with pytest.raises(CheckpointError, match="holds a run that is not a pretraining"):
+    with pytest.raises(CheckpointError, match="contains a run other than pretraining"):
         pretrain_run(Run.new(path, experiment()), options=OPTIONS)
     assert (path / RESULT).read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""Compares two engines in two processes that take turns."""
+"""Compare two engines in two processes that take turns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Comparison:
 
 def rivals_of(workload: str) -> list[str]:
     """Return the rivals that can run a workload on this machine."""
-    # An MLP has no convolutions, and its tensors are small.
+    # An MLP has no convolutions for `limit`, and no large tensors whose memory could be reused.
     names = ["plain", "higher"] if WORKLOADS[workload].size is None else list(RIVALS)
     # `WithHigher` only trains, so evaluation is compared with plain torch.
     if importlib.util.find_spec("higher") is None or not WORKLOADS[workload].train:

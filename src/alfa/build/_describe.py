@@ -1,4 +1,4 @@
-"""Describe objects as a configuration, so that a run folder can rebuild them."""
+"""Describe objects as a configuration, so that they can be rebuilt from a run folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def describe_experiment(
     scheduler: LRScheduler | None = None,
     **options: Any,
 ) -> Experiment:
-    """Return the experiment that these objects and options of `alfa.Trainer` form.
+    """Return the experiment that describes these objects and options of `alfa.Trainer`.
 
-    It records optimizers and schedulers by name, because a configuration cannot rebuild all of
-    them. Unregistered tasks are available only to the program that created them.
+    It records only the names of optimizers and schedulers, because a configuration cannot rebuild
+    arbitrary ones. Unregistered tasks are available only to the program that created them.
 
     Raises:
         ConfigError: the model, init, or rule is not registered, or an option cannot be stored.

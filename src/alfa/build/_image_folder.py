@@ -41,7 +41,7 @@ from alfa.errors import ConfigError, DataError
 Counts = Mapping[Split, Sequence[int]]
 """The number of images in each class of each split."""
 
-# Two image sizes, and their geometric mean, below which images are small.
+# The two image sizes; the first is for images smaller than their geometric mean.
 _SMALL, _LARGE = 32, 84
 _MIDDLE = (_SMALL * _LARGE) ** 0.5
 # Number of images to open, evenly spaced, to determine the size and the channels.
@@ -49,14 +49,15 @@ _NUM_SAMPLES = 500
 # Grayscale modes of Pillow, and the largest difference between the channels of a gray image.
 _GRAY_MODES, _GRAY_NOISE = ("1", "L", "LA", "La", "I", "F"), 4
 
-# Skip small classes if nearly all classes are larger; the first minimum that allows it applies.
+# Classes with fewer images than a minimum are skipped. The minimum is the first of these numbers
+# that nearly all classes reach.
 # A class needs 2 images, one for support and one for query.
 _MIN_IMAGES, _NEARLY_ALL = (10, 4, 2), 0.9
 _MIN_CLASSES = 2
 _MAX_WAY, _MAX_SHOT, _MAX_QUERY = 5, 5, 15
 
-# Meta-training hardly pays off below the first number of training classes. It does from the second
-# number on, as in miniImageNet and CIFAR-FS, if the classes have the third number of images.
+# With fewer than `_FEW` training classes, meta-training hardly pays off. With at least `_MANY`, as
+# in miniImageNet and CIFAR-FS, it pays off if the classes have at least `_MANY_IMAGES` images.
 _FEW, _MANY, _MANY_IMAGES = 20, 64, 20
 
 
@@ -64,8 +65,8 @@ _FEW, _MANY, _MANY_IMAGES = 20, 64, 20
 class ImageFolder:
     """A scanned folder of images, and notes on its classes, one sentence each.
 
-    `dataset`, the name of the prepared images, changes with the files, so that runs keep the
-    images of their training.
+    `dataset` is the name of the prepared images. It changes with the files, so that each run keeps
+    the images on which it was trained.
     """
 
     title: str
@@ -76,7 +77,7 @@ class ImageFolder:
 
 
 class _ListedFolder(Folder):
-    """A folder whose images are listed already, possibly in an unpacked archive."""
+    """A folder whose images have already been listed, possibly in an unpacked archive."""
 
     def __init__(self, listing: Listing, *, size: int, num_channels: Literal[1, 3]) -> None:
         super().__init__(size=size, num_channels=num_channels)
@@ -130,7 +131,7 @@ def _has_splits(found: FoundClasses) -> bool:
 
 
 def _min_images(found: FoundClasses, path: Path, *, by_folders: bool) -> int:
-    """Return the minimum number of images per class, which nearly all classes have."""
+    """Return the minimum number of images per class; nearly all classes reach it."""
     sizes: dict[Split | None, list[int]] = defaultdict(list)
     if by_folders:
         for entry in found.classes:
@@ -148,7 +149,7 @@ def _min_images(found: FoundClasses, path: Path, *, by_folders: bool) -> int:
     if by_folders:
         return smallest  # `_check_counts` names the split.
     raise DataError(
-        f"{path} has {_classes(kept[0])} of at least {smallest} images, but needs {needed}, "
+        f"{path} has {_classes(kept[0])} with at least {smallest} images, but needs {needed}: "
         f"{_MIN_CLASSES} each for training, validation, and test. Add class folders, or adapt a "
         "run that was trained on other data to these classes with `alfa.FewShotClassifier`."
     )
@@ -157,8 +158,9 @@ def _min_images(found: FoundClasses, path: Path, *, by_folders: bool) -> int:
 def split_sizes(num_classes: int) -> tuple[int, int, int]:
     """Return the number of training, validation, and test classes.
 
-    Many classes are split like the published datasets, 64, 16, and 20 %. Few classes are split so
-    that validation and test can form tasks: each gets a fifth, up to the classes of a task.
+    Many classes are split into 64, 16, and 20 %, as in the published datasets. Few classes are
+    split so that validation and test can form tasks: each gets a fifth of the classes, but at least
+    2, and at most as many as a task has.
     """
     held_out = max(_MIN_CLASSES, min(_MAX_WAY, num_classes // 5))
     val, test = (max(held_out, round(share * num_classes)) for share in (0.16, 0.2))
@@ -172,14 +174,14 @@ def _check_counts(counts: Counts, path: Path) -> None:
         enough = sum(count >= smallest for count in counts.get(split, ()))
         if enough < _MIN_CLASSES:
             raise DataError(
-                f"{path} has {_classes(enough)} of at least {smallest} images for {split}, but "
+                f"{path} has {_classes(enough)} with at least {smallest} images for {split}, but "
                 f"each of {', '.join(SPLITS)} needs {_MIN_CLASSES}. Add classes, or put all class "
                 "folders side by side to split them at random."
             )
 
 
 def infer_size_and_channels(items: Sequence[Item]) -> tuple[int, Literal[1, 3]]:
-    """Return the side that suits a sample of the images, and 1 channel if all of them are gray."""
+    """Return the size for a sample of the images, and 1 channel if all of them are gray, else 3."""
     sides = []
     gray = True
     sample = np.linspace(0, len(items) - 1, min(len(items), _NUM_SAMPLES)).astype(int)
@@ -191,7 +193,7 @@ def infer_size_and_channels(items: Sequence[Item]) -> tuple[int, Literal[1, 3]]:
                 image = open_image(content)
                 sides.append((image.width * image.height) ** 0.5)
                 gray = gray and _is_gray(image)
-            # Preparing the images reports every error, of any type that Pillow raises.
+            # Pillow raises errors of any type; preparing the images reports them.
             except Exception:
                 continue
     small = bool(sides) and statistics.median(sides) < _MIDDLE
@@ -208,13 +210,13 @@ def _is_gray(image: Image.Image) -> bool:
 
 
 def title_of(path: Path) -> str:
-    """Return the name of a folder or archive, as a valid name of a dataset or run folder."""
+    """Turn the name of a folder or archive into a valid name for a dataset or run folder."""
     name = archive_stem(path) if is_archive(path) else path.resolve().name
     return re.sub(r"[^\w.+-]+", "-", name)[:40].strip("-.+") or "images"
 
 
 def _digest(listing: Listing, num_channels: int, work: Workspace) -> str:
-    """Hash the splits and the files, which depends on every change."""
+    """Hash the splits and the files; the digest changes if any of them changes."""
     found = hashlib.sha256(str(num_channels).encode())
     for split, classes in listing.classes.items():
         for name, items in classes.items():
@@ -238,8 +240,8 @@ def _notes(found: FoundClasses, min_images: int, *, by_folders: bool) -> list[st
     splits = {entry.split for entry in found.classes} - {None}
     if splits and not by_folders:
         notes.append(
-            f"the folders ({', '.join(sorted(map(str, splits)))}) do not separate classes for "
-            "training from unseen classes for test; alfa merges the images of each class and "
+            f"the folders ({', '.join(sorted(map(str, splits)))}) do not separate training "
+            "classes from unseen test classes; alfa merges the images of each class and "
             "splits the classes at random"
         )
     small = [name for name, items in found.by_name().items() if 0 < len(items) < min_images]
@@ -284,7 +286,7 @@ def experiment_for(
     choices: Choices = Choices(),  # noqa: B008 - frozen
     overrides: Iterable[str] = (),
 ) -> Experiment:
-    """Compose an experiment that a laptop can train, with a model that classifies single images.
+    """Compose an experiment that a laptop can train, with a model that classifies each image alone.
 
     The task sizes follow from the class sizes, `counts`, unless the user chooses them.
     """
@@ -321,20 +323,20 @@ def describe_counts(counts: Counts) -> str:
 
 
 def training_advice(counts: Counts) -> str:
-    """Say if meta-training on this number of classes pays off, in one sentence."""
+    """Say in one sentence if meta-training on these class counts pays off."""
     num_classes, images = len(counts["train"]), statistics.median(counts["train"])
     if num_classes < _FEW:
         return (
             f"meta-training on {num_classes} classes hardly pays off, because it needs {_FEW} or "
             "more; instead, adapt a run that was trained on other data to these classes with "
-            "`alfa.FewShotClassifier`: train it with `alfa train strokes-demo` for drawings or "
-            "`alfa train cifar-fs` for photos"
+            "`alfa.FewShotClassifier`: train such a run with `alfa train strokes-demo` for "
+            "drawings or `alfa train cifar-fs` for photos"
         )
     if num_classes >= _MANY and images >= _MANY_IMAGES:
-        return "miniImageNet and CIFAR-FS have as many classes, so meta-training pays off"
+        return "miniImageNet and CIFAR-FS have no more classes, so meta-training pays off"
     return (
-        f"meta-training may pay off; it does with {_MANY} classes of {_MANY_IMAGES} images; more "
-        "classes help more than more images of each class"
+        f"meta-training may pay off; it does with {_MANY} classes of {_MANY_IMAGES} images; "
+        "additional classes help more than additional images per class"
     )
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work: bars in a terminal, and plain lines in files and pipes."""
+"""Show the progress of long work: bars in a terminal, and plain lines in files and pipes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Work:
     name: str
     unit: str
     transient: bool
-    # The time of the first update, and the amount that an earlier process had done.
+    # The time of the first update, and the amount that was already done then.
     began: float
     first: int
     done: int = 0
@@ -39,12 +39,12 @@ class Work:
 
     def __post_init__(self) -> None:
         self.shown = self.began
-        # The times and amounts from which the rate is measured, now and after the next period.
+        # The times and amounts at which the current and the next measurement of the rate begin.
         self.since = self.later = (self.began, self.first)
 
     @property
     def count(self) -> str:
-        """The finished and the whole amount."""
+        """The finished and the total amount as text."""
         scale, digits, unit = (1e6, 1, "MB") if self.unit == "bytes" else (1, 0, self.unit)
         of = "" if self.total is None else f" of {self.total / scale:,.{digits}f}"
         return f"{self.done / scale:,.{digits}f}{of} {unit}"
@@ -94,9 +94,9 @@ class Meter:
         note: str = "",
         transient: bool = False,
     ) -> None:
-        """Show the progress of some work, and news in `note`; ``"bytes"`` are shown as megabytes.
+        """Show the progress of some work, and news in `note`; the unit ``"bytes"`` is shown as MB.
 
-        At the end, the bar of transient work is removed; short transient work has no line.
+        At its end, transient work loses its bar, and prints a last line only if it printed others.
         """
         now = self._clock()
         work = self._works.get(name)
@@ -186,8 +186,8 @@ def show_testing(shown: Meter) -> Callable[[int, int], None]:
 def show_training(
     shown: Meter, name: str, *, transient: bool = False
 ) -> Callable[[lazy.training.Progress], None]:
-    """Return the `on_progress` callback of a training, `transient` if it is one of many."""
-    # With several runs in one meter, each names its validation.
+    """Return the `on_progress` callback of a training run, `transient` if it is one of many."""
+    # If a meter shows several runs, the name of each precedes its validation.
     prefix = "" if name == shown.name else f"{name}, "
 
     def update(progress: lazy.training.Progress) -> None:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 def reproduce(
     tables: Annotated[list[str] | None, Argument(help="Tables, such as `table1`.")] = None,
     everything: Annotated[bool, Option("--all", help="Reproduce all tables.")] = False,
-    dataset: Annotated[list[str] | None, Option(help="Only cells of these datasets.")] = None,
-    shots: Annotated[list[int] | None, Option(help="Only cells of these shots.")] = None,
+    dataset: Annotated[list[str] | None, Option(help="Only cells with this dataset.")] = None,
+    shots: Annotated[list[int] | None, Option(help="Only cells with this shot.")] = None,
     rows: Annotated[list[str] | None, Option(help="Only rows such as `alfa+maml`.")] = None,
-    backbone: Annotated[list[str] | None, Option(help="Only cells of these backbones.")] = None,
+    backbone: Annotated[list[str] | None, Option(help="Only cells with this backbone.")] = None,
     seeds: Annotated[int, Option(min=1, help="Number of seeds, starting from 0.")] = 1,
-    quick: Annotated[bool, Option("--quick", help="Check that all cells run; no results.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Only check that every cell runs.")] = False,
     iterations: Annotated[int | None, Option(min=1, help="Outer iterations per model.")] = None,
     only_list: Annotated[bool, Option("--list", help="List the cells and their states.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Estimate the cost here.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only estimate time and memory.")] = False,
     jobs_at_once: Annotated[int, Option("--jobs", min=1, help="Models to train in parallel.")] = 1,
     on: Annotated[str | None, Option(help="`ray` trains on a Ray cluster.")] = None,
-    out: Annotated[Path, Option(help="Folder of all runs.")] = Path("reproduction"),
+    out: Annotated[Path, Option(help="Folder for all runs.")] = Path("reproduction"),
     device: opts.Device = "cpu",
     threads: opts.Threads = None,
     as_json: opts.Json = False,
@@ -83,12 +83,12 @@ def reproduce(
         check_choice("--on", on, ("ray",))
         if jobs_at_once > 1:
             raise ConfigError("--jobs applies only to this machine, not to Ray; omit it.")
-        # Workers have other working directories.
+        # Ray workers have a different working directory.
         out = out.resolve()
     names = list(paper.TABLES) if everything else opts.table_names("TABLES", tables or [])
     cells = paper.select([paper.TABLES[name] for name in names], wanted)
     if on is None:
-        # Workers of a cluster check their own devices.
+        # Check the device only on this machine; the workers of a cluster check their own.
         check_device(device)
     iterations = _whole_epochs(iterations)
     jobs = paper.plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
@@ -115,13 +115,13 @@ def reproduce(
 
 
 def _whole_epochs(iterations: int | None) -> int | None:
-    """Round up to whole epochs, so that a run can be resumed as if it had never stopped."""
+    """Round up to whole epochs, so that an extended run equals one long run."""
     if iterations is None:
         return None
     epoch = lazy.config.Outer().validate_every
     rounded = -(-iterations // epoch) * epoch
     if rounded != iterations:
-        change = f"--iterations {iterations} up to {rounded}, whole epochs of {epoch}"
+        change = f"--iterations {iterations} up to {rounded}, a multiple of {epoch} (one epoch)"
         typer.echo(f"alfa: rounded {change}.", err=True)
     return rounded
 
@@ -222,7 +222,8 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
     if any(cell["measured"] and cell["measured"]["is_quick"] for cell in found):
         typer.echo("\nquick: these runs only show that everything works; they are not results.")
     for note, ids in notes.items():
-        others = f" and {len(ids) - 1} others" if ids[1:] else ""
+        num_others = len(ids) - 1
+        others = f" and {num_others} other{'s' * (num_others > 1)}" if num_others else ""
         typer.echo(f"  - {ids[0]}{others}: {note}")
 
 
@@ -243,7 +244,7 @@ def _print_costs(jobs: Sequence[Job], costs: Mapping[str, Cost], *, as_json: boo
     total = sum(cost.seconds for cost in costs.values())
     typer.echo(
         f"\n{len(costs)} models to train, {len(jobs) - len(costs)} done; estimated time on this "
-        f"machine: {duration_text(total)}. Memory is for the whole process. Nothing was trained."
+        f"machine: {duration_text(total)}. Memory is the peak of the process. Nothing was trained."
     )
 
 

@@ -20,9 +20,9 @@ def serve(
     open_browser: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
     threads: opts.Threads = None,
 ) -> None:
-    """Serve a web page that teaches a trained run new classes from a few pictures.
+    """Serve a web page for teaching a trained run new classes from a few pictures.
 
-    The server accepts only local connections, opens none, and stores nothing after it stops.
+    The server accepts only local connections, opens none itself, and stores nothing on disk.
     Requires the extra `serve`.
 
     Examples:

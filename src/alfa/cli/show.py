@@ -1,4 +1,4 @@
-"""Figures, tables, and JSON on standard output."""
+"""Print numbers, tables, and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def print_table(
         table.add_column(header, justify=alignment, no_wrap=header not in wraps, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    # Files and pipes have room for any table. Names of classes and runs may look like markup.
+    # Files and pipes get a fixed width. Names of classes and runs may look like markup.
     width = None if Console().is_terminal else 160
     Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
 def print_list(title: str, lines: Sequence[str], *, limit: int | None = 5, rest: str = "") -> None:
-    """Print the number of lines and the first of them; `rest` names the place of the others."""
+    """Print the number of lines and the first `limit`; `rest` is the place of the others."""
     if lines:
         shown = "".join(f"\n  - {line}" for line in lines[:limit])
         num_hidden = len(lines[limit:]) if limit else 0
@@ -60,7 +60,7 @@ def accuracy_text(accuracy: float, interval: float | None) -> str:
 
 
 def value_text(value: float, interval: float | None, places: int = 4) -> str:
-    """Format a value with its interval; an unknown interval is a question mark."""
+    """Format a value with its interval; an unknown interval is shown as a question mark."""
     return f"{value:.{places}f} +- {'?' if interval is None else f'{interval:.{places}f}'}"
 
 
@@ -77,7 +77,7 @@ def print_results(
 ) -> None:
     """Print a table of test results by run."""
     is_accuracy = any(each["test"]["accuracy"] is not None for each in results.values())
-    headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 %"]
+    headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 % interval"]
     rows = []
     for name, result in results.items():
         test = result["test"]

@@ -29,7 +29,7 @@ class Part(BaseModel):
 
 
 class Inner(Section):
-    """The inner loop: `num_steps` steps, and an outer gradient of `order`.
+    """The inner loop: `num_steps` steps, and an outer gradient of first or second `order`.
 
     Validation and test use `num_test_steps` steps if it is set. `batch_norm` normalizes queries by
     the statistics of the queries (transductive) or of the support set (inductive).
@@ -42,16 +42,17 @@ class Inner(Section):
 
 
 class Engine(Section):
-    """The computation, which changes results only by rounding.
+    """How to compute; these options change the results only by rounding.
 
     Models that draw random numbers, for example for dropout, are an exception: these options
-    decide which task gets which numbers.
+    determine which task gets which numbers.
 
-    Weights and examples have the `dtype`. Tasks run one after the other or all at once
-    (`over_tasks`). For the outer gradient, `memory` stores all activations of every step or
-    recomputes them from its weights, for `tasks_at_once` tasks together. By default, alfa chooses
-    both to fit into `memory_budget`, in GB, or into most of the free memory. A resumed run keeps
-    the choice.
+    `dtype` is the type of the weights and examples. `over_tasks` selects if tasks run one after the
+    other or all at once. For the outer gradient, `memory` selects if the activations of every step
+    are stored or recomputed from the weights of the step. `tasks_at_once` is the number of tasks
+    whose outer gradients are computed together. By default, alfa chooses `memory` and
+    `tasks_at_once` to fit into `memory_budget`, in GB, or, without a budget, into most of the free
+    memory. A resumed run keeps this choice.
 
     alfa saves the state after every validation, every `checkpoint_seconds`, and, if set, every
     `checkpoint_every` iterations.
@@ -70,11 +71,11 @@ class Outer(Section):
     """The outer loop (Eqs. 2 and 6): steps on the mean query loss of `num_tasks` tasks.
 
     An epoch is `validate_every` iterations. Every epoch is validated on the same `num_val_tasks`
-    tasks; the metric of the loss ranks the epochs.
+    tasks. They are ranked by the metric of the loss, such as accuracy, or else by the loss.
 
-    Longer gradients are scaled down to `max_gradient_norm` if it is set. A loss or gradient that
-    is not finite stops the run; alfa skips and counts up to `max_skipped` such iterations or
-    validations instead.
+    If `max_gradient_norm` is set, gradients with a larger norm are scaled down to it. alfa skips
+    and counts up to `max_skipped` iterations or validations with a loss or gradient that is not
+    finite; the next one stops the run.
     """
 
     num_iterations: Count = 50_000
@@ -86,9 +87,10 @@ class Outer(Section):
 
 
 class Test(Section):
-    """The final test on tasks from neither training nor validation.
+    """The final test, on tasks used in neither training nor validation.
 
-    alfa tests the model of the best epoch, and the mean output of the `ensemble` best models.
+    alfa tests the model of the best epoch, and the mean output of the models of the best epochs;
+    `ensemble` is their number.
     """
 
     num_tasks: Count = 600
@@ -113,12 +115,12 @@ class Experiment(Section):
     engine: Engine = Engine()
 
     def fingerprint(self) -> str:
-        """Hash the settings that determine the states of training."""
+        """Hash the settings that determine the training state."""
         text = json.dumps(self.training_settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def training_settings(self) -> dict[str, Any]:
-        """Return the settings that determine the states of training."""
+        """Return the settings that determine the training state."""
         content = to_dict(self)
         for key in ("num_iterations", "max_skipped"):
             content["outer"].pop(key)
@@ -161,7 +163,7 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Return plain values for TOML or JSON, without None, which TOML does not support."""
-    # A preset would change nothing, because all options have values.
+    # Omit the preset: all options have values, so it would change nothing.
     content: dict[str, Any] = without_none(experiment.model_dump(mode="json", exclude={"preset"}))
     return content
 

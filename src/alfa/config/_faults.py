@@ -38,9 +38,9 @@ def sentence(
     """Describe a fault: the key, its value, and the valid values.
 
     Args:
-        fault: an error of pydantic.
+        fault: an error from pydantic.
         model: the model that rejected the value.
-        prefix: the key of the model in the experiment.
+        prefix: the key under which the experiment contains the model.
         also: valid keys in addition to the model's.
     """
     # The tag of a union is not a key of the configuration.

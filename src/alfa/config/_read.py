@@ -23,7 +23,7 @@ from alfa.optim import SCHEDULES
 def load_experiment(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     """Load an experiment from a TOML file; raise one ConfigError that lists all errors.
 
-    An override is ``"outer.num_iterations=100"``, for example; its value is TOML or else a string.
+    An override looks like ``"outer.num_iterations=100"``. A value that is not TOML is a string.
     """
     return parse_experiment(read_toml(Path(path)), source=str(path), overrides=overrides)
 
@@ -58,11 +58,11 @@ def parse_experiment(
             if part is not None:
                 parts[key] = part
     if experiment is not None and preset != "default" and not has_preset:
-        faults.append(f"preset is {preset!r}, but no part of this experiment has it; omit it.")
+        faults.append(f"preset is {preset!r}, but no part of this experiment defines it; omit it.")
     if faults or experiment is None:
         raise ConfigError(report(source, faults))
     if "period" in SCHEDULES.options(parts["schedule"].name):
-        # A stored period keeps the schedule of a run that is trained for longer.
+        # Store the period, so that extending the run does not change its schedule.
         period = parts["schedule"].options.get("period", experiment.outer.num_iterations)
         parts["schedule"] = Part(**{**parts["schedule"].model_dump(), "period": period})
     # The parts now contain the options of the preset.
@@ -70,7 +70,7 @@ def parse_experiment(
 
 
 def _with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the name of the default part to options alone, as in ``optimizer.eps=0.1``."""
+    """Add the default part's name if only options are given, as in ``optimizer.eps=0.1``."""
     defaults = {key: Experiment.model_fields[key].get_default() for key in REGISTRIES}
     named = {
         key: {"name": part.name, **content[key]}
@@ -81,9 +81,9 @@ def _with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _import_plugins(plugins: object, folder: Path) -> list[str]:
-    """Import modules with the user's parts, also from the experiment's folder; return faults.
+    """Import the user's plugin modules, also from the experiment's folder; return faults.
 
-    The validation of the experiment reports plugins that are not a list of names.
+    The validation of the experiment reports `plugins` if it is not a list of names.
     """
     faults = []
     for plugin in plugins if isinstance(plugins, list | tuple) else ():
@@ -103,7 +103,7 @@ def _import_plugins(plugins: object, folder: Path) -> list[str]:
                     f"; alfa searches the current folder, {folder.resolve()}, and the folders in "
                     "PYTHONPATH"
                 )
-            faults.append(f"plugins has {plugin!r}, which cannot be imported: {reason}.")
+            faults.append(f"plugins contains {plugin!r}, which cannot be imported: {reason}.")
         finally:
             sys.path[:] = search_path
     return faults
@@ -126,7 +126,7 @@ def _with_overrides(content: Mapping[str, Any], overrides: Iterable[str]) -> dic
     for override in overrides:
         _override(new, override)
         if override.partition("=")[0].strip() == "preset":
-            # A later preset replaces options that the file contains.
+            # A preset in an override replaces options in the file.
             for key in ("rule", "model"):
                 part = new.get(key)
                 if isinstance(part, dict):
@@ -145,7 +145,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     *sections, last = key.strip().split(".")
-    # `none` removes a value, because TOML has no null; but some keys accept the word.
+    # `none` removes a value, because TOML has no null; some keys accept the word itself.
     remove = text.strip() == "none" and not _is_choice(content, sections, last)
     place = content
     for section in sections:

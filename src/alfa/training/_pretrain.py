@@ -30,26 +30,27 @@ from alfa.types import Count, PositiveFloat
 
 WEIGHTS, RESULT = "backbone.safetensors", "result.json"
 STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
-# An epoch may take hours; a killed process loses no more seconds than this.
+# Seconds between two checkpoints. A killed process loses no more, even if an epoch takes hours.
 _SECONDS_PER_CHECKPOINT = 120.0
-# The purposes of random numbers.
+# The purposes of the random numbers, which separate their streams.
 _ORDER, _AUGMENT, _HELD_OUT = 1, 2, 3
 # One in this many images of a class is held out to measure accuracy.
 _HELD_OUT_PART = 10
-# The sections of a configuration that determine a pretraining.
+# The sections of a configuration that determine the result of pretraining.
 _DECIDING = ("tasks", "model")
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Options of a pretraining: Adam on the mean cross-entropy of a batch.
+    """Options of pretraining, which minimizes the mean cross-entropy of each batch with Adam.
 
     Attributes:
         num_epochs: number of passes over all images.
-        batch_size: images per step, which are also the batch of batch norm.
+        batch_size: number of images per step; batch norm uses their statistics.
         learning_rate: the initial rate; it falls to zero along half a cosine.
         augment: flip images left to right and shift them at random.
-        max_batches: number of batches per epoch and of held-out images, for trials; None for all.
+        max_batches: limits the batches per epoch, and the held-out batches, for trials; None uses
+            all.
     """
 
     num_epochs: Count = 10
@@ -91,7 +92,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train a model to classify all training classes of the tasks.
 
-    A stopped pretraining in the same folder is resumed, to the same numbers.
+    If the folder contains stopped pretraining, it resumes and gives the same results.
 
     Args:
         model: the model, with an output for each training class.
@@ -103,15 +104,15 @@ def pretrain(
         options: the options of the training.
         device: the device to compute on.
         should_stop: called after every batch.
-        on_progress: called with the completed batches, their total number, and the result of an
-            epoch at its end.
+        on_progress: called with the number of completed batches, the total number, and, at the end
+            of an epoch, its result, otherwise None.
 
     Returns:
         The content of ``result.json``.
 
     Raises:
         ConfigError: the tasks have no images, or the model has no last layer.
-        CheckpointError: the folder holds another pretraining.
+        CheckpointError: the folder contains a different run.
         DivergedError: the loss is not finite.
         Stopped: `should_stop` returned True; progress is saved.
     """
@@ -139,7 +140,7 @@ def _sources(tasks: Tasks) -> Sequence[ImageSet]:
         return [tasks.images]
     if isinstance(tasks, Varied):
         return tasks.sources
-    raise ConfigError("these tasks have no images to pretrain on; use tasks of images.")
+    raise ConfigError("these tasks have no images to pretrain on; use image tasks.")
 
 
 class _Images:
@@ -164,14 +165,14 @@ class _Images:
 
     @property
     def num_batches(self) -> int:
-        """Batches per epoch, without a last batch of one image, which has no statistics."""
+        """Batches per epoch; a last batch of one image is dropped, because it has no statistics."""
         full, rest = divmod(len(self.trained), self.options.batch_size)
         count = full + (rest > 1)
         most = self.options.max_batches
         return count if most is None else min(count, most)
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of an epoch from the batch `first` on, in random order."""
+        """Shuffle the images for an epoch, and yield their batches, starting with batch `first`."""
         order = np.random.default_rng([self.seed, _ORDER, number]).permutation(len(self.trained))
         size = self.options.batch_size
         for batch in range(first, self.num_batches):
@@ -198,7 +199,7 @@ class _Images:
 
 
 class _State(BaseModel):
-    """The progress of a pretraining."""
+    """The progress of pretraining."""
 
     # The checksum of the images.
     data: str
@@ -271,7 +272,7 @@ class _Pretrainer:
                 )
             if RunFiles(self.path).exists or (self.path / RESULT).is_file():
                 raise CheckpointError(
-                    f"{self.path} holds a run that is not a pretraining; use another folder."
+                    f"{self.path} contains a run other than pretraining; use another folder."
                 )
         else:
             check_data(self.path, checkpoint.progress["data"], self.tasks)
@@ -305,8 +306,8 @@ class _Pretrainer:
             state.losses += float(loss.detach())
             if not np.isfinite(state.losses):
                 raise DivergedError(
-                    f"the loss of batch {state.batch} in epoch {number + 1} is not finite; a "
-                    "smaller learning rate usually helps."
+                    f"the loss of batch {state.batch + 1} in epoch {number + 1} is not finite; "
+                    "a smaller learning rate usually helps."
                 )
             state.batch += 1
             now = time.perf_counter()

@@ -10,6 +10,7 @@ import sysconfig
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,19 @@ SHORT = (
     *("--set", "model.filters=8", "--threads", "1"),
 )
 Run = Callable[..., str]
+# The variables that the programs of the README assume.
+ASSUMED = """import numpy as np
+images = np.random.default_rng(0).integers(0, 256, (10, 28, 28), np.uint8)
+labels, new_images = list("aabbccddee"), images[:3]
+"""
+_SAVE_IMAGES = """
+from pathlib import Path
+from PIL import Image
+for number, (label, image) in enumerate(zip(labels, images)):
+    for folder in (Path("new-classes", label), Path("unsorted")):
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number}.png")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +60,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     work = folder / "work"
     work.mkdir()
 
-    def run(program: str, *words: str) -> str:
-        done = subprocess.run(
-            [str(scripts / program), *words],
-            cwd=work,
-            env={**os.environ, "PYTHONPATH": ""},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(program: str, *words: str, until: str | None = None) -> str:
+        """Return the standard output; with `until`, stop the program after such a line."""
+        command = [str(scripts / program), *words]
+        environment = {**os.environ, "PYTHONPATH": ""}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, cwd=work, env=environment, text=True, **pipes) as process:
+            if until is not None:
+                assert process.stdout is not None
+                line = next(line for line in process.stdout if until in line)
+                process.terminate()
+                return line
+            out, err = process.communicate()
+        assert process.returncode == 0, err
+        return out
 
     return run
 
@@ -75,14 +93,15 @@ def test_the_models_are_included(run: Run) -> None:
     assert "CIFAR-100" in run("alfa", "models", "show", "cifar-fs")
 
 
-def test_the_python_example_runs(run: Run) -> None:
+def test_the_programs_run(run: Run) -> None:
     programs = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-    (program,) = [program for program in programs if '"cifar-fs"' in program]
-    images = "import numpy as np\n" + (
-        "images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), np.uint8)\n"
-        "labels = list('aabbccddee')\nnew_images = images[:3]\n"
-    )
-    assert run("python", "-c", f"{images}{program}\nprint(len(clf.predict(new_images)))") == "3\n"
+    assert len(programs) == 3
+    program = "\n".join([ASSUMED, *programs, "print(len(clf.predict(new_images)))"])
+    # The same programs, with fewer and smaller tasks.
+    for name, value in {"num_iterations": 4, "validate_every": 2, "filters": 4}.items():
+        program = re.sub(rf"{name}=\d+", f"{name}={value}", program)
+    program = re.sub(r"(num_(?:val_|test_)?tasks)=\d+", r"\1=2", program)
+    assert run("python", "-c", program).endswith("over 2 tasks\n3\n")
 
 
 def test_the_commands_run(run: Run) -> None:
@@ -91,3 +110,12 @@ def test_the_commands_run(run: Run) -> None:
     for name, words in commands:
         options = SHORT if name == "train" else ("--threads", "1")
         assert run("alfa", name, *words.split(), *options)
+
+
+def test_the_commands_for_images_run(run: Run) -> None:
+    text = " ".join(README.split())
+    assert "`alfa adapt cifar-fs --support new-classes --predict unsorted`" in text
+    assert "`alfa serve strokes`" in text
+    run("python", "-c", f"{ASSUMED}{_SAVE_IMAGES}")
+    run("alfa", "adapt", "cifar-fs", "--support", "new-classes", "--predict", "unsorted")
+    assert "http://127.0.0.1" in run("alfa", "serve", "strokes", "--port", "0", until="http")

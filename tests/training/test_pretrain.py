@@ -310,7 +310,7 @@ def test_a_loss_that_is_not_finite_stops_it(experiment, tmp_path, monkeypatch) -
         "torch.nn.functional.cross_entropy",
         lambda outputs, y: outputs.sum() * float("nan"),
     )
-    with pytest.raises(DivergedError, match="batch 0 in epoch 1 is not finite"):
+    with pytest.raises(DivergedError, match="batch 1 in epoch 1 is not finite"):
         pretrain_run(Run.new(tmp_path / "out", experiment()), options=OPTIONS)
 
 

@@ -5,8 +5,6 @@ the tasks that they compute. An error in one process is raised in every process.
 exchange tensors and JSON, never pickles.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

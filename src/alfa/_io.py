@@ -1,7 +1,5 @@
 """Atomic, durable files, and locks that the system releases when a process ends."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -3,8 +3,6 @@
 Importing this module neither imports torch nor changes the process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -1,7 +1,5 @@
 """Exceptions and warnings that users see, and hints for misspelled names."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -9,8 +9,6 @@ Examples:
     >>> check_rule(lambda layers, num_steps: ALFA(layers, num_steps=num_steps))
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The arithmetic limit of an iteration: only the products of its convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

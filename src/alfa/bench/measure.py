@@ -1,7 +1,5 @@
 """Compare two engines in two processes that take turns."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Callable

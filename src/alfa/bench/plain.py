@@ -4,8 +4,6 @@ It adapts to one task at a time with `functional_call` and `autograd.grad(create
 computes the same numbers as `alfa.Learner`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

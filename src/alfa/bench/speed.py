@@ -1,7 +1,5 @@
 """The speed of a learner on this machine, measured on random images."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

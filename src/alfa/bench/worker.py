@@ -5,8 +5,6 @@ the seconds per iteration, the loss, and the peak memory of the process in bytes
 system does not report it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Standard workloads for measuring the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Build tasks, models, learners, and trainer options from a configuration."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

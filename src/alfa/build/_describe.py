@@ -1,7 +1,5 @@
 """Describe objects as a configuration, so that they can be rebuilt from a run folder."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any

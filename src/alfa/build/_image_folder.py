@@ -1,7 +1,5 @@
 """A user's folder of images: scan it, and compose an experiment on its classes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Steps that `alfa adapt` and `alfa export` share."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

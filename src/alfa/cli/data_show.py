@@ -1,7 +1,5 @@
 """`alfa data show`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

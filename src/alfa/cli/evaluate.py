@@ -1,7 +1,5 @@
 """`alfa evaluate`."""
 
-from __future__ import annotations
-
 import typer
 
 from alfa.cli import _options as opts

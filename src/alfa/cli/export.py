@@ -1,7 +1,5 @@
 """`alfa export`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Run a command as several processes on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

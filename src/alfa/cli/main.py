@@ -1,7 +1,5 @@
 """The command line: `alfa --help`."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

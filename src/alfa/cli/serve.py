@@ -1,7 +1,5 @@
 """`alfa serve`."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """First steps of every command that computes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

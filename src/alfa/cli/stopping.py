@@ -1,7 +1,5 @@
 """Stopping a long command on a signal without losing progress."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

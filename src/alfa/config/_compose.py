@@ -1,7 +1,5 @@
 """Compose experiments from a dataset, a method, and a backbone."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The sections of an experiment, and their defaults."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

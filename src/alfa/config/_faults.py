@@ -1,7 +1,5 @@
 """Error messages for experiments, one sentence each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 

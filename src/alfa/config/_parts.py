@@ -1,7 +1,5 @@
 """The registered parts of an experiment, and their options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read an experiment from a file or plain values, apply overrides, and validate it."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os

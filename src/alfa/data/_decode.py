@@ -1,7 +1,5 @@
 """Decode image files and arrays to pixels of one size and number of channels."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Downloads that resume after a lost connection, which `pooch.retrieve` does not support."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket

@@ -6,8 +6,6 @@
 .<store>.partial/work/            archives that a source unpacked
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """The folders of datasets, and opening a dataset by name."""
 
-from __future__ import annotations
-
 import functools
 import os
 from dataclasses import replace

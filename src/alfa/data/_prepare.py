@@ -1,7 +1,5 @@
 """Prepare a dataset: decode every image once, in parallel, and write a store."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -4,8 +4,6 @@ Triantafillou et al., Meta-Dataset: A Dataset of Datasets for Learning to Learn 
 2020, section 3.2 and appendix.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

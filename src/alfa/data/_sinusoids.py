@@ -1,7 +1,5 @@
 """Few-shot regression on sine curves (section 4.5)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

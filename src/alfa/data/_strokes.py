@@ -1,7 +1,5 @@
 """Generated drawings of random characters, which need no downloads."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ that plain data needs with its own ones, which check their arguments. It never c
 functions, because a forged type can make them read foreign memory.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Decode many images in parallel, in threads or processes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

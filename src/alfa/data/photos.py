@@ -1,7 +1,5 @@
 """A user's own photos: a support set in class folders, and images to classify."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """The common base of both estimators, which adapts a run's model to one task."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """A scikit-learn classifier for a few images of each class."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """The last layer of a classifier: the trained layer of the run, or a new one for each task."""
 
-from __future__ import annotations
-
 import glob
 
 from alfa.errors import ConfigError

@@ -1,7 +1,5 @@
 """A scikit-learn regressor for a few points of a function."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Statistics over tasks and over seeds: differences between models, means, and intervals."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

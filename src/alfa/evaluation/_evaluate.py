@@ -1,7 +1,5 @@
 """Evaluation of learners on unseen tasks, without gradients of the outer loop."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

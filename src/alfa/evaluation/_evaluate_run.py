@@ -1,7 +1,5 @@
 """Evaluation and ranking of runs on any tasks that their models can take."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Measurement of the memory that a computation needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ products exactly, and each pass rounds its results to bytes. Import this module 
 is installed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import ModelProto, TensorProto, compose, helper, inliner
 from onnxscript import FLOAT, UINT8, script

@@ -1,7 +1,5 @@
 """The base class of the inits."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Inits that create the last layer for each task, with any number of classes."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Inits that start from a model's parameters, and the choice of the adapted layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated

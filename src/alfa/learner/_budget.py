@@ -1,7 +1,5 @@
 """The choice of a memory mode: measure one task, and compare the estimate to a budget."""
 
-from __future__ import annotations
-
 import copy
 import os
 import weakref

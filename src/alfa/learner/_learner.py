@@ -1,7 +1,5 @@
 """The learner, which joins a model, an init, a rule, and a loss in one module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """The inner loop (Algorithm 1, lines 5 to 12)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass

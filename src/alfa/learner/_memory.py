@@ -1,7 +1,5 @@
 """Memory modes: store the inner steps for the outer gradient, or recompute them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

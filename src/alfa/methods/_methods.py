@@ -1,7 +1,5 @@
 """The methods that an experiment can name, each with a reference to its paper."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The convolutional backbones: Conv4, ResNet12, and ResNet18."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """The base class of the models, and functions that run any module on a stack of tasks."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass

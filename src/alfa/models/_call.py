@@ -1,7 +1,5 @@
 """Functions that run a module with replaced tensors or with hooks."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ The module has the task's weights and the batch-norm statistics of its support s
 each example independently.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import warnings

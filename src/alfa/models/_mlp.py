@@ -1,7 +1,5 @@
 """The multilayer perceptron, the paper's regressor (section 4.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

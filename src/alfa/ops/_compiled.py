@@ -1,7 +1,5 @@
 """The choice between compiled kernels and torch operations, and the arrays passed to kernels."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import threading

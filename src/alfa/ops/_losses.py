@@ -1,7 +1,5 @@
 """Losses of a stack of tasks, from ``[task, example, ...]`` to ``[task]``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

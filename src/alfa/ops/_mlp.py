@@ -19,8 +19,6 @@ For one task and layers l = 1 ... L:
 The masks are constant wherever the derivative exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

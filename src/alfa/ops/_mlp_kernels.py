@@ -5,8 +5,6 @@ caller allocated. The parameters of a perceptron with layers of `sizes` are rows
 each weight ``[out, in]``, then its bias. `alfa.ops._mlp` has the equations.
 """
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

@@ -10,8 +10,6 @@ gradient v' H is the tangent of the gradient in the direction v, in one forward 
 pass; autograd computes the derivative of the loss at the outputs, which are small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ window belongs to no window, but enters the statistics. The first `num_norm` exa
 statistics. `saved` is (z, a, zs, index, mean, scale). All arrays except `index` have one dtype.
 """
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

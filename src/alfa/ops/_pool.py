@@ -1,7 +1,5 @@
 """Max pooling in windows without overlap, on images ``[example, height, width, channel]``."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

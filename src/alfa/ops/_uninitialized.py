@@ -1,7 +1,5 @@
 """Layers whose parameters the caller initializes."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import torch

@@ -5,8 +5,6 @@ and ones reduces or expands the values of all layers; with larger networks, a co
 or torch layer by layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 

@@ -4,8 +4,6 @@ Parameters are rows, ``[task, size]``, with the layers between `bounds`; values 
 ``[task, layer]``. All arrays have one dtype; sums use double precision.
 """
 
-from __future__ import annotations
-
 import numba
 
 from alfa.ops._compiled import JIT_OPTIONS

@@ -18,8 +18,6 @@ with the same number of products:
 X and Z are tiles, ``[36, task, tile, channel]``, and U is ``[36, task, out, in]``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

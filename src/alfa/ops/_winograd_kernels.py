@@ -6,8 +6,6 @@ and then its columns. The threads share the rows of tiles, in a fixed number of 
 place is written once.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import NamedTuple

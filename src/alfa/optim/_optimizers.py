@@ -1,7 +1,5 @@
 """Optimizers that a configuration names."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

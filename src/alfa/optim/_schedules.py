@@ -1,7 +1,5 @@
 """Learning-rate schedules that a configuration names."""
 
-from __future__ import annotations
-
 import abc
 import math
 from dataclasses import dataclass

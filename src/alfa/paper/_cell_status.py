@@ -1,7 +1,5 @@
 """The status of cells and their measurements, read from run folders."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path

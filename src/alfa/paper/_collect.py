@@ -1,7 +1,5 @@
 """Run folders on disk, and the paper's models that they contain."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

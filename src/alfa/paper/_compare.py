@@ -1,7 +1,5 @@
 """Measured figures beside the published ones."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

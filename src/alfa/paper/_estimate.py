@@ -1,7 +1,5 @@
 """The cost of jobs on this machine, estimated before they run."""
 
-from __future__ import annotations
-
 import json
 import platform
 import statistics

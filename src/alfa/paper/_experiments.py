@@ -1,7 +1,5 @@
 """The experiments behind the paper's figures, as plain values (supplement, section E)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

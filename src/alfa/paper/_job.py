@@ -1,7 +1,5 @@
 """Jobs: the models to train for cells of the paper, and their run folders."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Runs several jobs at once, in local processes or other workers."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import multiprocessing

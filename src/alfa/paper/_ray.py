@@ -1,7 +1,5 @@
 """Runs jobs on a Ray cluster (the extra `cluster`)."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Selection of the paper's cells."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from alfa.errors import ConfigError, did_you_mean

@@ -1,7 +1,5 @@
 """Tables of published figures, and the experiments that measure them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field

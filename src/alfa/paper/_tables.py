@@ -1,7 +1,5 @@
 """The tables of the paper and its supplement; published.toml contains their figures."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources

@@ -1,7 +1,5 @@
 """Learning curves as SVG, with colors from the page's light or dark theme."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page of `alfa demo`: one self-contained HTML file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

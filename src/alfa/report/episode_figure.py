@@ -1,7 +1,5 @@
 """One episode as an image: the support and query images of every class."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Learning curves, read from run folders."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

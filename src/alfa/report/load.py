@@ -1,7 +1,5 @@
 """Completed runs, for figures and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

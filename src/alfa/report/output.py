@@ -1,7 +1,5 @@
 """Formats of report files: HTML from templates, and CSV."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

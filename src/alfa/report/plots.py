@@ -1,7 +1,5 @@
 """Figures of a report, drawn with matplotlib."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Mapping, Sequence

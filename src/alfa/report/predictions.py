@@ -1,7 +1,5 @@
 """Predictions of an adapted model for images, as a self-contained HTML page and as CSV."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

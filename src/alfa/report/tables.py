@@ -1,7 +1,5 @@
 """Tables of published and measured figures as Markdown, CSV, and LaTeX."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

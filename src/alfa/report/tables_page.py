@@ -1,7 +1,5 @@
 """The paper's tables with measured figures, as one self-contained HTML file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

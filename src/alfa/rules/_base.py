@@ -1,7 +1,5 @@
 """The base class of the update rules."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 

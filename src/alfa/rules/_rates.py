@@ -1,7 +1,5 @@
 """The sources of rates, and rates from meta-learned tables."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Gradient descent with constant rates (Eqs. 1 and 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Backbone weights: all parameters of a model except for its last layer, in a safetensors file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -8,8 +8,6 @@ checkpoints/                last.safetensors and previous.safetensors, the two n
 result.json                 the test, when training is complete
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

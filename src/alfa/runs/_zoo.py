@@ -1,7 +1,5 @@
 """The pretrained models that come with the package."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rendering of pen strokes in the style of the training characters."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sets of examples as zip files with one folder of PNGs for each class."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Middleware that accepts only the requests that the page needs."""
 
-from __future__ import annotations
-
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

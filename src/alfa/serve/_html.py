@@ -1,7 +1,5 @@
 """Rendering of the macros in ``static/page.html``, and the geometry of their charts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Limits of a session and of the server, and the path of the file routes."""
 
-from __future__ import annotations
-
 FILES = "/alfa/files"
 
 MIN_CLASSES, MAX_CLASSES = 2, 20

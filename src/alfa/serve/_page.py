@@ -3,8 +3,6 @@
 Import this module only if gradio is installed and configured by `_server`.
 """
 
-from __future__ import annotations
-
 import itertools
 import traceback
 from typing import Any

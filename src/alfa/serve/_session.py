@@ -1,7 +1,5 @@
 """Sessions: the classes, examples, and adapted model of every browser tab."""
 
-from __future__ import annotations
-
 import functools
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Checks that all processes of a run and all its restarts train the same experiment."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict

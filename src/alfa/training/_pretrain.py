@@ -1,7 +1,5 @@
 """Pretraining: a backbone trained as an ordinary classifier."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """The interface of a dataset: properties, downloads, and the search for images on disk."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

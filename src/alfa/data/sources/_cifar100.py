@@ -1,7 +1,5 @@
 """CIFAR-FS and FC100: two splits of CIFAR-100."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial

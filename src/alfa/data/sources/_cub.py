@@ -1,7 +1,5 @@
 """CUB-200-2011: 200 species of birds."""
 
-from __future__ import annotations
-
 from alfa.data.sources._base import RemoteFile, published_counts, register_source
 from alfa.data.sources._published import PublishedSource
 

@@ -1,7 +1,5 @@
 """Any folder of class folders."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The ten sources of Meta-Dataset with its splits, in the layouts of their publishers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers of Meta-Dataset sources that their publishers do not store in class folders."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

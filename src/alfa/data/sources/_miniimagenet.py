@@ -1,7 +1,5 @@
 """miniImageNet: 100 classes of ImageNet, 600 images each."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import defaultdict

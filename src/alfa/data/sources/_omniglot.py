@@ -1,7 +1,5 @@
 """Omniglot: 1,623 characters of 50 alphabets, each drawn by 20 people."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from alfa.data.sources._base import RemoteFile, published_counts, register_source

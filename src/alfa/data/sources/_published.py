@@ -1,7 +1,5 @@
 """Datasets with published splits: compare the classes on disk with the published lists."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping, Sequence

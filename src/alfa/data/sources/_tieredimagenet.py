@@ -1,7 +1,5 @@
 """tieredImageNet: 608 classes of ImageNet, split by category."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from functools import partial

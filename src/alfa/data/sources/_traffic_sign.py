@@ -1,7 +1,5 @@
 """GTSRB: 43 classes of traffic signs, for test only."""
 
-from __future__ import annotations
-
 from alfa.data.sources._base import RemoteFile, published_counts, register_source
 from alfa.data.sources._published import OnlyTestSource
 

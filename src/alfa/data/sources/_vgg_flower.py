@@ -1,7 +1,5 @@
 """VGG Flower: 102 species of flowers, for test only."""
 
-from __future__ import annotations
-
 from alfa.data.sources._base import ManualDownload, published_counts, register_source
 from alfa.data.sources._published import OnlyTestSource
 

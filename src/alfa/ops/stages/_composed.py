@@ -1,7 +1,5 @@
 """Stages that are composed of stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """The other stages that are not composed of stages."""
 
-from __future__ import annotations
-
 import abc
 from typing import final
 

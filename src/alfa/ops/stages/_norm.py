@@ -31,8 +31,6 @@ and zdot xhat over these examples:
                 k2 = -gamma r r S2 / n.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, final
 
 import torch

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from alfa.inits import Init as Init
     from alfa.inits import LearnedInit as LearnedInit
     from alfa.inits import PrototypeHead as PrototypeHead
+    from alfa.inits import TaskHead as TaskHead
     from alfa.inits import register_init as register_init
     from alfa.learner import Learner as Learner
     from alfa.learner import adapt as adapt
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from alfa.models import Conv4 as Conv4
     from alfa.models import ResNet12 as ResNet12
     from alfa.models import register_model as register_model
+    from alfa.objectives import Objective as Objective
+    from alfa.objectives import register_objective as register_objective
     from alfa.ops import cross_entropy as cross_entropy
     from alfa.ops import mse as mse
     from alfa.optim import register_optimizer as register_optimizer
@@ -55,9 +58,18 @@ _PACKAGES = {
     "errors": ("AlfaError",),
     "estimator": ("FewShotClassifier", "FewShotRegressor"),
     "evaluation": ("evaluate",),
-    "inits": ("Attenuated", "FixedInit", "Init", "LearnedInit", "PrototypeHead", "register_init"),
+    "inits": (
+        "Attenuated",
+        "FixedInit",
+        "Init",
+        "LearnedInit",
+        "PrototypeHead",
+        "TaskHead",
+        "register_init",
+    ),
     "learner": ("Learner", "adapt"),
     "models": ("MLP", "Conv4", "ResNet12", "register_model"),
+    "objectives": ("Objective", "register_objective"),
     "ops": ("cross_entropy", "mse"),
     "optim": ("register_optimizer", "register_schedule"),
     "rules": ("ALFA", "SGD", "Generated", "Learned", "LearnedRates", "Rule", "register_rule"),

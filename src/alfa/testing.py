@@ -1,7 +1,7 @@
 """Contract checks for rules and inits, and small runs for tests and examples.
 
-Call `check_rule` or `check_init` in the tests of your own parts. Both raise an `AssertionError`
-that names the violated requirement.
+Call `check_rule`, `check_init`, `check_head`, or `check_objective` in the tests of your own parts.
+They raise an `AssertionError` that names the violated requirement.
 
 Examples:
     >>> from alfa import ALFA
@@ -10,9 +10,11 @@ Examples:
 """
 
 import copy
+import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +23,26 @@ from torch import Tensor, nn
 
 from alfa.config import parse_experiment
 from alfa.errors import AlfaWarning, ConfigError, check_choice
-from alfa.inits import Init, LearnedInit, Support
-from alfa.learner import Learner
+from alfa.inits import Init, LearnedInit, Support, TaskHead
+from alfa.learner import Learner, Outcome
+from alfa.models import Head, Headed
+from alfa.objectives import Objective
 from alfa.ops import apply_rates, cross_entropy, mse
 from alfa.rules import SGD, Rule
 from alfa.runs import Run
 from alfa.training import train_run
 from alfa.types import Episode, Layers, Params, Rates
 
-__all__ = ["check_init", "check_rule", "small_run"]
+__all__ = ["check_head", "check_init", "check_objective", "check_rule", "small_run"]
 
 MakeRule = Callable[[Layers, int], Rule]
 """Function that returns a rule for the layers and the number of inner steps."""
 
 MakeInit = Callable[[nn.Module], Init]
 """Function that returns an init for a model."""
+
+MakeHead = Callable[[tuple[int, ...], int], Head]
+"""Function that returns a head for the shape of the features and the number of outputs."""
 
 _NUM_STEPS = 3
 _NUM_TASKS = 3
@@ -106,6 +113,118 @@ def check_init(make_init: MakeInit) -> None:
     _check_orders_agree(learner)
     _check_meta_gradients(learner, init.meta_parameters(), "the init's")
     _check_single_precision(learner)
+
+
+def check_head(make_head: MakeHead, *, feature_shape: tuple[int, ...] = (4,)) -> None:
+    """Check that a head fulfills its contract.
+
+    Args:
+        make_head: returns the head for the shape of the features of one example and the number of
+            outputs.
+        feature_shape: the shape to test, such as ``(4, 3, 3)`` for maps.
+
+    Raises:
+        AssertionError: the head violates the contract.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = _Body(feature_shape)
+        model = Headed(backbone, make_head(feature_shape, _NUM_CLASSES))
+        init = TaskHead(model, adapt="head")
+        rule = SGD(init.layers)
+    learner = Learner(model, init=init, rule=rule, loss=cross_entropy, num_steps=0).double()
+    head, episode = model.head, _episode(init)
+    own = dict(head.named_parameters())
+    for name in head.task_parameters:
+        assert name in own, f"`task_parameters` has {name!r}, which is not a parameter of the head"
+    z = _normal(6, _NUM_TASKS, 6, math.prod(feature_shape))
+    first, again = (head.fit(z, episode.support_y, _NUM_CLASSES) for _ in range(2))
+    assert set(first) == set(head.task_parameters), (
+        f"`fit` must return {', '.join(head.task_parameters)}, got {', '.join(first)}"
+    )
+    for name, tensor in first.items():
+        assert len(tensor) == _NUM_TASKS, f"{name} must begin with the task dimension"
+        assert torch.equal(tensor, again[name]), f"`fit` returns another {name} the second time"
+    outputs = _query_outputs(learner, episode)
+    expected = _NUM_TASKS, episode.query_y.shape[1], _NUM_CLASSES
+    assert outputs.shape == expected, (
+        f"the outputs must be [task, query, class], {list(expected)}, got {list(outputs.shape)}"
+    )
+    _check_tasks_are_independent(learner)
+    _check_orders_agree(learner)
+    _check_meta_gradients(learner, init.meta_parameters(), "the head's")
+    _check_single_precision(learner)
+    if not head.is_transductive:
+        alone = _query_outputs(learner, replace(episode, query_x=episode.query_x[:, :1]))
+        assert torch.allclose(outputs[:, :1], alone, rtol=1e-8, atol=1e-10), (
+            "the outputs of a query depend on the other queries; set `is_transductive`"
+        )
+
+
+def check_objective(make_objective: Callable[[], Objective]) -> None:
+    """Check that an objective fulfills its contract.
+
+    Args:
+        make_objective: returns the objective.
+
+    Raises:
+        AssertionError: the objective violates the contract.
+    """
+    learner = _learner(LearnedInit, lambda layers, num_steps: SGD(layers, learning_rate=0.1))
+    objective, episode = make_objective().double(), _episode(learner.init)
+    before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    found = [objective(learner, episode, progress=progress) for progress in (0.0, 0.5, 1.0)]
+    for name, tensor in learner.state_dict().items():
+        assert torch.equal(tensor, before[name]), f"the objective changed {name} of the learner"
+    for outcome in found:
+        assert isinstance(outcome, Outcome), f"expected an Outcome, got {type(outcome).__name__}"
+        assert outcome.losses.shape == (_NUM_TASKS,), (
+            f"`losses` must be [task], ({_NUM_TASKS},), got {tuple(outcome.losses.shape)}"
+        )
+        assert outcome.query_losses.shape == (_NUM_TASKS,), "`query_losses` must be [task]"
+        assert bool(outcome.losses.isfinite().all()), "`losses` is not finite"
+    changes = any(not torch.equal(found[0].losses, other.losses) for other in found[1:])
+    assert objective.uses_progress or not changes, (
+        "the losses depend on `progress`; set `uses_progress`"
+    )
+    again = objective(learner, episode, progress=0.0)
+    assert torch.equal(found[0].losses, again.losses), "a second call gives other losses"
+    trained = [p for p in learner.meta_parameters() if p.requires_grad]
+    gradients = _gradients(again.losses.sum(), trained)
+    for task in range(_NUM_TASKS):
+        one = objective(learner, episode[task : task + 1], progress=0.0)
+        assert torch.allclose(one.losses, again.losses[task : task + 1], rtol=1e-9, atol=1e-11), (
+            f"task {task} has another loss alone than in a stack of tasks"
+        )
+        rest = _gradients(one.losses.sum(), trained)
+        gradients = [whole - part for whole, part in zip(gradients, rest, strict=True)]
+    assert all(torch.allclose(g, torch.zeros_like(g), atol=1e-8) for g in gradients), (
+        "the gradient of a stack of tasks is not the sum of the tasks' gradients"
+    )
+
+
+def _gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    assert loss.requires_grad, "`losses` has no gradient"
+    return list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+
+
+def _query_outputs(learner: Learner, episode: Episode) -> Tensor:
+    adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
+    return adapted.predict(episode.query_x)
+
+
+class _Body(nn.Module):
+    """A smooth model with features of any shape."""
+
+    def __init__(self, feature_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.feature_shape = feature_shape
+        self.first = nn.Linear(2, math.prod(feature_shape))
+        self.last = nn.Linear(math.prod(feature_shape), 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.first(x).tanh())
+        return outputs
 
 
 def _smooth_model(num_outputs: int) -> nn.Module:

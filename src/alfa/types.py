@@ -6,7 +6,7 @@ Every tensor in the inner loop has a leading *task* dimension: parameters are ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -160,6 +160,8 @@ class Episode:
         support_y: targets of the support sets, ``[task, support, ...]``.
         query_x: inputs of the query sets, ``[task, query, ...]``.
         query_y: targets of the query sets, ``[task, query, ...]``.
+        classes: the index of each label's class in the split, ``[task, way]``; None if the tasks
+            have no common classes.
 
     Examples:
         >>> import torch
@@ -173,20 +175,24 @@ class Episode:
     support_y: Tensor
     query_x: Tensor
     query_y: Tensor
+    classes: Tensor | None = None
 
     @property
     def num_tasks(self) -> int:
         return self.support_x.shape[0]
 
     def __getitem__(self, tasks: slice) -> Episode:
-        return Episode(*(tensor[tasks] for tensor in vars(self).values()))
+        return self._map(lambda tensor: tensor[tasks])
 
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> Episode:
         """Move the tensors to a device, and convert floating-point tensors to `dtype`."""
-        tensors = vars(self).values()
-        return Episode(*(t.to(device, dtype if t.is_floating_point() else None) for t in tensors))
+        return self._map(lambda t: t.to(device, dtype if t.is_floating_point() else None))
+
+    def _map(self, convert: Callable[[Tensor], Tensor]) -> Episode:
+        given = {name: convert(t) for name, t in vars(self).items() if t is not None}
+        return Episode(**given)
 
 
 @dataclass(frozen=True)
@@ -194,9 +200,10 @@ class Rates:
     """The learning rates and weight-decay terms of one inner step (Eq. 4).
 
     Attributes:
-        alpha: the factor on the gradient: one tensor that broadcasts to ``[task, layer]``, or a
+        alpha: the factor on the direction: one tensor that broadcasts to ``[task, layer]``, or a
             mapping from each layer's name to a tensor that broadcasts to its ``[task, ...]``.
         beta: the factor on the weights, in the same form.
+        direction: replaces the gradient, with the same layers; None means the gradient.
         state: passed to the rule at the next step.
 
     Examples:
@@ -208,6 +215,7 @@ class Rates:
 
     alpha: Tensor | Mapping[str, Tensor]
     beta: Tensor | Mapping[str, Tensor]
+    direction: Params | None = None
     state: State = field(default=(), repr=False)
 
     def per_layer(self, layers: Layers, num_tasks: int) -> tuple[Tensor, Tensor]:

@@ -39,9 +39,10 @@ def test_all_faults_are_reported_at_once() -> None:
     for fault in (
         "tasks.name is 'sinusoids', but must be one of images, in-memory, meta-dataset, sinusoid. "
         "Did you mean 'sinusoid'?",
-        "model.hiden is not a known key; known: name, weights, hidden. Did you mean 'hidden'?",
+        "model.hiden is not a known key; known: name, weights, frozen, hidden. "
+        "Did you mean 'hidden'?",
         "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
-        "zero-head. Did you mean 'learned'?",
+        "task-head, zero-head. Did you mean 'learned'?",
         "rule.alpha is {'source': 'genrated'}, but must be a table with the source of the rate",
         "outer.num_tasks is 0, but must be greater than or equal to 1.",
         "outer.num_task is not a known key; known: num_iterations, num_tasks, max_gradient_norm, ",

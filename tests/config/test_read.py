@@ -98,8 +98,8 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_rule_of_a_plugin_is_used_by_name(write, plugin) -> None:
-    plugin("my_rules", _PLUGIN.format(name="halving"))
-    rule = {"name": "halving", "first": 0.4}
+    plugin("my_rules", _PLUGIN.format(name="my-halving"))
+    rule = {"name": "my-halving", "first": 0.4}
     path = write({**BASE, "plugins": ["my_rules"], "rule": rule, "inner": {"num_steps": 3}})
     experiment = load_experiment(path)
     learner = build_learner(experiment, build_tasks(experiment))

@@ -33,7 +33,8 @@ def variants(name: str) -> list:
     ]
 
 
-@pytest.mark.parametrize("name", list(INITS))
+# `check_head` checks the init of a model with a head of its own.
+@pytest.mark.parametrize("name", [name for name in INITS if name != "task-head"])
 @pytest.mark.parametrize("variant", [0, 1, 2])
 def test_init_fulfills_the_contract(name: str, variant: int) -> None:
     check_init(variants(name)[variant])

@@ -125,7 +125,7 @@ class Recalls(_Valid):
         alpha = self.log_alpha.exp()
         if step > 0:
             alpha = (alpha + state[0]) / 2
-        return Rates(alpha, params.flat.new_ones(()), (alpha,))
+        return Rates(alpha, params.flat.new_ones(()), state=(alpha,))
 
 
 @pytest.mark.parametrize("rule", [_Valid, Recalls])

@@ -90,7 +90,7 @@ def test_a_configuration_cannot_resume_a_program(tmp_path) -> None:
 def test_an_optimizer_must_train_everything() -> None:
     learner = make_learner()
     optimizer = torch.optim.SGD(learner.model.parameters(), lr=0.1)
-    with pytest.raises(ConfigError, match=r"`optimizer` lacks \d+ of the learner's \d+ meta-"):
+    with pytest.raises(ConfigError, match=r"`optimizer` lacks \d+ of the \d+ meta-"):
         Trainer(learner, Sinusoids(), optimizer=optimizer)
 
 

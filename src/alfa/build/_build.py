@@ -12,7 +12,8 @@ from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import ConfigError
 from alfa.inits import INITS, Init
 from alfa.learner import Learner
-from alfa.models import MODELS
+from alfa.models import HEADS, MODELS, Headed, body_parameters, feature_shape
+from alfa.objectives import OBJECTIVES, Objective, QueryLoss
 from alfa.ops import get_loss
 from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.registry import Registry
@@ -28,10 +29,34 @@ def build_tasks(experiment: Experiment) -> Tasks:
 def build_model(experiment: Experiment, input_shape: Sequence[int], num_outputs: int) -> nn.Module:
     """Build the model of an experiment for inputs and outputs of any size."""
     with _seeded(experiment.seed) as generator:
-        model: nn.Module = _build(
-            experiment.model, MODELS, input_shape, num_outputs, generator=generator
-        )
+        return _build_model(experiment, input_shape, num_outputs, generator)
+
+
+def _build_model(
+    experiment: Experiment,
+    input_shape: Sequence[int],
+    num_outputs: int,
+    generator: torch.Generator,
+) -> nn.Module:
+    sizes = input_shape, num_outputs
+    model: nn.Module = _build(experiment.model, MODELS, *sizes, generator=generator)
+    if experiment.head is not None:
+        sizes = feature_shape(model), num_outputs
+        model = Headed(model, _build(experiment.head, HEADS, *sizes, generator=generator))
+    if experiment.model.options.get("frozen"):
+        for parameter in body_parameters(model).values():
+            parameter.requires_grad_(False)
     return model
+
+
+def build_objective(experiment: Experiment) -> Objective:
+    """Build the objective of an experiment, by default the query loss."""
+    if experiment.objective is None:
+        return QueryLoss()
+    built: Objective = _build(
+        experiment.objective, OBJECTIVES, num_steps=experiment.inner.num_steps
+    )
+    return built
 
 
 def _build(part: Part, registry: Registry[Any], *args: Any, **context: Any) -> Any:
@@ -71,12 +96,16 @@ def build_learner(
         return built
 
     with _seeded(experiment.seed) as generator:
-        sizes = tasks.input_shape, tasks.num_outputs
-        model = _build(experiment.model, MODELS, *sizes, generator=generator)
+        model = _build_model(experiment, tasks.input_shape, tasks.num_outputs, generator)
         start = build_init(experiment.init)
         context = {"num_steps": inner.num_steps, "generator": generator}
         rule = _build(experiment.rule, RULES, start.layers, **context)
     _check_tasks(experiment, start, tasks)
+    if inner.num_steps == 0 and not inner.num_test_steps and any(True for _ in rule.parameters()):
+        raise ConfigError(
+            f"inner.num_steps is 0, so the rule {experiment.rule.name!r}, which has trained "
+            "parameters, has no effect; use at least 1 step, or the rule 'sgd'."
+        )
     if inner.num_test_steps is not None:
         rule.allow_extra_steps()
     learner = Learner(
@@ -94,13 +123,16 @@ def build_learner(
 
 def trainer_options(experiment: Experiment, learner: Learner) -> dict[str, Any]:
     """Return the arguments of `alfa.Trainer`, except for the learner, tasks, and device."""
-    parameters = [p for p in learner.meta_parameters() if p.requires_grad]
+    objective = build_objective(experiment).to(learner.dtype)
+    trained = *learner.meta_parameters(), *objective.parameters()
+    parameters = [p for p in trained if p.requires_grad]
     optimizer = scheduler = None
     if parameters:
         decayed = [p for p in learner.init.meta_parameters() if p.ndim > 1]
         optimizer = _build(experiment.optimizer, OPTIMIZERS)(parameters, decayed=decayed)
         scheduler = _build(experiment.schedule, SCHEDULES)(optimizer)
     return {
+        "objective": None if experiment.objective is None else objective,
         "optimizer": optimizer,
         "scheduler": scheduler,
         **experiment.outer.model_dump(),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from alfa.config import Engine, Experiment, Inner, Outer, Test, parse_experiment
@@ -12,7 +13,8 @@ from alfa.data import TASKS, Tasks
 from alfa.errors import AlfaWarning, ConfigError
 from alfa.inits import INITS, Init
 from alfa.learner import Learner
-from alfa.models import MODELS
+from alfa.models import HEADS, MODELS, Headed, body_parameters
+from alfa.objectives import OBJECTIVES, Objective
 from alfa.rules import RULES
 
 
@@ -20,6 +22,7 @@ def describe_experiment(
     learner: Learner,
     tasks: Tasks,
     *,
+    objective: Objective | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     scheduler: LRScheduler | None = None,
     **options: Any,
@@ -34,10 +37,12 @@ def describe_experiment(
     """
     parts: dict[str, Mapping[str, Any]] = {
         "tasks": _describe_tasks(tasks),
-        "model": MODELS.describe(learner.model),  # type: ignore[arg-type]
+        **_describe_model(learner.model),
         "init": _describe_init(learner.init),
         "rule": RULES.describe(learner.rule),
     }
+    if objective is not None:
+        parts["objective"] = OBJECTIVES.describe(objective)
     for key, part in (("optimizer", optimizer), ("schedule", scheduler)):
         if part is not None:
             description = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -52,7 +57,7 @@ def describe_experiment(
     return parse_experiment(
         {
             "seed": options.get("seed", 0),
-            "plugins": _plugins(learner, tasks),
+            "plugins": _plugins(learner, tasks, objective),
             **parts,
             "inner": section(Inner, **inner),
             "outer": section(Outer),
@@ -62,6 +67,18 @@ def describe_experiment(
         },
         source="these objects",
     )
+
+
+def _describe_model(model: nn.Module) -> dict[str, Mapping[str, Any]]:
+    parts: dict[str, Mapping[str, Any]] = {}
+    backbone = model
+    if isinstance(model, Headed):
+        backbone, parts["head"] = model.backbone, HEADS.describe(model.head)
+    described = MODELS.describe(backbone)  # type: ignore[arg-type]
+    body = body_parameters(model).values()
+    if body and not any(parameter.requires_grad for parameter in body):
+        described["frozen"] = True
+    return {"model": described, **parts}
 
 
 def _describe_init(init: Init) -> dict[str, Any]:
@@ -79,10 +96,12 @@ def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
         return {"name": "in-memory", "description": type(tasks).__name__, **known}
 
 
-def _plugins(learner: Learner, tasks: Tasks) -> list[str]:
+def _plugins(learner: Learner, tasks: Tasks, objective: Objective | None) -> list[str]:
     """Return the modules that register the user's parts."""
-    parts = [learner.model, learner.init, learner.rule, tasks]
-    modules = {type(part).__module__ for part in parts}
+    model = learner.model
+    models = [model.backbone, model.head] if isinstance(model, Headed) else [model]
+    parts = [*models, learner.init, learner.rule, tasks, objective]
+    modules = {type(part).__module__ for part in parts if part is not None}
     plugins = sorted(name for name in modules if name.partition(".")[0] != "alfa")
     if "__main__" in plugins:
         warnings.warn(

@@ -11,7 +11,7 @@ from alfa.config._experiment import Experiment, without_none
 from alfa.config._read import parse_experiment, read_toml
 from alfa.data import GENERATED_DATASETS, SOURCES, prepared
 from alfa.errors import ConfigError, did_you_mean
-from alfa.methods import get_method
+from alfa.methods import get_method, merge
 
 _EXPERIMENTS = resources.files("alfa") / "experiments"
 # Base experiments for any prepared dataset, any generated one, and a folder of images.
@@ -39,24 +39,12 @@ class Choices:
 
     def apply(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return an experiment with these choices, before validation."""
-        changed = _merge(content, {"tasks": without_none({"way": self.way, "shot": self.shot})})
+        changed = merge(content, {"tasks": without_none({"way": self.way, "shot": self.shot})})
         if self.backbone is not None:
             changed["model"] = {"name": self.backbone}
         if self.method is not None:
-            method = get_method(self.method)
-            changed |= {"init": dict(method.init), "rule": dict(method.rule)}
-            changed = _merge(changed, method.settings)
+            changed = get_method(self.method).apply(changed)
         return changed
-
-
-def _merge(content: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace values in sections; keep a value in place of a section for the validation."""
-    merged = dict(content)
-    for key, values in sections.items():
-        section = merged.get(key, {})
-        if values and isinstance(section, Mapping):
-            merged[key] = {**section, **values}
-    return merged
 
 
 def datasets() -> list[str]:
@@ -99,7 +87,7 @@ def compose_for_folder(
     tasks: Mapping[str, Any], *, choices: Choices, overrides: Iterable[str]
 ) -> Experiment:
     """Compose an experiment for a prepared folder of images; `tasks` names it and the sizes."""
-    content = _apply_to_base(choices, _merge(_read_base(_FOLDER), {"tasks": tasks}))
+    content = _apply_to_base(choices, merge(_read_base(_FOLDER), {"tasks": tasks}))
     return parse_experiment(content, source=str(tasks["dataset"]), overrides=overrides)
 
 
@@ -107,7 +95,7 @@ def _apply_to_base(choices: Choices, base: dict[str, Any]) -> dict[str, Any]:
     """Apply the choices, the default method of a base experiment, and its one-shot settings."""
     one_shot, method = base.pop("one_shot", {}), base.pop("method")
     if (choices.shot or base["tasks"].get("shot")) == 1:
-        base = _merge(base, one_shot)
+        base = merge(base, one_shot)
     return replace(choices, method=choices.method or method).apply(base)
 
 
@@ -122,7 +110,7 @@ def _dataset_base(dataset: str) -> dict[str, Any]:
         return _read_base(dataset)
     base = _read_base(_GENERATED if dataset in GENERATED_DATASETS else _PREPARED)
     size = SOURCES.get(dataset).size if dataset in SOURCES else None
-    return _merge(base, {"tasks": without_none({"dataset": dataset, "size": size})})
+    return merge(base, {"tasks": without_none({"dataset": dataset, "size": size})})
 
 
 def _read_base(name: str) -> dict[str, Any]:

@@ -29,12 +29,13 @@ class Part(BaseModel):
 class Inner(Section):
     """The inner loop: `num_steps` steps, and an outer gradient of first or second `order`.
 
-    Validation and test use `num_test_steps` steps if it is set. `batch_norm` normalizes queries by
+    With 0 steps, the init alone adapts to the support set, as in prototypical networks. Validation
+    and test use `num_test_steps` steps if it is set. `batch_norm` normalizes queries by
     the statistics of the queries (transductive) or of the support set (inductive).
     """
 
-    num_steps: Count = 5
-    num_test_steps: Count | None = None
+    num_steps: NonNegativeInt = 5
+    num_test_steps: NonNegativeInt | None = None
     order: Literal["second", "first"] = "second"
     batch_norm: BatchNorm = "transductive"
 
@@ -103,8 +104,12 @@ class Experiment(Section):
     plugins: tuple[str, ...] = ()
     tasks: Part
     model: Part
+    # Replaces the last layer of the model.
+    head: Part | None = None
     init: Part = Part(name="learned")
     rule: Part = Part(name="sgd")
+    # By default, the query loss.
+    objective: Part | None = None
     optimizer: Part = Part(name="adam")
     schedule: Part = Part(name="constant")
     inner: Inner = Inner()

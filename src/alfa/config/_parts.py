@@ -11,7 +11,8 @@ from alfa.config._faults import boolean_faults, sentence
 from alfa.data import TASKS
 from alfa.errors import did_you_mean
 from alfa.inits import INITS
-from alfa.models import MODELS
+from alfa.models import HEADS, MODELS
+from alfa.objectives import OBJECTIVES
 from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.registry import Registry
 from alfa.rules import RULES
@@ -20,13 +21,15 @@ from alfa.rules import RULES
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "tasks": TASKS,
     "model": MODELS,
+    "head": HEADS,
     "init": INITS,
     "rule": RULES,
+    "objective": OBJECTIVES,
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
 }
 # Keys with the same meaning for all parts of a kind, which cannot be options of a part.
-_RESERVED = {"model": ("name", "weights"), "init": ("name", "base")}
+_RESERVED = {"model": ("name", "weights", "frozen"), "init": ("name", "base")}
 # Names in the literature.
 _ALIASES = {
     "init": {
@@ -69,6 +72,10 @@ def check_part(
     faults: list[str] = []
     extra: dict[str, Any] = {}
     wraps_init = registry.wraps(name, "init")
+    if key == "model" and "frozen" in options:
+        extra["frozen"] = options.pop("frozen")
+        if not isinstance(extra["frozen"], bool):
+            faults.append(f"model.frozen must be true or false, got {extra['frozen']!r}.")
     if key == "model" and "weights" in options:
         extra["weights"] = options.pop("weights")
         if not isinstance(extra["weights"], str):
@@ -120,7 +127,7 @@ def _options_model(name: str, registry: Registry[Any]) -> type[BaseModel]:
 def options_of(part: Part, registry: Registry[Any]) -> dict[str, Any]:
     """Return the options of a validated part as the objects that its constructor takes."""
     model = _options_model(part.name, registry)
-    # The constructor takes neither the base of an init nor the weights of a model as an option.
+    # The base of an init and the weights of a model are not options of its constructor.
     given = {key: value for key, value in part.options.items() if key in model.model_fields}
     checked = model.model_validate(given)
     return {key: getattr(checked, key) for key in model.model_fields}

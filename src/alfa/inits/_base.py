@@ -43,6 +43,7 @@ class Init(nn.Module, abc.ABC):
     Attributes:
         classification_only: targets must be class labels.
         variable_way: tasks may have any number of classes, which sets the number of outputs.
+        has_step_parameters: `shared_at` differs between inner steps.
 
     Examples:
         >>> from alfa import Init, LearnedInit
@@ -54,6 +55,7 @@ class Init(nn.Module, abc.ABC):
 
     classification_only: bool = False
     variable_way: bool = False
+    has_step_parameters: bool = False
 
     @property
     @abc.abstractmethod
@@ -67,6 +69,14 @@ class Init(nn.Module, abc.ABC):
     @abc.abstractmethod
     def shared(self) -> dict[str, Tensor]:
         """Return the parameters that the inner loop does not adapt, without a task dimension."""
+
+    def shared_at(self, step: int) -> dict[str, Tensor]:
+        """Return `shared` for inner step `step`, and for queries after this step.
+
+        With learned parameters for every step, such as those of batch normalization in MAML++, the
+        result depends on the step. `step` may exceed the number of steps in training.
+        """
+        return self.shared()
 
     @abc.abstractmethod
     def meta_parameters(self) -> Iterator[nn.Parameter]:

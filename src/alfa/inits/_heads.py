@@ -1,7 +1,7 @@
 """Inits that create the last layer for each task, with any number of classes."""
 
-import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,23 +9,47 @@ from torch import Tensor, nn
 from alfa.errors import ConfigError, did_you_mean
 from alfa.inits._base import Support, register_init
 from alfa.inits._inits import ModelInit, Patterns
+from alfa.models import Head, last_layer
 from alfa.types import Layers, Params
 
 
+@register_init("task-head")
 class TaskHead(ModelInit):
-    """A learned init that creates the last layer for each task.
+    """A learned init that computes the last layer of each task from its support set.
 
-    To add a head, subclass and implement `initial_head`; see `Init` for the rest.
+    The body starts at theta, and the model's head, an `alfa.models.Head`, computes its own weights.
+    To compute those of a linear layer instead, subclass and implement `initial_head`; see `Init`
+    for the rest. Parameters of the subclass are meta-learned.
 
     Args:
         model: a model with the parameters theta.
-        adapt: patterns of the names of the adapted parameters, which must include the last layer;
-            by default all parameters except normalization parameters.
+        adapt: patterns of the names of the adapted parameters, which must include the last layer,
+            such as ``"head"``; by default all parameters except normalization parameters.
         head: the name of the last layer; by default the model's `head_name`, or else its last
             linear layer.
 
+    Examples:
+        >>> from alfa import MLP, TaskHead
+        >>> from alfa.models import Head, Headed
+        >>> class Means(Head):
+        ...     task_parameters = ("centers",)
+        ...
+        ...     def __init__(self, feature_shape, num_outputs):
+        ...         super().__init__()
+        ...         self.centers = nn.Parameter(torch.zeros(num_outputs, *feature_shape))
+        ...
+        ...     def fit(self, z, y, way):
+        ...         return {"centers": prototypes(z, y, way)}
+        ...
+        ...     def forward(self, z):
+        ...         return -torch.cdist(z, self.centers)
+        >>> backbone = MLP((3,), 5, hidden=[8])
+        >>> model = Headed(backbone, Means(backbone.feature_shape, 5))
+        >>> TaskHead(model, adapt="head").layers
+        Layers({'head.centers': torch.Size([5, 8])})
+
     Raises:
-        ConfigError: the layer does not exist, is not linear, or is not adapted.
+        ConfigError: the layer does not exist, has no weights to compute, or is not adapted.
     """
 
     classification_only = True
@@ -35,9 +59,12 @@ class TaskHead(ModelInit):
         self, model: nn.Module, *, adapt: Patterns | None = None, head: str | None = None
     ) -> None:
         super().__init__(model, adapt=adapt)
-        self.head = _last_linear(model) if head is None else head
-        self._weight, self._bias = self._head_names = f"{self.head}.weight", f"{self.head}.bias"
+        self.head = last_layer(model) if head is None else head
         names = [name for name, _ in model.named_parameters()]
+        computed = ("weight", "bias")
+        if self.head in dict(model.named_modules()):
+            computed = getattr(model.get_submodule(self.head), "task_parameters", computed)
+        self._head_names = {f"{self.head}.{name}": name for name in computed}
         for name in self._head_names:
             if name not in names:
                 raise ConfigError(
@@ -49,16 +76,37 @@ class TaskHead(ModelInit):
                     f"`adapt` leaves out {name}, but every task creates the layer {self.head}; "
                     f"add '{self.head}.*' to `adapt`."
                 )
+        self._check_head(model.get_submodule(self.head))
 
-    @abc.abstractmethod
-    def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
-        """Return the last layer: weight ``[task, class, feature]`` and bias ``[task, class]``.
+    def _check_head(self, module: nn.Module) -> None:
+        """Raise ConfigError unless this init can compute the weights of the last layer."""
+        is_head, is_own = isinstance(module, Head), type(self).initial_head is TaskHead.initial_head
+        if is_own and not is_head:
+            raise ConfigError(
+                f"the init TaskHead needs a model with a head that computes its own weights, but "
+                f"{self.head} is a {type(module).__name__}; wrap the model in alfa.models.Headed "
+                "(in a configuration, add a [head]), or use PrototypeHead."
+            )
+        if is_head and not is_own:
+            raise ConfigError(
+                f"the init {type(self).__name__} computes a linear layer, but {self.head} is a "
+                f"{type(module).__name__}; use the init TaskHead ('task-head')."
+            )
+
+    def initial_head(self, body: Params, support: Support, way: int) -> Mapping[str, Tensor]:
+        """Return the weights of the last layer of every task by name.
+
+        For a linear layer these are ``"weight"``, ``[task, class, feature]``, and ``"bias"``,
+        ``[task, class]``. By default, the model's head computes its own.
 
         Args:
             body: the other adapted layers.
             support: the support sets.
             way: number of classes of each task.
         """
+        module: Any = self.model.get_submodule(self.head)
+        weights: Mapping[str, Tensor] = module.fit(support.embed(body, self.head), support.y, way)
+        return weights
 
     def start(self, support: Support) -> Params:
         way = _num_classes(support.y)
@@ -67,20 +115,20 @@ class TaskHead(ModelInit):
         body = Params(theta.flat[:, :0], Layers({}))
         if names:
             body = Params.of({name: theta[name] for name in names})
-        head = dict(zip(self._head_names, self.initial_head(body, support, way), strict=True))
+        computed = self.initial_head(body, support, way)
+        head = {name: computed[own] for name, own in self._head_names.items()}
         rows = [head.get(name, theta[name]).reshape(len(theta.flat), -1) for name in self._layers]
-        return Params(torch.cat(rows, dim=1), self._layers_for(way))
-
-    def _layers_for(self, way: int) -> Layers:
-        if way == self._layers[self._bias][0]:
-            return self._layers
-        # Not cached for each number of classes: `Layers` itself caches large tensors.
-        head = {self._weight: (way, *self._layers[self._weight][1:]), self._bias: (way,)}
-        return Layers({n: torch.Size(head.get(n, shape)) for n, shape in self._layers.items()})
+        shapes = {name: head[name].shape[1:] for name in head}
+        layers = self._layers
+        if any(layers[name] != shape for name, shape in shapes.items()):
+            # Not cached for each number of classes: `Layers` itself caches large tensors.
+            layers = Layers({**layers, **shapes})
+        return Params(torch.cat(rows, dim=1), layers)
 
     def meta_parameters(self) -> Iterator[nn.Parameter]:
-        named = self.model.named_parameters()
-        return (parameter for name, parameter in named if name not in self._head_names)
+        of_model = dict(self.model.named_parameters())
+        yield from (p for name, p in of_model.items() if name not in self._head_names)
+        yield from (p for name, p in self.named_parameters() if not name.startswith("model."))
 
 
 @register_init("prototype-head")
@@ -103,19 +151,20 @@ class PrototypeHead(TaskHead):
         torch.Size([1, 14, 7])
     """
 
-    def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
+    def initial_head(self, body: Params, support: Support, way: int) -> dict[str, Tensor]:
         c = prototypes(support.embed(body, self.head), support.y, way)
-        return 2 * c, -c.square().sum(2)
+        return {"weight": 2 * c, "bias": -c.square().sum(2)}
 
 
 @register_init("zero-head")
 class ZeroHead(TaskHead):
     """MAML for any number of classes: the last layer starts at zero."""
 
-    def initial_head(self, body: Params, support: Support, way: int) -> tuple[Tensor, Tensor]:
-        last = self.model.get_parameter(self._weight)
+    def initial_head(self, body: Params, support: Support, way: int) -> dict[str, Tensor]:
+        last = self.model.get_parameter(f"{self.head}.weight")
         shape = support.num_tasks, way
-        return last.new_zeros(*shape, last.shape[1]), last.new_zeros(shape)
+        weight = last.new_zeros(*shape, last.shape[1])
+        return {"weight": weight, "bias": last.new_zeros(shape)}
 
 
 def prototypes(embedded: Tensor, y: Tensor, way: int) -> Tensor:
@@ -132,18 +181,6 @@ def prototypes(embedded: Tensor, y: Tensor, way: int) -> Tensor:
             f"needs at least one; number the classes of a task from 0 to {way - 1}."
         )
     return members.mT @ embedded / counts.unsqueeze(2)
-
-
-def _last_linear(model: nn.Module) -> str:
-    if (name := getattr(model, "head_name", None)) is not None:
-        return str(name)
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise ConfigError(
-            f"{type(model).__name__} has no linear layer that every task could create; name a "
-            "layer with `head`."
-        )
-    return str(linear[-1])
 
 
 def _num_classes(y: Tensor) -> int:

@@ -1,6 +1,6 @@
 """Inits that start from a model's parameters, and the choice of the adapted layers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -11,11 +11,15 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from alfa.errors import ConfigError, did_you_mean
 from alfa.inits._base import Init, Support, register_init
+from alfa.models import last_layer
 from alfa.ops import expand_to_parameters, layer_means, uninitialized
 from alfa.types import Layers, Params
 
 Patterns = Annotated[Sequence[str], BeforeValidator(lambda p: [p] if isinstance(p, str) else p)]
-"""Patterns of parameter names, such as ``["head.*"]``, or a single pattern."""
+"""Patterns of parameter names, such as ``["conv*.weight"]``, or a single pattern.
+
+``"head"`` selects the last layer, and ``"body"`` the other layers that are adapted by default.
+"""
 
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -120,6 +124,7 @@ class Attenuated(Init):
         for parameter in self.attenuator.parameters():
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5, generator=generator)
         self.classification_only, self.variable_way = init.classification_only, init.variable_way
+        self.has_step_parameters = init.has_step_parameters
 
     @property
     def layers(self) -> Layers:
@@ -133,6 +138,9 @@ class Attenuated(Init):
     def shared(self) -> dict[str, Tensor]:
         return self.init.shared()
 
+    def shared_at(self, step: int) -> dict[str, Tensor]:
+        return self.init.shared_at(step)
+
     def meta_parameters(self) -> Iterator[nn.Parameter]:
         yield from self.init.meta_parameters()
         yield from self.attenuator.parameters()
@@ -145,24 +153,36 @@ def select_layers(model: nn.Module, adapt: Patterns | None) -> Layers:
     frozen ones. Raises ConfigError if a pattern matches nothing, or the selection is empty.
     """
     named = dict(model.named_parameters())
-    if adapt is None:
-        norms = [module for module in model.modules() if isinstance(module, _NORMS)]
-        excluded = {p for norm in norms for p in norm.parameters(recurse=False)}
-        if any(p.requires_grad for p in named.values()):
-            excluded |= {p for p in named.values() if not p.requires_grad}
-        chosen = [name for name, parameter in named.items() if parameter not in excluded]
-    else:
+    norms = [module for module in model.modules() if isinstance(module, _NORMS)]
+    excluded = {p for norm in norms for p in norm.parameters(recurse=False)}
+    if any(p.requires_grad for p in named.values()):
+        excluded |= {p for p in named.values() if not p.requires_grad}
+    chosen = {name for name, parameter in named.items() if parameter not in excluded}
+    if adapt is not None:
         patterns = [adapt] if isinstance(adapt, str) else list(adapt)
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in named):
-                raise ConfigError(
-                    f"`adapt` has {pattern!r}, which matches no parameter; the model has "
-                    f"{', '.join(named) or 'none'}.{did_you_mean(pattern, named)}"
-                )
-        chosen = [name for name in named if any(fnmatchcase(name, p) for p in patterns)]
+        chosen = {name for p in patterns for name in _matches(p, model, named, default=chosen)}
     if not chosen:
         raise ConfigError(
             f"there is nothing to adapt: {type(model).__name__} has no parameters outside its "
             "normalization layers; name some with `adapt`."
         )
-    return Layers({name: named[name].shape for name in chosen})
+    return Layers({name: parameter.shape for name, parameter in named.items() if name in chosen})
+
+
+def _matches(
+    pattern: str, model: nn.Module, named: Mapping[str, nn.Parameter], *, default: set[str]
+) -> list[str]:
+    """Return the names that a pattern matches, of which `default` are adapted by default."""
+    found = [name for name in named if fnmatchcase(name, pattern)]
+    if not found and pattern in ("head", "body"):
+        head = f"{last_layer(model)}."
+        if pattern == "head":
+            found = [name for name in named if name.startswith(head)]
+        else:
+            found = [name for name in default if not name.startswith(head)]
+    if not found:
+        raise ConfigError(
+            f"`adapt` has {pattern!r}, which matches no parameter; the model has "
+            f"{', '.join(named) or 'none'}.{did_you_mean(pattern, named)}"
+        )
+    return found

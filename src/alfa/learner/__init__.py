@@ -2,7 +2,7 @@
 
 from alfa.learner._budget import GB, MemoryPlan, plan_memory
 from alfa.learner._learner import Learner, Outcome
-from alfa.learner._loop import Adapted, adapt, check_batch_norm
+from alfa.learner._loop import Adapted, adapt, check_batch_norm, steps
 from alfa.learner._memory import RandomState
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "adapt",
     "check_batch_norm",
     "plan_memory",
+    "steps",
 ]

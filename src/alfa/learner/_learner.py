@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from alfa.errors import ConfigError
 from alfa.inits import Init
-from alfa.learner._loop import Adapted, adapt, check_options
+from alfa.learner._loop import Adapted, adapt, check_options, steps
 from alfa.learner._memory import MemoryMode
 from alfa.models import BatchNorm, OverTasks
 from alfa.ops import Loss, check_loss
@@ -26,11 +26,18 @@ class Outcome:
         query_losses: ``[task]``.
         outputs: outputs of the adapted models on the query sets, ``[task, query, ...]``.
         adapted: the adapted models.
+        objective: what the outer loop minimizes instead of `query_losses`, ``[task]``.
     """
 
     query_losses: Tensor
     outputs: Tensor
     adapted: Adapted
+    objective: Tensor | None = None
+
+    @property
+    def losses(self) -> Tensor:
+        """What the outer loop minimizes, ``[task]``."""
+        return self.query_losses if self.objective is None else self.objective
 
 
 class Learner(nn.Module):
@@ -106,25 +113,40 @@ class Learner(nn.Module):
         order: Order | None = None,
     ) -> Adapted:
         """Adapt to every task of a stack; see `alfa.adapt`."""
-        return adapt(
-            self.model,
-            support_x,
-            support_y,
-            init=self.init,
-            rule=self.rule,
-            loss=self.loss,
-            num_steps=self.num_steps if num_steps is None else num_steps,
-            order=self.order if order is None else order,
-            over_tasks=self.over_tasks,
-            batch_norm=self.batch_norm,
-            memory=self.memory,
-        )
+        return adapt(self.model, support_x, support_y, **self._options(num_steps, order))
+
+    def steps(
+        self,
+        support_x: Tensor,
+        support_y: Tensor,
+        *,
+        num_steps: int | None = None,
+        order: Order | None = None,
+    ) -> Iterator[Adapted]:
+        """Iterate over theta_{i,0}, ..., theta_{i,S}; see `alfa.adapt`."""
+        return steps(self.model, support_x, support_y, **self._options(num_steps, order))
+
+    def _options(self, num_steps: int | None, order: Order | None) -> dict[str, Any]:
+        return {
+            "init": self.init,
+            "rule": self.rule,
+            "loss": self.loss,
+            "num_steps": self.num_steps if num_steps is None else num_steps,
+            "order": self.order if order is None else order,
+            "over_tasks": self.over_tasks,
+            "batch_norm": self.batch_norm,
+            "memory": self.memory,
+        }
 
     def forward(
         self, episode: Episode, *, num_steps: int | None = None, order: Order | None = None
     ) -> Outcome:
         """Adapt to the support sets, and evaluate the adapted models on the query sets."""
         adapted = self.adapt(episode.support_x, episode.support_y, num_steps=num_steps, order=order)
+        return self.evaluate(adapted, episode)
+
+    def evaluate(self, adapted: Adapted, episode: Episode) -> Outcome:
+        """Evaluate adapted models on the query sets."""
         outputs = adapted.predict(episode.query_x)
         if self.init.variable_way:
             _check_queries(episode.query_y, way=outputs.shape[-1])

@@ -1,7 +1,8 @@
 """The inner loop (Algorithm 1, lines 5 to 12)."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +128,7 @@ def adapt(
         rule: returns the rates of every step.
         loss: maps outputs and targets ``[task, example, ...]`` to losses ``[task]``; must be a
             module if it has trained parameters.
-        num_steps: S; may differ from the number in training.
+        num_steps: S, at least 0; may differ from the number in training.
         order: ``"second"``, ``"first"``, or ``"none"`` for no outer gradient.
         over_tasks: ``"loop"`` for one task after the other, ``"stack"`` for all tasks at once
             (`torch.func.vmap`, unless the module is an `alfa.models.Model`), or ``"auto"``.
@@ -150,79 +151,174 @@ def adapt(
         >>> adapted.predict(x).shape, adapted.support_losses.shape
         (torch.Size([3, 10, 1]), torch.Size([5, 3]))
     """
-    check_loss(loss)
-    check_options(model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory)
-    _check_support(support_x, support_y, num_steps)
-    if rule.layers != init.layers:
-        raise ConfigError(
-            f"the rule was made for the layers {dict(rule.layers)}, but the init has "
-            f"{dict(init.layers)}; make it with {type(rule).__name__}(init.layers)."
-        )
-    if not torch.is_grad_enabled():
-        order = "none"
-    if order == "none":
-        # Without an outer gradient there is nothing to recompute.
-        memory = "store"
-    mode = ExecutionMode(over_tasks)
+    inner_loop = _InnerLoop(
+        model, support_x, support_y, init, rule, loss, order, over_tasks, batch_norm, memory
+    )
+    # Only the last position is held.
+    (last,) = deque(inner_loop.positions(num_steps), maxlen=1)
+    return inner_loop.adapted(last)
 
-    def losses_and_gradients(params: Params) -> tuple[Tensor, Params]:
+
+def steps(
+    model: nn.Module, support_x: Tensor, support_y: Tensor, *, num_steps: int = 5, **options: Any
+) -> Iterator[Adapted]:
+    """Iterate over theta_{i,0}, ..., theta_{i,S}; the arguments are as in `adapt`.
+
+    Examples:
+        >>> import torch
+        >>> from alfa import MLP, SGD, LearnedInit, mse
+        >>> from alfa.learner import steps
+        >>> model = MLP((1,), 1, hidden=[40, 40])
+        >>> init = LearnedInit(model)
+        >>> x = torch.linspace(-1, 1, 10).reshape(1, 10, 1)
+        >>> rule = SGD(init.layers)
+        >>> [len(a.rates) for a in steps(model, x, x.sin(), init=init, rule=rule, loss=mse)]
+        [0, 1, 2, 3, 4, 5]
+    """
+    inner_loop = _InnerLoop(model, support_x, support_y, **options)
+    return map(inner_loop.adapted, inner_loop.positions(num_steps))
+
+
+@dataclass(frozen=True)
+class _Position:
+    """The inner loop after some steps."""
+
+    params: Params
+    shared: dict[str, Tensor]
+    losses: tuple[Tensor, ...] = ()
+    rates: tuple[Rates, ...] = ()
+
+
+@dataclass
+class _InnerLoop:
+    """The inner loop of a stack of tasks."""
+
+    model: nn.Module
+    support_x: Tensor
+    support_y: Tensor
+    init: Init
+    rule: Rule
+    loss: Loss
+    order: Order = "second"
+    over_tasks: OverTasks = "auto"
+    batch_norm: BatchNorm = "transductive"
+    memory: MemoryMode = "store"
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss)
+        check_options(
+            self.model,
+            order=self.order,
+            over_tasks=self.over_tasks,
+            batch_norm=self.batch_norm,
+            memory=self.memory,
+        )
+        _check_support(self.support_x, self.support_y)
+        if self.rule.layers != self.init.layers:
+            raise ConfigError(
+                f"the rule was made for the layers {dict(self.rule.layers)}, but the init has "
+                f"{dict(self.init.layers)}; make it with {type(self.rule).__name__}(init.layers)."
+            )
+        if not torch.is_grad_enabled():
+            self.order = "none"
+        if self.order == "none":
+            # Without an outer gradient there is nothing to recompute.
+            self.memory = "store"
+        self.mode = ExecutionMode(self.over_tasks)
+        loss = self.loss
+        self.of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
+
+    def positions(self, num_steps: int) -> Iterator[_Position]:
+        """Return an iterator over the positions after 0, ..., `num_steps` steps."""
+        if num_steps < 0:
+            raise ConfigError(f"`num_steps` must be at least 0, got {num_steps}.")
+        return self._positions(num_steps)
+
+    def _positions(self, num_steps: int) -> Iterator[_Position]:
+        # The mode of autograd must not leak to the caller, so no context spans a `yield`.
+        with self._grad_mode():
+            position = self._start()
+        yield position
+        for step in range(num_steps):
+            with self._grad_mode():
+                position = self._step(step, position)
+            yield position
+
+    def adapted(self, position: _Position) -> Adapted:
+        losses = position.losses
+        return Adapted(
+            params=position.params,
+            shared=position.shared,
+            support_losses=torch.stack(losses)
+            if losses
+            else position.params.flat.new_empty(0, len(self.support_x)),
+            rates=position.rates,
+            model=self.model,
+            over_tasks=self.over_tasks,
+            norm_support=self.support_x if self.batch_norm == "inductive" else None,
+            memory=self.memory,
+        )
+
+    def _grad_mode(self) -> AbstractContextManager[Any]:
+        return torch.set_grad_enabled(self.order != "none")
+
+    def _start(self) -> _Position:
+        shared = self._shared_at(0)
+
+        def gradients(params: Params) -> Params:
+            return self._losses_and_gradients(params, shared)[1]
+
+        def embed(params: Params, head: str) -> Tensor:
+            def embedded(flat: Tensor) -> Tensor:
+                at = params.like(flat)
+                return embed_stacked(self.model, head, at, shared, self.support_x, self.mode)
+
+            if self.memory == "store":
+                return embedded(params.flat)
+            found: Tensor = checkpoint(embedded, params.flat, use_reentrant=False)
+            return found
+
+        support = Support(self.support_x, self.support_y, gradients, embed)
+        return _Position(self.init.start(support), shared)
+
+    def _step(self, step: int, before: _Position) -> _Position:
+        shared = before.shared
+        if self.init.has_step_parameters and step > 0:
+            shared = self._shared_at(step)
+        losses, grads = self._losses_and_gradients(before.params, shared)
+        state: State = before.rates[-1].state if before.rates else ()
+        rates = self.rule.rates(step, before.params, grads, state)
+        params = apply_rates(before.params, grads, rates)  # Eq. 4
+        return _Position(params, shared, (*before.losses, losses), (*before.rates, rates))
+
+    def _shared_at(self, step: int) -> dict[str, Tensor]:
+        shared = self.init.shared_at(step)
+        if self.order == "none":
+            shared = {name: parameter.detach() for name, parameter in shared.items()}
+        return shared
+
+    def _losses_and_gradients(
+        self, params: Params, shared: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Params]:
         def compute(tensors: Sequence[Tensor], *, graph: bool) -> tuple[Tensor, Tensor]:
             flat, x, y, *rest = tensors
             shared_at = dict(zip(shared, rest, strict=False))
-            bound_loss = loss
-            if of_loss:
-                of_loss_at = dict(zip(of_loss, rest[len(shared) :], strict=True))
-                bound_loss = _with_params(loss, of_loss_at)
-            return _compute(model, params.like(flat), shared_at, x, y, bound_loss, mode, graph)
+            bound_loss = self.loss
+            if self.of_loss:
+                of_loss_at = dict(zip(self.of_loss, rest[len(shared) :], strict=True))
+                bound_loss = _with_params(self.loss, of_loss_at)
+            at = params.like(flat)
+            return _compute(self.model, at, shared_at, x, y, bound_loss, self.mode, graph)
 
-        stacked = params.flat, support_x, support_y
-        rest = *shared.values(), *of_loss.values()
+        stacked = params.flat, self.support_x, self.support_y
+        rest = *shared.values(), *self.of_loss.values()
         # If nothing before this step is trained, its gradients need no graph.
-        graph = order == "second" and any(t.requires_grad for t in (*stacked, *rest))
-        if graph and memory == "recompute":
+        graph = self.order == "second" and any(t.requires_grad for t in (*stacked, *rest))
+        if graph and self.memory == "recompute":
             losses, grads = recomputed(compute, stacked, rest)
         else:
             losses, grads = compute((*stacked, *rest), graph=graph)
         return losses, params.like(grads)
-
-    def gradients(params: Params) -> Params:
-        return losses_and_gradients(params)[1]
-
-    def embed(params: Params, head: str) -> Tensor:
-        def embedded(flat: Tensor) -> Tensor:
-            return embed_stacked(model, head, params.like(flat), shared, support_x, mode)
-
-        if memory == "store":
-            return embedded(params.flat)
-        found: Tensor = checkpoint(embedded, params.flat, use_reentrant=False)
-        return found
-
-    with torch.set_grad_enabled(order != "none"):
-        shared = init.shared()
-        if order == "none":
-            shared = {name: parameter.detach() for name, parameter in shared.items()}
-        of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
-        params = init.start(Support(support_x, support_y, gradients, embed))
-        losses: list[Tensor] = []
-        rates: list[Rates] = []
-        state: State = ()
-        for step in range(num_steps):
-            step_losses, grads = losses_and_gradients(params)
-            step_rates = rule.rates(step, params, grads, state)
-            params = apply_rates(params, grads, step_rates)  # Eq. 4
-            state = step_rates.state
-            losses.append(step_losses)
-            rates.append(step_rates)
-    return Adapted(
-        params=params,
-        shared=shared,
-        support_losses=torch.stack(losses) if losses else params.flat.new_empty(0, len(support_x)),
-        rates=tuple(rates),
-        model=model,
-        over_tasks=over_tasks,
-        norm_support=support_x if batch_norm == "inductive" else None,
-        memory=memory,
-    )
 
 
 def check_options(
@@ -297,9 +393,7 @@ def _with_params(loss: Any, params: dict[str, Tensor]) -> Loss:
     return bound
 
 
-def _check_support(support_x: Tensor, support_y: Tensor, num_steps: int) -> None:
-    if num_steps < 0:
-        raise ConfigError(f"`num_steps` must be at least 0, got {num_steps}.")
+def _check_support(support_x: Tensor, support_y: Tensor) -> None:
     if torch.is_inference_mode_enabled():
         raise ConfigError(
             "adaptation needs gradients, which torch.inference_mode() disables; "

@@ -1,5 +1,5 @@
 """Named few-shot methods: an init, a rule, and their settings."""
 
-from alfa.methods._methods import METHODS, Method, get_method
+from alfa.methods._methods import METHODS, Method, get_method, merge
 
-__all__ = ["METHODS", "Method", "get_method"]
+__all__ = ["METHODS", "Method", "get_method", "merge"]

@@ -22,15 +22,46 @@ _ALFA = "Baik, Choi, Choi, Kim, and Lee. Meta-Learning with Adaptive Hyperparame
 class Method:
     """A recipe that composes an experiment from tasks and a backbone.
 
-    `init` and `rule` are sections of the experiment; `settings` has values of other sections.
+    Attributes:
+        name: the name that an experiment uses.
+        title: the name in tables.
+        reference: the paper.
+        init: the section of the experiment.
+        rule: the section of the experiment.
+        settings: values to set in other sections, such as ``{"inner": {"num_steps": 1}}``.
+        head: the section of the experiment; None for the model's own last layer.
+        objective: the section of the experiment; None for the query loss.
+        parts: other sections to replace, such as the optimizer.
     """
 
     name: str
     title: str
     reference: str
     init: Mapping[str, Any]
-    rule: Mapping[str, Any]
+    rule: Mapping[str, Any] = field(default_factory=lambda: {"name": "sgd"})
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    head: Mapping[str, Any] | None = None
+    objective: Mapping[str, Any] | None = None
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def apply(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an experiment, before validation, with the choices of this method."""
+        chosen = {"init": self.init, "rule": self.rule, **self.parts}
+        for key, part in (("head", self.head), ("objective", self.objective)):
+            if part is not None:
+                chosen[key] = part
+        others = {key: part for key, part in content.items() if key not in ("head", "objective")}
+        return merge({**others, **{key: dict(part) for key, part in chosen.items()}}, self.settings)
+
+
+def merge(content: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Replace values in sections; keep a value in place of a section for the validation."""
+    merged = dict(content)
+    for key, values in sections.items():
+        section = merged.get(key, {})
+        if values and isinstance(section, Mapping):
+            merged[key] = {**section, **values}
+    return merged
 
 
 _LEARNED = {"name": "learned"}

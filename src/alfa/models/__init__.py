@@ -19,9 +19,25 @@ from alfa.models._frozen import (
     frozen_module,
     uses_batch_statistics,
 )
+from alfa.models._heads import (
+    HEADS,
+    Head,
+    Headed,
+    body_parameters,
+    feature_shape,
+    last_layer,
+    register_head,
+)
 from alfa.models._mlp import MLP
 
 __all__ = [
+    "HEADS",
+    "Head",
+    "Headed",
+    "body_parameters",
+    "feature_shape",
+    "last_layer",
+    "register_head",
     "DEFAULT_MODE",
     "MLP",
     "MODELS",

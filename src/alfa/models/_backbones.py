@@ -1,5 +1,6 @@
 """The convolutional backbones: Conv4, ResNet12, and ResNet18."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -45,12 +46,13 @@ class Convolutional(Model):
     def build(
         self,
         stages: Sequence[Stage],
-        num_features: int,
+        feature_shape: Sequence[int],
         num_outputs: int,
         generator: torch.Generator | None,
     ) -> None:
         """Add the linear layer, draw Xavier-uniform weights, and set all biases to zero."""
-        self.linear = uninitialized(nn.Linear, num_features, num_outputs)
+        self.feature_shape = tuple(feature_shape)
+        self.linear: nn.Module = uninitialized(nn.Linear, math.prod(feature_shape), num_outputs)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
                 nn.init.xavier_uniform_(module.weight, generator=generator)
@@ -95,6 +97,9 @@ class Convolutional(Model):
         body = Chain(*self.network.stages[:-1])
         plan = self.plan(x, mode)._replace(stage=body)
         return network(plan, x, [params[name] for name in body.names])
+
+    def remove_head(self) -> None:
+        self.network, self.linear = Chain(*self.network.stages[:-1]), nn.Identity()
 
     def support_gradients(
         self,
@@ -183,8 +188,8 @@ class Conv4(Convolutional):
         for block in range(1, num_blocks + 1):
             fan_in = num_channels if block == 1 else filters
             stages += self.add_conv(f"{block}", fan_in, filters, 3, slope=0.01, pool=2, bias=True)
-        features = filters * (height >> num_blocks) * (width >> num_blocks)
-        self.build([*stages, Flatten()], features, num_outputs, generator)
+        feature_shape = filters, height >> num_blocks, width >> num_blocks
+        self.build([*stages, Flatten()], feature_shape, num_outputs, generator)
 
 
 class _Residual(Convolutional):
@@ -275,7 +280,7 @@ class ResNet12(_Residual):
             size = 1 if number == 4 and pooling == "three" else 2
             stages.append(Pool(size=size, padding=padding))
             num_channels = outputs
-        self.build([*stages, GlobalPool()], num_channels, num_outputs, generator)
+        self.build([*stages, GlobalPool()], [num_channels], num_outputs, generator)
 
     def plan(self, x: Tensor, mode: ExecutionMode) -> Plan:
         if self.device_parts > 1 and mode.num_norm_examples is not None:
@@ -326,7 +331,7 @@ class ResNet18(_Residual):
             ]
             second = self.add_block(f"block{group}b", outputs, outputs, 2, has_conv_shortcut=False)
             stages += [second, Pool(size=1)]
-        self.build([*stages, GlobalPool()], filters[-1], num_outputs, generator)
+        self.build([*stages, GlobalPool()], [filters[-1]], num_outputs, generator)
 
 
 def _image_shape(input_shape: Sequence[int], *, min_size: int, name: str) -> tuple[int, int, int]:

@@ -51,12 +51,13 @@ class Model(nn.Module, abc.ABC):
     Attributes:
         has_batch_norm: the outputs of an example depend on the other examples; the model supports
             `ExecutionMode.num_norm_examples`.
-        head_name: name of the last layer if it is linear; its number of outputs may differ from
-            task to task.
+        head_name: name of the last layer; its number of outputs may differ from task to task.
+        feature_shape: the shape of the input of the last layer for one example.
     """
 
     has_batch_norm: bool = False
     head_name: str | None = None
+    feature_shape: tuple[int, ...] | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -90,6 +91,13 @@ class Model(nn.Module, abc.ABC):
         raise ConfigError(
             f"the head_name of {type(self).__name__} is {self.head_name!r}, but it does not "
             "implement `embedded`."
+        )
+
+    def remove_head(self) -> None:
+        """Remove the last layer, so that the outputs are its former inputs."""
+        raise ConfigError(
+            f"{type(self).__name__} does not implement `remove_head`, so it cannot have another "
+            "head; use one of alfa's backbones, or a module whose last layer is linear."
         )
 
     def support_gradients(
@@ -155,7 +163,7 @@ def run_stacked(
             return call(model, {**shared, **params, **copies}, x)
 
         return vmap(run, randomness="different")(dict(params), copies, x)
-    outputs = _run_each(model, params, shared, x)
+    outputs = run_each(model, params, shared, x)
     if not all(isinstance(output, Tensor) for output in outputs):
         raise ConfigError(
             f"{type(model).__name__} returned {type(outputs[0]).__name__}, but an adapted model "
@@ -164,9 +172,10 @@ def run_stacked(
     return torch.stack(outputs)
 
 
-def _run_each(
-    model: nn.Module, params: Params, shared: Mapping[str, Tensor], x: Tensor
+def run_each(
+    model: nn.Module, params: Mapping[str, Tensor], shared: Mapping[str, Tensor], x: Tensor
 ) -> list[Tensor]:
+    """Run any module on the inputs of one task after the other; see `run_stacked`."""
     unbound = {name: p.unbind(0) for name, p in params.items()}
     outputs = []
     for task, inputs in enumerate(x.unbind(0)):
@@ -197,7 +206,7 @@ def embed_stacked(
         return model.embedded(with_shared(params, shared), x, mode)
     found: list[Tensor] = []
     with observe_inputs([model.get_submodule(head)], lambda _, inputs: found.append(inputs)):
-        _run_each(model, params, shared, x)
+        run_each(model, params, shared, x)
     if len(found) != len(x) or any(e.shape[:-1] != x.shape[1:2] for e in found):
         shapes = [list(e.shape) for e in found]
         raise ConfigError(

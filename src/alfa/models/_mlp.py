@@ -51,17 +51,25 @@ class MLP(Model):
             self.add_module(f"linear{number}", linear)
         self._names = [name for name, _ in self.named_parameters()]
         self.head_name = f"linear{len(self.sizes) - 1}"
+        self.feature_shape = self.sizes[-2:-1]
+        self._has_head = True
 
     def stacked(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
+        if not self._has_head:
+            return self.embedded(params, x, mode)
         return self._run(self._names, params, x, mode)
 
     def embedded(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
-        names = self._names[:-2]
+        names = self._names[:-2] if self._has_head else self._names
         return self._run(names, params, x, mode).relu() if names else x.flatten(2)
+
+    def remove_head(self) -> None:
+        delattr(self, f"linear{len(self.sizes) - 1}")
+        self._names, self.sizes, self._has_head = self._names[:-2], self.sizes[:-1], False
 
     def _run(
         self, names: list[str], params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode
@@ -80,7 +88,9 @@ class MLP(Model):
         parts: list[nn.Module] = [nn.Flatten()]
         for weight, bias in zip(self._names[::2], self._names[1::2], strict=True):
             parts += [filled_linear(params[weight], params[bias]), nn.ReLU()]
-        return nn.Sequential(*parts[:-1]).eval().requires_grad_(False)
+        if self._has_head:
+            parts.pop()
+        return nn.Sequential(*parts).eval().requires_grad_(False)
 
     def support_gradients(
         self,
@@ -91,7 +101,7 @@ class MLP(Model):
         loss: Loss,
         mode: ExecutionMode = DEFAULT_MODE,
     ) -> tuple[Tensor, Params] | None:
-        is_overridden = type(self).stacked is not MLP.stacked
+        is_overridden = type(self).stacked is not MLP.stacked or not self._has_head
         is_supported = loss is mse and list(params) == self._names and mode.over_tasks != "loop"
         if is_overridden or not is_supported:
             return None

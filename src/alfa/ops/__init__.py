@@ -13,6 +13,7 @@ from alfa.ops._losses import (
     mse,
     per_task,
     register_loss,
+    squared_one_hot,
 )
 from alfa.ops._mlp import mlp, mlp_mse_gradients
 from alfa.ops._network import Plan, network, network_gradients
@@ -44,5 +45,6 @@ __all__ = [
     "network_gradients",
     "per_task",
     "register_loss",
+    "squared_one_hot",
     "uninitialized",
 ]

@@ -49,6 +49,20 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none").flatten(1).mean(1)
 
 
+def squared_one_hot(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean squared error of every task between scores and one-hot labels.
+
+    The loss of relation networks; scores are from 0 to 1.
+
+    Examples:
+        >>> import torch
+        >>> from alfa.ops import squared_one_hot
+        >>> squared_one_hot(torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.long))
+        tensor([0.2500, 0.2500])
+    """
+    return mse(outputs, F.one_hot(targets, outputs.shape[-1]).to(outputs.dtype))
+
+
 def per_task(loss: Loss) -> Loss:
     """Lift a loss of one task, such as `torch.nn.functional.huber_loss`, to a stack of tasks.
 
@@ -118,6 +132,7 @@ class NamedLoss:
 LOSSES: dict[str, NamedLoss] = {
     "cross_entropy": NamedLoss(cross_entropy, metric=accuracy, has_classes=True),
     "mse": NamedLoss(mse),
+    "squared_one_hot": NamedLoss(squared_one_hot, metric=accuracy, has_classes=True),
 }
 
 

@@ -44,17 +44,30 @@ def expand_to_parameters(values: Tensor, layers: Layers) -> Tensor:
 
 
 def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
-    """Return theta' = beta * theta - alpha * grad (Eq. 4).
+    """Return theta' = beta * theta - alpha * direction (Eq. 4).
 
-    Raises ConfigError if a rate does not fit these tasks and layers.
+    The direction is the gradient unless the rates contain another one. Raises ConfigError if a rate
+    or the direction does not fit these tasks and layers.
     """
-    alpha, beta = rates.alpha, rates.beta
+    alpha, beta, direction = rates.alpha, rates.beta, rates.direction
+    if direction is None:
+        direction = grads
+    elif not _has_same_layers(direction, params) or direction.flat.shape != params.flat.shape:
+        found = (
+            f"{dict(direction.layers)} for {direction.num_tasks} tasks"
+            if isinstance(direction, Params)
+            else repr(direction)
+        )
+        raise ConfigError(
+            f"the direction must be a Params with the layers {dict(params.layers)} for "
+            f"{params.num_tasks} tasks, got {found}; make it with `grads.like(values)`."
+        )
     _check_rate("alpha", alpha, params)
     _check_rate("beta", beta, params)
     if isinstance(alpha, Tensor) and isinstance(beta, Tensor) and not _small(params.layers):
-        return params.like(_update_by_layer(params, grads, alpha, beta))
+        return params.like(_update_by_layer(params, direction, alpha, beta))
     alpha, beta = _element_wise(alpha, params), _element_wise(beta, params)
-    return params.like(beta * params.flat - alpha * grads.flat)
+    return params.like(beta * params.flat - alpha * direction.flat)
 
 
 def _check_rate(name: str, rate: object, params: Params) -> None:

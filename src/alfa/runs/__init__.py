@@ -1,6 +1,6 @@
 """Run folders: layout, checkpoints, best models, and the model zoo."""
 
-from alfa.runs._backbone import load_backbone, save_backbone, with_backbone
+from alfa.runs._backbone import load_backbone, save_backbone
 from alfa.runs._best import Epoch, TrainingProgress, load_best, recover_best
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
@@ -24,5 +24,4 @@ __all__ = [
     "model_names",
     "recover_best",
     "save_backbone",
-    "with_backbone",
 ]

@@ -8,8 +8,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from alfa._io import write_atomic
-from alfa.errors import CheckpointError, ConfigError, did_you_mean
-from alfa.models import Model
+from alfa.errors import CheckpointError, did_you_mean
+from alfa.models import Headed, body_parameters, last_layer
 
 # Buffers of other programs' batch norm; alfa always uses the statistics of the current batch.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -17,19 +17,10 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _MOST_LISTED = 5
 
 
-def with_backbone(model: nn.Module) -> Model:
-    """Return a model, or raise a ConfigError if it has no backbone."""
-    if not isinstance(model, Model) or model.head_name is None:
-        raise ConfigError(
-            f"the model {type(model).__name__} has no named last layer, so it has no backbone to "
-            "pretrain or load; use a subclass of alfa.models.Model with a `head_name`."
-        )
-    return model
-
-
-def save_backbone(model: Model, path: Path) -> None:
+def save_backbone(model: nn.Module, path: Path) -> None:
     """Save all parameters of a model except for its last layer."""
-    write_atomic(path, save({n: p.detach().contiguous() for n, p in _backbone(model).items()}))
+    parameters = body_parameters(model).items()
+    write_atomic(path, save({name: p.detach().contiguous() for name, p in parameters}))
 
 
 def load_backbone(model: nn.Module, path: Path) -> None:
@@ -39,9 +30,9 @@ def load_backbone(model: nn.Module, path: Path) -> None:
 
     Raises:
         CheckpointError: the file is missing, or holds the weights of another model.
-        ConfigError: the model has no backbone.
+        ConfigError: the model has no last layer, so it has no backbone.
     """
-    model = with_backbone(model)
+    wanted = body_parameters(model)
     if not path.is_file():
         raise CheckpointError(f"the weights file {path} does not exist.")
     try:
@@ -51,8 +42,10 @@ def load_backbone(model: nn.Module, path: Path) -> None:
         raise CheckpointError(
             f"the weights file {path} is damaged or not a safetensors file ({error})."
         ) from None
-    wanted = _backbone(model)
-    if problems := _problems(wanted, found, f"{model.head_name}."):
+    # Any other last layer in the file belongs to the model before `Headed` replaced it.
+    backbone = model.backbone if isinstance(model, Headed) else model
+    heads = {last_layer(model), getattr(backbone, "head_name", None) or last_layer(model)}
+    if problems := _problems(wanted, found, tuple(f"{head}." for head in heads)):
         raise CheckpointError(
             f"the weights file {path} does not fit {type(model).__name__}: {'; '.join(problems)}."
         )
@@ -61,17 +54,14 @@ def load_backbone(model: nn.Module, path: Path) -> None:
             parameter.copy_(found[name])
 
 
-def _backbone(model: Model) -> dict[str, nn.Parameter]:
-    head = f"{model.head_name}."
-    return {name: p for name, p in model.named_parameters() if not name.startswith(head)}
-
-
-def _problems(wanted: dict[str, nn.Parameter], found: dict[str, Tensor], head: str) -> list[str]:
+def _problems(
+    wanted: dict[str, nn.Parameter], found: dict[str, Tensor], heads: tuple[str, ...]
+) -> list[str]:
     missing = [name for name in wanted if name not in found]
     unknown = [
         name
         for name in found.keys() - wanted.keys()
-        if not name.startswith(head) and name.rpartition(".")[2] not in _STATISTICS
+        if not name.startswith(heads) and name.rpartition(".")[2] not in _STATISTICS
     ]
     wrong = []
     for name, parameter in wanted.items():

@@ -30,7 +30,8 @@ class Checkpoint:
     """The state of a learner, its optimizer, and its training.
 
     Attributes:
-        tensors: the learner's state under ``learner.``, the optimizer's under ``optimizer.``.
+        tensors: the learner's state under ``learner.``, and, in a training state, the objective's
+            under ``objective.`` and the optimizer's under ``optimizer.``.
         fingerprint: the fingerprint of the experiment.
         progress: JSON values of the trainer.
         settings: the settings of the optimizer's parameter groups, such as learning rates.
@@ -51,9 +52,10 @@ class Checkpoint:
         *,
         fingerprint: str,
         progress: dict[str, Any],
+        objective: nn.Module | None = None,
     ) -> Checkpoint:
         """Return a checkpoint of the current state."""
-        tensors = {f"learner.{k}": v.contiguous() for k, v in _learner_state(learner).items()}
+        tensors = {k: v.contiguous() for k, v in _state(learner, objective).items()}
         settings: list[dict[str, Any]] = []
         if optimizer is not None:
             state = optimizer.state_dict()
@@ -127,14 +129,19 @@ class Checkpoint:
             )
         return cls(tensors, found, progress, settings, source)
 
-    def restore(self, learner: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def restore(
+        self,
+        learner: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        objective: nn.Module | None = None,
+    ) -> None:
         """Restore the state of objects, or raise a DamagedError and leave them unchanged."""
-        own = _learner_state(learner)
+        own = _state(learner, objective)
         if problem := self._mismatch(own, optimizer):
             raise _damaged(self.source, f"is damaged: {problem}")
         with torch.no_grad():
             for key, tensor in own.items():
-                saved = self.tensors[f"learner.{key}"]
+                saved = self.tensors[key]
                 # An expanded buffer is not writable, but rarely changes.
                 if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), saved):
                     tensor.copy_(saved)
@@ -157,11 +164,12 @@ class Checkpoint:
 
         Without this check, copying would broadcast, and kernels would read beyond short tensors.
         """
-        expected = {f"learner.{key}": (tensor, tensor.shape) for key, tensor in own.items()}
+        expected = {key: (tensor, tensor.shape) for key, tensor in own.items()}
         found = set(self.tensors)
         states = {key for key in found if key.startswith("optimizer.")}
         if optimizer is None:
-            found -= states
+            # Only training needs the state of the optimizer and the objective.
+            found = {key for key in found if key.startswith("learner.")}
         else:
             groups = optimizer.param_groups
             if [set(group) for group in self.settings] != [set(_settings(g)) for g in groups]:
@@ -221,11 +229,17 @@ def _damaged(source: str, problem: str) -> DamagedError:
     )
 
 
-def _learner_state(learner: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a learner, each once even if it has several names."""
+def _state(learner: nn.Module, objective: nn.Module | None) -> dict[str, Tensor]:
+    """Return the tensors of a learner and an objective."""
+    modules = {"learner": learner} | ({} if objective is None else {"objective": objective})
+    return {f"{n}.{key}": t for n, part in modules.items() for key, t in _tensors(part).items()}
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a module, each once even if it has several names."""
     seen: set[int] = set()
     state: dict[str, Tensor] = {}
-    for key, tensor in learner.state_dict(keep_vars=True).items():
+    for key, tensor in module.state_dict(keep_vars=True).items():
         if not isinstance(tensor, Tensor):
             raise ConfigError(
                 f"the state of the model has {key}, a {type(tensor).__name__}, but a checkpoint "

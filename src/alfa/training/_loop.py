@@ -14,7 +14,6 @@ import torch
 
 from alfa._distributed import Processes, launch_name
 from alfa._io import write_atomic
-from alfa.data import Signature
 from alfa.errors import CheckpointError, DivergedError, LostError, Stopped
 from alfa.evaluation import ADVICE, Evaluation, evaluate
 from alfa.learner import Learner
@@ -121,12 +120,19 @@ class TrainingLoop:
         if checkpoint is None:
             run.create(self.tasks.signature())
             return self._checkpoint(self.optimizer)
-        return self._resume(checkpoint, before.signature)
+        return self._resume(checkpoint, before)
 
-    def _resume(self, checkpoint: Checkpoint, signature: Signature) -> Checkpoint:
+    def _resume(self, checkpoint: Checkpoint, before: Run) -> Checkpoint:
         """Make the run folder consistent with a checkpoint to resume from."""
         run, files, wanted = self.run, self.run.files, self.trainer.num_iterations
-        check_data(run.path, signature.data, self.tasks)
+        check_data(run.path, before.signature.data, self.tasks)
+        earlier = before.experiment.outer.num_iterations
+        if self.step.objective.uses_progress and earlier != wanted:
+            raise CheckpointError(
+                f"{run.path} was trained with outer.num_iterations = {earlier}, and its objective "
+                f"changes in the course of the training, so it cannot continue with {wanted}; "
+                "restore the value, or train in another folder."
+            )
         iteration = checkpoint.progress["iteration"]
         if iteration > wanted:
             raise CheckpointError(
@@ -143,7 +149,7 @@ class TrainingLoop:
             write_atomic(files.member(best[0]), files.checkpoint("best").read_bytes())
         # Validations that will be repeated will write their records again.
         files.rewind_metrics(checkpoint.progress["validated"])
-        run.create(signature)
+        run.create(before.signature)
         return checkpoint
 
     def from_first(self, make: Callable[[], Checkpoint]) -> Checkpoint:
@@ -158,7 +164,7 @@ class TrainingLoop:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the learner, the optimizer, and the progress of a checkpoint."""
         self.state = TrainingProgress.model_validate(checkpoint.progress)
-        checkpoint.restore(self.learner, self.optimizer)
+        checkpoint.restore(self.learner, self.optimizer, self.step.objective)
         self.step.plan, self.step.planned_budget = self.state.memory, self.state.memory_budget
         if self.trainer.scheduler is not None and self.state.schedule is not None:
             self.trainer.scheduler.load_state_dict(self.state.schedule)
@@ -280,6 +286,7 @@ class TrainingLoop:
             optimizer,
             fingerprint=self.run.fingerprint,
             progress=state.model_dump(mode="json"),
+            objective=None if optimizer is None else self.step.objective,
         )
 
     def test(self, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from alfa._distributed import ALONE, Processes
 from alfa.errors import DivergedError
 from alfa.evaluation import ADVICE, check_finite, seeded
 from alfa.learner import GB, Learner, MemoryPlan, plan_memory
+from alfa.objectives import Objective
 from alfa.rules import RULES
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class OuterStep:
         self.trainer, self.learner = trainer, trainer.learner
         self.processes, self.num_sharing = processes, num_sharing
         self.device = torch.device(trainer.device)
-        self.parameters = trained_parameters(trainer.learner)
+        self.objective = trainer.active_objective
+        self.parameters = trained_parameters(trainer.learner, self.objective)
         self.plan: MemoryPlan | None = None
         self.planned_budget: float | None = None
 
@@ -116,7 +118,8 @@ class OuterStep:
         for indices, tasks in sorted(stacks, key=lambda stack: stack[0][0]):
             episode = tasks.to(self.device, self.learner.dtype)
             with seeded(self.learner.model, trainer.seed, iteration, indices[0]):
-                outcome = self.learner(episode)
+                progress = iteration / trainer.num_iterations
+                outcome = self.objective(self.learner, episode, progress=progress)
                 check_finite(
                     outcome.adapted.support_losses,
                     outcome.query_losses,
@@ -124,14 +127,15 @@ class OuterStep:
                     where=f"at iteration {iteration}",
                     indices=indices,
                 )
-                loss = outcome.query_losses.sum() / num_tasks
+                loss = outcome.losses.sum() / num_tasks
                 grads = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-            yield torch.cat([*(grad.flatten() for grad in grads), loss.detach().reshape(1)])
+            query_loss = outcome.query_losses.detach().sum() / num_tasks
+            yield torch.cat([*(grad.flatten() for grad in grads), query_loss.reshape(1)])
 
 
-def trained_parameters(learner: Learner) -> list[nn.Parameter]:
-    """Return the meta-parameters except for those that a user's model has frozen."""
-    return [p for p in learner.meta_parameters() if p.requires_grad]
+def trained_parameters(learner: Learner, objective: Objective) -> list[nn.Parameter]:
+    """Return the meta-parameters, except for frozen ones, and the objective's parameters."""
+    return [p for p in (*learner.meta_parameters(), *objective.parameters()) if p.requires_grad]
 
 
 def clip_gradient(parameters: Sequence[nn.Parameter], limit: float | None) -> bool:

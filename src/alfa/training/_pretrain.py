@@ -20,9 +20,9 @@ from alfa.build import build_model, build_tasks
 from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
 from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.evaluation import seeded, without_dropout
-from alfa.models import Model
+from alfa.models import body_parameters
 from alfa.optim import Adam
-from alfa.runs import Checkpoint, Run, RunFiles, load_newest, save_backbone, with_backbone
+from alfa.runs import Checkpoint, Run, RunFiles, load_newest, save_backbone
 from alfa.training._consistency import check_data, check_files, versions
 from alfa.types import Count, PositiveFloat
 
@@ -115,7 +115,9 @@ def pretrain(
         Stopped: `should_stop` returned True; progress is saved.
     """
     images = _Images(_sources(tasks), options, seed)
-    model = with_backbone(model).to(device)
+    model.to(device)
+    # A model without a backbone fails before training, not at its end.
+    body_parameters(model)
     with RunFiles(path).lock():
         return _Pretrainer(
             model, tasks, images, path, config or {}, device, should_stop, on_progress
@@ -213,7 +215,7 @@ class _State(BaseModel):
 
 @dataclass
 class _Pretrainer:
-    model: Model
+    model: nn.Module
     tasks: Tasks
     images: _Images
     path: Path

@@ -19,6 +19,7 @@ from alfa.build import describe_experiment
 from alfa.data import SPLITS, Tasks
 from alfa.errors import ConfigError
 from alfa.learner import Learner
+from alfa.objectives import Objective, QueryLoss
 from alfa.optim import Adam
 from alfa.runs import Run
 from alfa.training._consistency import compare_processes
@@ -33,6 +34,7 @@ class Trainer:
     Args:
         learner: the learner to train.
         tasks: the tasks, with the splits ``"train"``, ``"val"``, and ``"test"``.
+        objective: the loss of the outer loop; by default the query loss after the last inner step.
         optimizer: any optimizer of the learner's meta-parameters; by default Adam with a learning
             rate of 0.001.
         scheduler: any scheduler of the optimizer that is stepped once per iteration; by default
@@ -72,6 +74,7 @@ class Trainer:
     learner: Learner
     tasks: Tasks
     _: KW_ONLY
+    objective: Objective | None = None
     optimizer: Optimizer | None = None
     scheduler: LRScheduler | None = None
     num_iterations: int = 50_000
@@ -94,7 +97,10 @@ class Trainer:
     def __post_init__(self) -> None:
         check_device(self.device, name="`device`")
         self.learner.to(self.device)
-        parameters = trained_parameters(self.learner)
+        # The objective in use; `objective` stays None, so that the run records the default.
+        self.active_objective = QueryLoss() if self.objective is None else self.objective
+        self.active_objective.to(self.device, self.learner.dtype)
+        parameters = trained_parameters(self.learner, self.active_objective)
         if self.optimizer is not None:
             _check_optimizer(self.optimizer, self.scheduler, parameters)
         elif self.scheduler is not None:
@@ -176,8 +182,9 @@ def _check_optimizer(
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if missing := [p for p in parameters if id(p) not in trained]:
         raise ConfigError(
-            f"`optimizer` lacks {len(missing)} of the learner's {len(parameters)} meta-parameters; "
-            "make it with learner.meta_parameters()."
+            f"`optimizer` lacks {len(missing)} of the {len(parameters)} meta-parameters of the "
+            "learner and the objective; make it with learner.meta_parameters() and, if `objective` "
+            "has any, objective.parameters()."
         )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ConfigError(

@@ -1,0 +1,6 @@
+"""Objectives: what the outer loop minimizes."""
+
+from alfa.objectives._base import OBJECTIVES, Objective, register_objective
+from alfa.objectives._query_loss import QueryLoss
+
+__all__ = ["OBJECTIVES", "Objective", "QueryLoss", "register_objective"]

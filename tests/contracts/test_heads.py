@@ -1,0 +1,80 @@
+"""Every registered head fulfills the contract, and broken ones fail."""
+
+import pytest
+import torch
+from torch import nn
+
+from alfa.inits import prototypes
+from alfa.models import HEADS, Head
+from alfa.testing import check_head
+
+
+@pytest.mark.parametrize("name", list(HEADS))
+def test_head_fulfills_the_contract(name: str) -> None:
+    check_head(HEADS.get(name), feature_shape=(4, 5, 5))
+
+
+class Valid(Head):
+    task_parameters = ("centers",)
+
+    def __init__(self, feature_shape, num_outputs) -> None:
+        super().__init__()
+        self.centers = nn.Parameter(torch.zeros(num_outputs, *feature_shape).flatten(1))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def fit(self, z, y, way):
+        return {"centers": prototypes(z, y, way)}
+
+    def forward(self, z):
+        return -self.scale * (z.unsqueeze(1) - self.centers).square().sum(-1)
+
+
+class OtherNames(Valid):
+    def fit(self, z, y, way):
+        return {"prototypes": prototypes(z, y, way)}
+
+
+class OneForAll(Valid):
+    def fit(self, z, y, way):
+        return {"centers": prototypes(z, y, way)[:1]}
+
+
+class Random(Valid):
+    def fit(self, z, y, way):
+        return {"centers": prototypes(z, y, way) + torch.rand(())}
+
+
+class Transductive(Valid):
+    def forward(self, z):
+        return super().forward(z - z.mean(0))
+
+
+class Unused(Valid):
+    def forward(self, z):
+        return super().forward(z) / self.scale.detach() * 0 - z @ self.centers.mT
+
+
+class Transposed(Valid):
+    def forward(self, z):
+        return super().forward(z).mT
+
+
+@pytest.mark.parametrize("feature_shape", [(4,), (2, 3, 3)])
+def test_a_valid_head_passes(feature_shape: tuple[int, ...]) -> None:
+    check_head(Valid, feature_shape=feature_shape)
+
+
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [
+        (OtherNames, "`fit` must return centers, got prototypes"),
+        (OneForAll, "begin with the task dimension"),
+        (Random, "another centers the second time"),
+        (Transductive, "set `is_transductive`"),
+        (Unused, "has no effect"),
+        (Transposed, r"\[task, query, class\]"),
+    ],
+)
+def test_a_broken_head_fails(broken: type[Head], fault: str) -> None:
+    with pytest.raises((AssertionError, KeyError), match=fault):
+        check_head(broken)

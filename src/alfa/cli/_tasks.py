@@ -1,5 +1,7 @@
 """Tasks on which commands evaluate runs: overrides, and a check that runs share their tasks."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from alfa.cli import lazy

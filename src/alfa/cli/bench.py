@@ -1,5 +1,7 @@
 """`alfa bench`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import count
 from typing import Annotated

@@ -1,5 +1,7 @@
 """`alfa data show`."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

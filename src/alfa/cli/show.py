@@ -1,5 +1,7 @@
 """Print numbers, tables, and JSON on standard output."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path

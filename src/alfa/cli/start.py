@@ -1,5 +1,7 @@
 """First steps of every command that computes."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 

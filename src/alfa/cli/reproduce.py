@@ -130,35 +130,31 @@ def _run(jobs: Sequence[Job], out: Path, count: int | None, computing: Computing
     """Run `count` jobs at a time on this machine, or all on a Ray cluster if `count` is None."""
     paper, quiet = lazy.paper, computing.as_json
     num_ended = 0
-    with stoppable(quiet=quiet) as stop_request:
-        try:
-            with meter("reproduce", quiet=quiet) as shown:
-                shows = {job.name: show_training(shown, job.name, transient=True) for job in jobs}
+    hint = "run the same command again to continue"
+    with stoppable(quiet=quiet, hint=hint) as request, meter("reproduce", quiet=quiet) as shown:
+        shows = {job.name: show_training(shown, job.name, transient=True) for job in jobs}
 
-                def before(job: Job) -> None:
-                    if count == 1:
-                        _set_up(computing, job)
-                    shown.update("models", num_ended, len(jobs), unit="models")
+        def before(job: Job) -> None:
+            if count == 1:
+                _set_up(computing, job)
+            shown.update("models", num_ended, len(jobs), unit="models")
 
-                def after(job: Job) -> None:
-                    nonlocal num_ended
-                    num_ended += 1
-                    shown.update("models", num_ended, len(jobs), unit="models")
+        def after(job: Job) -> None:
+            nonlocal num_ended
+            num_ended += 1
+            shown.update("models", num_ended, len(jobs), unit="models")
 
-                run = (
-                    partial(paper.reproduce, jobs, device=computing.device)
-                    if count == 1
-                    else partial(paper.run_parallel, jobs, _workers(count, out, computing))
-                )
-                return run(
-                    before=before,
-                    after=after,
-                    should_stop=stop_request,
-                    on_progress=lambda job, progress: shows[job.name](progress),
-                )
-        except KeyboardInterrupt:
-            stop_request.report("run the same command again to continue")
-            raise typer.Exit(stop_request.exit_code) from None
+        run = (
+            partial(paper.reproduce, jobs, device=computing.device)
+            if count == 1
+            else partial(paper.run_parallel, jobs, _workers(count, out, computing))
+        )
+        return run(
+            before=before,
+            after=after,
+            should_stop=request,
+            on_progress=lambda job, progress: shows[job.name](progress),
+        )
 
 
 def _workers(count: int | None, out: Path, computing: Computing) -> Workers:

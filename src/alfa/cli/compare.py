@@ -14,10 +14,9 @@ from typer import Argument, Option
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._tasks import check_same_tasks, task_changes
 from alfa.cli.progress import meter, show_testing
 from alfa.cli.show import figure_text, print_json, print_table, seeds_text
-from alfa.cli.start import Computing
+from alfa.cli.start import Computing, check_same_tasks, task_changes
 from alfa.errors import ConfigError, DivergedError
 
 OnTasks = Callable[[int, int], None]

@@ -19,7 +19,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import meter, show_training
 from alfa.cli.show import print_json, print_results
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.errors import AlfaError, BusyError, ConfigError
 from alfa.methods import get_method
 
@@ -164,6 +164,6 @@ def _train(name: str, experiment: lazy.config.Experiment, out: Path) -> None:
         if progress.record is not None or progress.iteration % 25 == 0:
             updates.put((name, progress))
 
-    set_up(experiment, device="cpu", threads=1)
+    Computing(threads=1).set_up(experiment)
     run = lazy.runs.Run.new(out / name, experiment)
     lazy.training.train_run(run, should_stop=stop.is_set, on_progress=report)

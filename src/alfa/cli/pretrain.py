@@ -10,7 +10,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import meter
 from alfa.cli.show import print_json
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 
 
@@ -43,7 +43,7 @@ def pretrain(
     config = lazy.config.compose(target, backbone=backbone, overrides=overrides)
     name = "-".join(filter(None, [Path(target).stem, backbone]))
     path = out or Path("pretrained") / name
-    set_up(config, device=device, threads=threads)
+    Computing(device, threads).set_up(config)
     hint = "run the same command again to resume"
     with stoppable(quiet=as_json, hint=hint) as request, meter(path.name, quiet=as_json) as shown:
 

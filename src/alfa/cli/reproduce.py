@@ -17,7 +17,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import duration_text, meter, show_training
 from alfa.cli.show import print_json, print_table, value_text
-from alfa.cli.start import Computing, check_device
+from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 from alfa.errors import ConfigError, check_choice
 
@@ -89,7 +89,7 @@ def reproduce(
     cells = paper.select([paper.TABLES[name] for name in names], wanted)
     if on is None:
         # Check the device only on this machine; the workers of a cluster check their own.
-        check_device(device)
+        lazy._runtime.check_device(device, name="--device")
     iterations = _whole_epochs(iterations)
     jobs = paper.plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
     if only_list:

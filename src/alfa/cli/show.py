@@ -89,10 +89,10 @@ def print_results(
     typer.echo(f"\nwritten: {folder}")
 
 
-def result_text(test: Mapping[str, Any] | None) -> str:
+def result_text(test: Mapping[str, Any] | None, *, loss_places: int = 4) -> str:
     """Format the accuracy or loss of a test with its interval, or a dash without a test."""
     if test is None:
         return "-"
     if test["accuracy"] is None:
-        return value_text(test["loss"], test["interval"])
+        return value_text(test["loss"], test["interval"], loss_places)
     return accuracy_text(test["accuracy"], test["accuracy_interval"])

@@ -209,7 +209,6 @@ def _print(groups: Sequence[Group]) -> None:
 
 
 def _explanation(groups: Sequence[Group], min_tasks: int) -> str:
-    """Explain how to read the table."""
     first, has_seeds = groups[0].mean, [group.has_seeds for group in groups]
     text = f"Over the same {first.num_tasks} {first.split} tasks, with 95 % intervals over tasks"
     text += " and over seeds." if any(has_seeds) else "."
@@ -232,7 +231,6 @@ def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any])
 def _rank(
     groups: Sequence[Group], sources: str, computing: Computing, *, size: int | None, **options: Any
 ) -> None:
-    """Rank the groups on each source, and print the ranks."""
     names = [name.strip() for name in sources.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--sources must list distinct datasets, got {sources!r}.")

@@ -34,7 +34,7 @@ from _claims_queue import EPOCH, LENGTH, METHODS, OTHER_DATASETS, QUEUE, Entry
 from _common import choose, command, figure, keep, progress, restore, write_part
 
 from alfa._io import write_atomic
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.config import differing, parse_experiment, to_dict
 from alfa.evaluation import evaluate_run
 from alfa.runs import Run
@@ -131,7 +131,7 @@ def record(name: str) -> None:
         return
     length = int(result["config"]["outer"]["num_iterations"])
     if length not in known_lengths(name):
-        set_up(run.experiment, device="cpu", threads=None)
+        Computing().set_up(run.experiment)
         tested = evaluate_run(run)
         # The number of threads changes the rounding, which may flip one query in a thousand.
         difference = abs(tested.accuracy - result["test"]["accuracy"])
@@ -148,7 +148,7 @@ def test_on_other_datasets(name: str, length: int, run: Run) -> None:
     for dataset in OTHER_DATASETS:
         found = known()[name][str(length)]
         if dataset not in found.get("other_datasets", {}):
-            set_up(run.experiment, device="cpu", threads=None)
+            Computing().set_up(run.experiment)
             overrides = run.dataset_overrides(dataset)
             tested = evaluate_run(run, overrides=overrides, num_tasks=NUM_TASKS)
             data = run.tasks(overrides).signature().data

@@ -18,7 +18,7 @@ from _common import choose
 
 from alfa._io import write_atomic
 from alfa._runtime import usable_cpus
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.paper import TABLES, Job, estimate, plan_jobs
 
 COSTS = Path("docs/results/costs.json")
@@ -37,7 +37,7 @@ def run(*names: str) -> None:
     jobs = plan_jobs(cells, SPEEDS)
 
     def before(job: Job) -> None:
-        set_up(job.experiment, device="cpu", threads=None)
+        Computing().set_up(job.experiment)
         print(job.run, flush=True)
 
     found = estimate(jobs, SPEEDS, before=before)

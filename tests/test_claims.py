@@ -91,7 +91,7 @@ def test_methods_are_tested_on_other_datasets_at_the_lengths_to_compare(
     )
     monkeypatch.setattr(claims, "Run", lambda path: run)
     monkeypatch.setattr(claims, "progress", lambda path: length)
-    monkeypatch.setattr(claims, "set_up", lambda *_, **__: None)
+    monkeypatch.setattr(claims.Computing, "set_up", lambda *_, **__: None)
     evaluated: list[Any] = []
 
     def evaluate_run(run: Any, overrides: Any = None, num_tasks: int = 0) -> Any:

@@ -1,5 +1,7 @@
 """Steps that `alfa adapt` and `alfa export` share."""
 
+from __future__ import annotations
+
 import warnings
 from pathlib import Path
 from typing import Any

@@ -101,7 +101,6 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
 def _load(
     shape: Sequence[int], support: Path, predict: Sequence[Path], update: Callable[..., None]
 ) -> tuple[Photos, Photos]:
-    """Load the support set and the images to classify."""
     from alfa.report.predictions import num_shown
 
     photos = lazy.photos
@@ -239,7 +238,6 @@ def _command(run: Path, support: Path, predict: Sequence[Path], **options: Any) 
 def _write(
     out: Path, result: _Adapted, summary: dict[str, Any], *, run: Path, command: str
 ) -> dict[str, str]:
-    """Write the table and the page, and return their paths."""
     from alfa.report.predictions import predictions_csv, render_predictions_page
 
     learned = result.learned

@@ -1,5 +1,7 @@
 """`alfa bench`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import count
 from typing import Annotated
@@ -14,8 +16,6 @@ from alfa.cli.show import print_json, print_table
 from alfa.errors import check_choice
 
 _LABELS = {
-    "plain": "plain",
-    "higher": "higher",
     "plain_kept": "plain, kept",
     "higher_kept": "higher, kept",
     "limit": "convolutions alone",
@@ -76,15 +76,15 @@ def _print(results: dict[str, dict[str, lazy.bench.Comparison]]) -> None:
 
 
 def _rows(found: dict[str, lazy.bench.Comparison]) -> Iterator[list[str]]:
-    seconds = min(each.seconds for each in found.values())
-    peak = max((each.peak for each in found.values() if each.peak is not None), default=None)
-    yield _row("alfa", seconds, peak, 1.0)
-    for rival, each in found.items():
-        yield _row(_LABELS[rival], each.rival_seconds, each.rival_peak, each.ratio)
-
-
-def _row(label: str, seconds: float, peak: int | None, ratio: float) -> list[str]:
-    memory = "-" if peak is None else f"{peak / 1e9:.2f}"
+    best = min(each.seconds for each in found.values())
+    highest = max((each.peak for each in found.values() if each.peak is not None), default=None)
+    rows = [("alfa", best, highest, 1.0)]
+    rows += [
+        (name, each.rival_seconds, each.rival_peak, each.ratio) for name, each in found.items()
+    ]
     # Every workload's table has the same column widths.
-    cells = [f"{1 / seconds:9.2f}", f"{1e3 * seconds:9.1f}", f"{memory:>6}", f"{ratio:6.2f}x"]
-    return [f"{label:{max(map(len, _LABELS.values()))}}", *cells]
+    width = max(map(len, _LABELS.values()))
+    for name, seconds, peak, ratio in rows:
+        memory = "-" if peak is None else f"{peak / 1e9:.2f}"
+        cells = [f"{1 / seconds:9.2f}", f"{1e3 * seconds:9.1f}", f"{memory:>6}", f"{ratio:6.2f}x"]
+        yield [f"{_LABELS.get(name, name):{width}}", *cells]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +13,10 @@ from typer import Argument, Option
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._tasks import check_same_tasks, task_changes
 from alfa.cli.progress import meter, show_testing
-from alfa.cli.show import figure_text, print_json, print_table, seeds_text
-from alfa.cli.start import Computing
+from alfa.cli.show import figure_text, print_json, print_table, result_text, seeds_text
+from alfa.cli.start import Computing, check_same_tasks, task_changes
 from alfa.errors import ConfigError, DivergedError
-
-OnTasks = Callable[[int, int], None]
 
 
 def compare(
@@ -86,7 +82,7 @@ def compare(
     check_same_tasks(every, [changes[run.path] for run in every], split)
     first = every[0].experiment
 
-    def evaluate(run: lazy.runs.Run, on_tasks: OnTasks) -> lazy.evaluation.Evaluation:
+    def evaluate(run: lazy.runs.Run, **options: Any) -> lazy.evaluation.Evaluation:
         return lazy.evaluation.evaluate_run(
             run,
             overrides=changes[run.path],
@@ -97,7 +93,7 @@ def compare(
             seed=first.seed if seed is None else seed,
             batch_norm=batch_norm,
             device=device,
-            on_tasks=on_tasks,
+            **options,
         )
 
     groups = [group.evaluate(evaluate, computing) for group in groups]
@@ -118,15 +114,16 @@ class Group:
     @classmethod
     def open(cls, path: Path) -> Group:
         """Open a run, or all runs of a group."""
-        exists = {folder: lazy.runs.RunFiles(folder).exists for folder in path.glob("seed-*")}
-        folders = sorted((folder for folder in exists if exists[folder]), key=_seed)
-        if lazy.runs.RunFiles(path).exists or not folders:
-            folders = [path]
+        folders = [path]
+        if not lazy.runs.RunFiles(path).exists:
+            seeds = [each for each in path.glob("seed-*") if lazy.runs.RunFiles(each).exists]
+            # Shorter numbers are smaller.
+            folders = sorted(seeds, key=lambda each: (len(each.name), each.name)) or [path]
         return cls(path, [lazy.runs.Run.open(folder) for folder in folders])
 
     def evaluate(
         self,
-        evaluate: Callable[[lazy.runs.Run, OnTasks], lazy.evaluation.Evaluation],
+        evaluate: Callable[..., lazy.evaluation.Evaluation],
         computing: Computing,
         *,
         tasks: str = "",
@@ -137,7 +134,7 @@ class Group:
             computing.set_up(run.experiment)
             with meter(f"{run.path.name}{tasks}", quiet=computing.as_json) as shown:
                 try:
-                    evaluations.append(evaluate(run, show_testing(shown)))
+                    evaluations.append(evaluate(run, on_tasks=show_testing(shown)))
                 except DivergedError as error:
                     raise DivergedError(f"{run.path}: {error}") from None
         return Group(self.path, self.runs, evaluations)
@@ -146,10 +143,12 @@ class Group:
     def has_seeds(self) -> bool:
         return len(self.runs) > 1
 
-    def minus(self, reference: Group) -> tuple[lazy.evaluation.Difference, float | None]:
-        """The difference from another group over tasks, and its interval over seeds."""
+    def minus(self, reference: Group) -> tuple[lazy.evaluation.Difference, float | None, bool]:
+        """The difference over tasks, its interval over seeds, and whether it is significant."""
+        over_tasks = lazy.evaluation.difference(self.mean, reference.mean)
         interval = lazy.evaluation.seed_difference_interval(self.figures, reference.figures)
-        return lazy.evaluation.difference(self.mean, reference.mean), interval
+        exceeds_seeds = interval is None or abs(over_tasks.mean) > interval
+        return over_tasks, interval, over_tasks.is_decided and exceeds_seeds
 
     @cached_property
     def mean(self) -> lazy.evaluation.Evaluation:
@@ -162,18 +161,8 @@ class Group:
         return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
 
 
-def _seed(folder: Path) -> tuple[int, str]:
-    number = re.fullmatch(r"seed-(\d+)", folder.name)
-    return int(number[1]) if number else -1, folder.name
-
-
-def _is_decided(over_tasks: lazy.evaluation.Difference, seed_interval: float | None) -> bool:
-    exceeds_seeds = seed_interval is None or abs(over_tasks.mean) > seed_interval
-    return over_tasks.is_decided and exceeds_seeds
-
-
 def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
-    over_tasks, seed_interval = group.minus(reference)
+    over_tasks, seed_interval, is_decided = group.minus(reference)
     content = {
         "run": str(group.path),
         **group.mean.as_dict(),
@@ -181,7 +170,7 @@ def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
         "difference": over_tasks.mean,
         "difference_interval": over_tasks.interval,
         "difference_seed_interval": seed_interval,
-        "is_decided": _is_decided(over_tasks, seed_interval),
+        "is_decided": is_decided,
         "seeds": asdict(lazy.evaluation.seed_statistics(group.figures)),
     }
     if group.has_seeds:
@@ -201,7 +190,7 @@ def _print(groups: Sequence[Group]) -> None:
     headers += [f"minus {groups[0].path}{intervals_of}", ""] * (len(groups) > 1)
     rows = []
     for group in groups:
-        over_tasks, seed_interval = group.minus(groups[0])
+        over_tasks, seed_interval, is_decided = group.minus(groups[0])
         cells = [str(group.path), figure_text(group.mean)]
         if has_seeds:
             statistics = lazy.evaluation.seed_statistics(group.figures)
@@ -210,7 +199,6 @@ def _print(groups: Sequence[Group]) -> None:
             intervals = [over_tasks.interval, *([seed_interval] if has_seeds else [])]
             texts = ["?" if x is None else f"{scale * x:.{places}f}" for x in intervals]
             cells.append(f"{scale * over_tasks.mean:+.{places}f} +- {', '.join(texts)}")
-            is_decided = _is_decided(over_tasks, seed_interval)
             cells.append("significant" if is_decided else "not significant")
         rows.append(cells)
         if group.has_seeds:
@@ -221,7 +209,6 @@ def _print(groups: Sequence[Group]) -> None:
 
 
 def _explanation(groups: Sequence[Group], min_tasks: int) -> str:
-    """Explain how to read the table."""
     first, has_seeds = groups[0].mean, [group.has_seeds for group in groups]
     text = f"Over the same {first.num_tasks} {first.split} tasks, with 95 % intervals over tasks"
     text += " and over seeds." if any(has_seeds) else "."
@@ -244,7 +231,6 @@ def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any])
 def _rank(
     groups: Sequence[Group], sources: str, computing: Computing, *, size: int | None, **options: Any
 ) -> None:
-    """Rank the groups on each source, and print the ranks."""
     names = [name.strip() for name in sources.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"--sources must list distinct datasets, got {sources!r}.")
@@ -255,14 +241,9 @@ def _rank(
     options |= {"size": size, "device": computing.device}
     means: dict[str, list[lazy.evaluation.Evaluation]] = {}
     for name in names:
-
-        def evaluate(
-            run: lazy.runs.Run, on_tasks: OnTasks, source: str = name
-        ) -> lazy.evaluation.Evaluation:
-            return lazy.evaluation.evaluate_once(run, source, on_tasks=on_tasks, **options)
-
-        tasks = f" on {name}"
-        means[name] = [group.evaluate(evaluate, computing, tasks=tasks).mean for group in groups]
+        evaluate = partial(lazy.evaluation.evaluate_once, dataset=name, **options)
+        tested = [group.evaluate(evaluate, computing, tasks=f" on {name}") for group in groups]
+        means[name] = [group.mean for group in tested]
     ranks = {name: lazy.evaluation.ranks(found) for name, found in means.items()}
     averages = lazy.evaluation.average_ranks(means)
     if computing.as_json:
@@ -281,9 +262,8 @@ def _rank(
         return
     rows = []
     for name, found in means.items():
-        texts = [figure_text(each).removeprefix("accuracy ") for each in found]
-        pairs = zip(texts, ranks[name], strict=True)
-        rows.append([name, *(f"{text} ({rank:g})" for text, rank in pairs)])
+        pairs = zip(found, ranks[name], strict=True)
+        rows.append([name, *(f"{result_text(vars(each))} ({rank:g})" for each, rank in pairs)])
     rows.append(["average rank", *(f"{average:.2f}" for average in averages)])
     headers = ["source", *(str(group.path) for group in groups)]
     print_table(headers, rows, wraps=headers)

@@ -6,8 +6,7 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import meter, show_training
 from alfa.cli.show import print_json, print_results
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.errors import AlfaError, BusyError, ConfigError
 from alfa.methods import get_method
 
@@ -36,9 +35,7 @@ _worker: tuple[Queue[Any], Event]
 
 
 def demo(
-    out: Annotated[Path, Option(help="Output folder; an earlier demo in it is replaced.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[Path, Option(help="Folder; replaces an earlier demo.")] = Path("runs/demo"),
     iterations: Annotated[int, Option(min=1, help="Outer iterations per run.")] = 10_000,
     seed: Annotated[int, Option(min=0, help="Random seed.")] = 0,
     settings: opts.Set = None,
@@ -75,16 +72,14 @@ def demo(
         print_results(results, folder=page, published=published)
 
 
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
+def _locked(out: Path) -> AbstractContextManager[None]:
     """Lock a folder against other demos, from before it is cleared until it is complete."""
     folder = out.resolve()
     if not folder.name:
         raise _not_a_demo(out)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # The lock file is next to the folder, whose content is removed.
-    with locked(folder.with_name(f".{folder.name}.lock"), busy=_busy(out)):
-        yield
+    return locked(folder.with_name(f".{folder.name}.lock"), busy=_busy(out))
 
 
 def _busy(out: Path) -> Exception:
@@ -164,6 +159,6 @@ def _train(name: str, experiment: lazy.config.Experiment, out: Path) -> None:
         if progress.record is not None or progress.iteration % 25 == 0:
             updates.put((name, progress))
 
-    set_up(experiment, device="cpu", threads=1)
+    Computing(threads=1).set_up(experiment)
     run = lazy.runs.Run.new(out / name, experiment)
     lazy.training.train_run(run, should_stop=stop.is_set, on_progress=report)

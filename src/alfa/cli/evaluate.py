@@ -4,10 +4,9 @@ import typer
 
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli._tasks import task_changes
 from alfa.cli.progress import meter, report_unfinished, show_testing
 from alfa.cli.show import figure_text, print_json
-from alfa.cli.start import Computing
+from alfa.cli.start import Computing, task_changes
 
 
 def evaluate(

@@ -1,5 +1,7 @@
 """`alfa export`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any

@@ -69,14 +69,14 @@ def launch(words: Sequence[str], *, count: int, max_restarts: int, hint: str) ->
                 raise typer.Exit(128 + received[0])
             if not any(codes):
                 break
-            number, code = _first_failure(codes)
+            code, failure = _first_failure(codes)
             if restarts == max_restarts or not _may_restart(codes):
                 # A process that was not killed has reported its error.
                 if code < 0:
-                    typer.echo(f"alfa: {_failure_text(number, code)}; {hint}.", err=True)
+                    typer.echo(f"alfa: {failure}; {hint}.", err=True)
                 raise typer.Exit(128 - code if code < 0 else code)
             typer.echo(
-                f"alfa: {_failure_text(number, code)}; restarting all processes (restart "
+                f"alfa: {failure}; restarting all processes (restart "
                 f"{restarts + 1} of {max_restarts}) from the last checkpoint, if there is one.",
                 err=True,
             )
@@ -115,17 +115,14 @@ def _may_restart(codes: Sequence[int]) -> bool:
     return bool(died) and _USER_ERROR not in codes
 
 
-def _first_failure(codes: Sequence[int]) -> tuple[int, int]:
-    """Return the number and the exit code of the process whose failure ended the others."""
+def _first_failure(codes: Sequence[int]) -> tuple[int, str]:
+    """Return the exit code of the process whose failure ended the others, and a description."""
 
     def priority(item: tuple[int, int]) -> tuple[bool, bool, int]:
         # A killed process reports nothing; the others report how that affected them.
         return item[1] == _USER_ERROR, item[1] != -signal.SIGTERM, -item[1]
 
-    return max(((n, code) for n, code in enumerate(codes) if code), key=priority)
-
-
-def _failure_text(number: int, code: int) -> str:
+    number, code = max(((n, code) for n, code in enumerate(codes) if code), key=priority)
     if code < 0:
-        return f"process {number} was terminated by {signal.Signals(-code).name}"
-    return f"process {number} exited with code {code}"
+        return code, f"process {number} was terminated by {signal.Signals(-code).name}"
+    return code, f"process {number} exited with code {code}"

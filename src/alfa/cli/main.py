@@ -15,7 +15,6 @@ from alfa.cli import (
     bench,
     compare,
     data,
-    data_show,
     demo,
     evaluate,
     export,
@@ -49,7 +48,6 @@ app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(report.report)
 app.command()(bench.bench)
-data.app.command("show")(data_show.show)
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.add_typer(models.app, name="models")

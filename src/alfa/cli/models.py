@@ -1,5 +1,7 @@
 """`alfa models`: list and describe the pretrained models."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from typing import Annotated, Any
 

@@ -10,7 +10,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import meter
 from alfa.cli.show import print_json
-from alfa.cli.start import set_up
+from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 
 
@@ -43,25 +43,21 @@ def pretrain(
     config = lazy.config.compose(target, backbone=backbone, overrides=overrides)
     name = "-".join(filter(None, [Path(target).stem, backbone]))
     path = out or Path("pretrained") / name
-    set_up(config, device=device, threads=threads)
-    with stoppable(quiet=as_json) as request:
-        try:
-            with meter(path.name, quiet=as_json) as shown:
+    Computing(device, threads).set_up(config)
+    hint = "run the same command again to resume"
+    with stoppable(quiet=as_json, hint=hint) as request, meter(path.name, quiet=as_json) as shown:
 
-                def on_progress(done: int, total: int, epoch: training.Epoch | None) -> None:
-                    note = "" if epoch is None else _figures(epoch.loss, epoch.accuracy)
-                    shown.update("pretraining", done, total, unit="batches", note=note)
+        def on_progress(done: int, total: int, epoch: training.Epoch | None) -> None:
+            note = "" if epoch is None else _figures(epoch.loss, epoch.accuracy)
+            shown.update("pretraining", done, total, unit="batches", note=note)
 
-                result = training.pretrain_run(
-                    lazy.runs.Run.new(path, config),
-                    options=training.Pretraining(epochs, batch_size, learning_rate, augment),
-                    device=device,
-                    should_stop=request,
-                    on_progress=on_progress,
-                )
-        except KeyboardInterrupt:
-            request.report("run the same command again to resume")
-            raise typer.Exit(request.exit_code) from None
+        result = training.pretrain_run(
+            lazy.runs.Run.new(path, config),
+            options=training.Pretraining(epochs, batch_size, learning_rate, augment),
+            device=device,
+            should_stop=request,
+            on_progress=on_progress,
+        )
     if as_json:
         print_json(result)
         return

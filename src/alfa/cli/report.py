@@ -13,7 +13,7 @@ from typer import Argument, Option
 from alfa._io import write_atomic
 from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli.show import value_text
+from alfa.cli.show import result_text
 from alfa.errors import DataError
 
 if TYPE_CHECKING:
@@ -141,11 +141,7 @@ def _run_line(run: lazy.paper.FoundRun, start: Path) -> RunLine:
         return RunLine(title, link, seed, done, 0.0, "-", 0, "not complete")
     test = run.result.get("ensemble") or run.result["test"]
     # The same number of digits as in the tables.
-    is_accuracy = test["accuracy"] is not None
-    scale, digits = (100, 2) if is_accuracy else (1, 3)
-    names = ("accuracy", "accuracy_interval") if is_accuracy else ("loss", "interval")
-    value, interval = (None if test[name] is None else scale * test[name] for name in names)
-    figure = value_text(value or 0.0, interval, digits).removesuffix(" +- ?")
+    figure = result_text(test, loss_places=3).removesuffix(" %").removesuffix(" +- ?")
     figure, note = ("-", "quick, no result") if run.is_quick else (figure, "")
     num_iterations, seconds = run.result["num_iterations"], run.result["seconds"]
     return RunLine(title, link, seed, num_iterations, seconds, figure, test["num_tasks"], note)

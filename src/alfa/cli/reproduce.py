@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.progress import duration_text, meter, show_training
 from alfa.cli.show import print_json, print_table, value_text
-from alfa.cli.start import Computing, check_device
+from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 from alfa.errors import ConfigError, check_choice
 
@@ -89,7 +90,7 @@ def reproduce(
     cells = paper.select([paper.TABLES[name] for name in names], wanted)
     if on is None:
         # Check the device only on this machine; the workers of a cluster check their own.
-        check_device(device)
+        lazy._runtime.check_device(device, name="--device")
     iterations = _whole_epochs(iterations)
     jobs = paper.plan_jobs(cells, out, num_seeds=seeds, num_iterations=iterations, quick=quick)
     if only_list:
@@ -129,36 +130,20 @@ def _whole_epochs(iterations: int | None) -> int | None:
 def _run(jobs: Sequence[Job], out: Path, count: int | None, computing: Computing) -> JobResult:
     """Run `count` jobs at a time on this machine, or all on a Ray cluster if `count` is None."""
     paper, quiet = lazy.paper, computing.as_json
-    num_ended = 0
-    with stoppable(quiet=quiet) as stop_request:
-        try:
-            with meter("reproduce", quiet=quiet) as shown:
-                shows = {job.name: show_training(shown, job.name, transient=True) for job in jobs}
-
-                def before(job: Job) -> None:
-                    if count == 1:
-                        _set_up(computing, job)
-                    shown.update("models", num_ended, len(jobs), unit="models")
-
-                def after(job: Job) -> None:
-                    nonlocal num_ended
-                    num_ended += 1
-                    shown.update("models", num_ended, len(jobs), unit="models")
-
-                run = (
-                    partial(paper.reproduce, jobs, device=computing.device)
-                    if count == 1
-                    else partial(paper.run_parallel, jobs, _workers(count, out, computing))
-                )
-                return run(
-                    before=before,
-                    after=after,
-                    should_stop=stop_request,
-                    on_progress=lambda job, progress: shows[job.name](progress),
-                )
-        except KeyboardInterrupt:
-            stop_request.report("run the same command again to continue")
-            raise typer.Exit(stop_request.exit_code) from None
+    hint = "run the same command again to continue"
+    with stoppable(quiet=quiet, hint=hint) as request, meter("reproduce", quiet=quiet) as shown:
+        shows = {job.name: show_training(shown, job.name, transient=True) for job in jobs}
+        num_ended = itertools.count(1)
+        shown.update("models", 0, len(jobs), unit="models")
+        options: dict[str, Any] = {
+            "after": lambda job: shown.update("models", next(num_ended), len(jobs), unit="models"),
+            "should_stop": request,
+            "on_progress": lambda job, progress: shows[job.name](progress),
+        }
+        if count != 1:
+            return paper.run_parallel(jobs, _workers(count, out, computing), **options)
+        before = partial(_set_up, computing)
+        return paper.reproduce(jobs, device=computing.device, before=before, **options)
 
 
 def _workers(count: int | None, out: Path, computing: Computing) -> Workers:
@@ -228,7 +213,6 @@ def _print_cells(cells: Sequence[Cell], jobs: Sequence[Job], *, as_json: bool) -
 
 
 def _print_costs(jobs: Sequence[Job], costs: Mapping[str, Cost], *, as_json: bool) -> None:
-    """Print the remaining cost of every job."""
     if as_json:
         print_json({name: asdict(cost) for name, cost in costs.items()})
         return

@@ -1,7 +1,9 @@
 """Print numbers, tables, and JSON on standard output."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +49,8 @@ def print_list(title: str, lines: Sequence[str], *, limit: int | None = 5, rest:
 
 def figure_text(evaluation: lazy.evaluation.Evaluation) -> str:
     """Format the accuracy or loss of an evaluation with its interval."""
-    if evaluation.accuracy is None:
-        return f"loss {value_text(evaluation.loss, evaluation.interval)}"
-    return f"accuracy {accuracy_text(evaluation.accuracy, evaluation.accuracy_interval)}"
+    name = "loss" if evaluation.accuracy is None else "accuracy"
+    return f"{name} {result_text(vars(evaluation))}"
 
 
 def accuracy_text(accuracy: float, interval: float | None) -> str:
@@ -79,7 +80,7 @@ def print_results(
     rows = []
     for name, result in results.items():
         test = result["test"]
-        cells = [_test_text(test), *([_test_text(result.get("ensemble"))] if is_accuracy else [])]
+        cells = [result_text(test), *([result_text(result.get("ensemble"))] if is_accuracy else [])]
         cells += [published[name]] if published else []
         counts = [test["num_tasks"], result["num_iterations"], round(result["seconds"])]
         rows.append([name, *cells, *map(str, counts)])
@@ -88,9 +89,10 @@ def print_results(
     typer.echo(f"\nwritten: {folder}")
 
 
-def _test_text(test: dict[str, Any] | None) -> str:
+def result_text(test: Mapping[str, Any] | None, *, loss_places: int = 4) -> str:
+    """Format the accuracy or loss of a test with its interval, or a dash without a test."""
     if test is None:
         return "-"
     if test["accuracy"] is None:
-        return value_text(test["loss"], test["interval"])
+        return value_text(test["loss"], test["interval"], loss_places)
     return accuracy_text(test["accuracy"], test["accuracy_interval"])

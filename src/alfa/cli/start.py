@@ -1,10 +1,19 @@
-"""First steps of every command that computes."""
+"""First steps of commands that compute: the process, the run, and its tasks."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from alfa.cli import lazy
-from alfa.cli._tasks import task_changes
+from alfa.cli._options import flag
+from alfa.errors import ConfigError
+
+# Options that select among the prepared sizes of a dataset.
+_SIZE_OPTIONS = ("size", "stored_size")
+# Options that change the inputs of a model or its training, but not the tasks.
+_IRRELEVANT = ("augment", "seen_size", *_SIZE_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -16,29 +25,22 @@ class Computing:
     as_json: bool = False
 
     def set_up(self, experiment: lazy.config.Experiment, *, share: int = 1) -> None:
-        """Prepare the process; `share` is the number of processes that share the machine."""
-        set_up(experiment, device=self.device, threads=self.threads, share=share)
+        """Check the device, tune the process, and set the number of CPU threads.
+
+        `share` is the number of processes that share the machine.
+        """
+        runtime = lazy._runtime
+        runtime.check_device(self.device, name="--device")
+        runtime.tune()
+        # The operations of a perceptron take less time than distributing them over threads.
+        is_small = experiment.model.name == "mlp"
+        runtime.set_threads(self.threads, small=is_small, share=share)
 
     def open_run(self, path: Path) -> lazy.runs.Run:
         """Open a run, and prepare the process for it."""
         run = lazy.runs.Run.open(path)
         self.set_up(run.experiment)
         return run
-
-
-def set_up(
-    experiment: lazy.config.Experiment, *, device: str, threads: int | None, share: int = 1
-) -> None:
-    """Check the device, tune the process, and set the number of CPU threads."""
-    check_device(device)
-    lazy._runtime.tune()
-    # The operations of a perceptron take less time than distributing them over threads.
-    lazy._runtime.set_threads(threads, small=experiment.model.name == "mlp", share=share)
-
-
-def check_device(device: str) -> None:
-    """Raise if this machine does not have the device."""
-    lazy._runtime.check_device(device, name="--device")
 
 
 def open_best(
@@ -55,3 +57,77 @@ def open_best(
         dataset = None
     changes = task_changes(run, dataset=dataset, size=size, settings=None, **sizes)
     return run, *load.load_best(run, changes)
+
+
+def task_changes(
+    run: lazy.runs.Run,
+    *,
+    dataset: str | None,
+    size: int | None,
+    settings: list[str] | None,
+    **options: int | None,
+) -> list[str]:
+    """Return the overrides of a run's tasks that the options of a command request."""
+    if size is not None and dataset is None:
+        raise ConfigError("--size requires --dataset; add --dataset, or omit --size.")
+    for setting in settings or []:
+        if not setting.strip().startswith("tasks."):
+            raise ConfigError(
+                "--set can change only the tasks of a trained run, such as tasks.num_support=5, "
+                f"got {setting}."
+            )
+    changes = [f"tasks.{key}={value}" for key, value in options.items() if value is not None]
+    if dataset is not None:
+        changes += run.dataset_overrides(dataset, size=size)
+    return [*changes, *(settings or [])]
+
+
+def check_same_tasks(
+    runs: Sequence[lazy.runs.Run], changes: Sequence[list[str]], split: str, *, hint: str = ""
+) -> None:
+    """Raise if the tasks of the runs differ after these changes.
+
+    `hint` is another fix for runs whose images differ in size.
+    """
+    ignored = (*_IRRELEVANT, *(() if split == "val" else ("val_way",)))
+    experiments = [run.with_overrides(own) for run, own in zip(runs, changes, strict=True)]
+    first = experiments[0].tasks.model_dump()
+    for run, experiment in zip(runs[1:], experiments[1:], strict=True):
+        own = experiment.tasks.model_dump()
+        names = [name for name in {**first, **own} if first.get(name) != own.get(name)]
+        texts = {name: f"tasks.{name} is {first.get(name)} and {own.get(name)}" for name in names}
+        if relevant := [name for name in names if name not in ignored]:
+            raise ConfigError(
+                f"{runs[0].path} and {run.path} have different tasks "
+                f"({', '.join(texts[name] for name in relevant)}), but runs can be compared only "
+                f"on the same tasks{_fix(relevant)}."
+            )
+        sizes = [name for name in names if name in _SIZE_OPTIONS]
+        # Runs with the same size open the same store.
+        if sizes and not _have_same_images(experiments[0], experiment, split):
+            dataset = first.get("dataset")
+            listed = dataset if isinstance(dataset, str) else ", ".join(dataset or ())
+            raise ConfigError(
+                f"{runs[0].path} and {run.path} would be tested on different images of {listed} "
+                f"({', '.join(texts[name] for name in sizes)}, and the two sizes were prepared "
+                "from different images), but runs can be compared only on the same tasks; prepare "
+                f"both sizes from the same files{hint}."
+            )
+
+
+def _fix(names: Sequence[str]) -> str:
+    if names == ["dataset"]:
+        return "; select one dataset with --dataset"
+    if set(names) <= {"way", "shot", "num_query"}:
+        return f"; set the same value for both with {' and '.join(map(flag, names))}"
+    return ""
+
+
+def _have_same_images(
+    first: lazy.config.Experiment, other: lazy.config.Experiment, split: str
+) -> bool:
+    tasks, others = lazy.build.build_tasks(first), lazy.build.build_tasks(other)
+    # Reading the image names can take long, and is needed only if the stores differ.
+    if tasks.signature().data == others.signature().data:
+        return True
+    return tasks.names_digest(split) == others.names_digest(split)  # type: ignore[arg-type]

@@ -33,11 +33,6 @@ class StopRequest:
         """The exit code of the stopped command."""
         return 128 + (self.signal or signal.SIGINT)
 
-    def report(self, hint: str) -> None:
-        """Print that the command has stopped, and how to continue."""
-        with suppress(OSError):
-            typer.echo(f"alfa: stopped; {hint}.", err=True)
-
 
 def exit_code(error: Exception) -> int:
     """Return the exit code for an error that the user can fix."""
@@ -45,10 +40,11 @@ def exit_code(error: Exception) -> int:
 
 
 @contextmanager
-def stoppable(*, quiet: bool = False) -> Iterator[StopRequest]:
+def stoppable(*, quiet: bool = False, hint: str | None = None) -> Iterator[StopRequest]:
     """Turn the first SIGINT or SIGTERM into a request to stop; the second one stops at once.
 
     If a launcher forwards a signal that its processes received already, the two count as one.
+    `hint` says how to continue a stopped command; with an empty hint, it exits silently.
     """
     request, received = StopRequest(), 0.0
     may_echo = lazy._distributed.is_launched()
@@ -71,7 +67,15 @@ def stoppable(*, quiet: bool = False) -> Iterator[StopRequest]:
     # Only the main thread receives signals.
     is_main = threading.current_thread() is threading.main_thread()
     with signal_handlers(handle) if is_main else nullcontext():
-        yield request
+        try:
+            yield request
+        except KeyboardInterrupt:
+            if hint is None:
+                raise
+            with suppress(OSError):
+                if hint:
+                    typer.echo(f"alfa: stopped; {hint}.", err=True)
+            raise typer.Exit(request.exit_code) from None
 
 
 @contextmanager

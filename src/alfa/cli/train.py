@@ -225,7 +225,7 @@ def _train(
     """Train a run; return its result in the first process, and None in the others."""
     with lazy._distributed.joined(computing.device) as (processes, device):
         quiet = computing.as_json or not processes.is_first
-        with stoppable(quiet=quiet) as request:
+        with stoppable(quiet=quiet, hint=hint if processes.is_first else "") as request:
             try:
                 processes.together(lambda: replace(computing, device=device).set_up(config))
                 with meter(path.name, quiet=quiet) as shown:
@@ -237,10 +237,6 @@ def _train(
                         should_stop=request,
                         on_progress=show_training(shown, path.name),
                     )
-            except KeyboardInterrupt:
-                if processes.is_first:
-                    request.report(hint)
-                raise typer.Exit(request.exit_code) from None
             except (AlfaError, OSError) as error:
                 # The first process reports the error for all.
                 if processes.is_first:

@@ -103,23 +103,14 @@ def _leaves(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Sequence[str]
 
 
 class PublishedSource(Source):
-    """A dataset with published classes and splits.
+    """A dataset with published classes and splits."""
 
-    Attributes:
-        list_name: the split file in the package.
-        archives: lowercase patterns of the paths of archives to unpack.
-        depth: the number of nested folders that form the name of a class.
-        mixed_folders: names of folders that contain classes of any split.
-        split_folders: folders named after a split contain the classes of this split.
-        by_number: see `ClassList`.
-    """
-
-    list_name: str
-    archives: Sequence[str] = ()
-    depth: int = 1
-    mixed_folders: Sequence[str] = ()
-    split_folders: bool = True
-    by_number: bool = False
+    list_name: str  # the split file in the package
+    archives: Sequence[str] = ()  # lowercase patterns of the paths of archives to unpack
+    depth: int = 1  # the number of nested folders that form the name of a class
+    mixed_folders: Sequence[str] = ()  # names of folders that contain classes of any split
+    split_folders: bool = True  # folders named after a split contain the classes of this split
+    by_number: bool = False  # see `ClassList`
 
     def class_list(self) -> ClassList:
         return load_class_list(self.list_name, by_number=self.by_number)
@@ -166,20 +157,16 @@ class PublishedSource(Source):
         """Read ``<class>/*`` or ``{train,val,test}/<class>/*`` if any class is on the list."""
         if not folder.is_dir():
             return FoundClasses()
-        classes = self.class_list()
-
-        def has_known(named: Mapping[str, Path]) -> bool:
-            return any(classes.name(name) for name in named)
-
+        is_known = self.class_list().name
         groups: list[tuple[Split | None, Mapping[str, Path]]] = []
         for name, sub in subfolders(folder).items():
             split = split_of_folder(name) if self.split_folders else None
             if split or name in self.mixed_folders:
                 groups.append((split, _nested(sub, self.depth)))
         # The class `train` of CIFAR-100 is not a split: its folder contains images.
-        if not any(has_known(named) for _, named in groups):
+        if not any(is_known(name) for _, named in groups for name in named):
             groups = [(None, _nested(folder, self.depth))]
-            if not has_known(groups[0][1]):
+            if not any(map(is_known, groups[0][1])):
                 return FoundClasses()
         found = FoundClasses()
         for split, named in groups:
@@ -195,9 +182,7 @@ class OnlyTestSource(Source):
 
     def find(self, path: Path, *, work: Workspace) -> Listing:
         found = find_classes(self, path, work=work)
-        listed: dict[Split, dict[str, Sequence[Item]]] = {"test": found.by_name()}
-        problems = [*found.problems, *drop_empty(listed), *_compare(listed, self.published)]
-        return Listing(listed, problems)
+        return Listing.of({"test": found.by_name()}, found.problems, self.published)
 
 
 def class_names(dataset: str, split: Split) -> Sequence[str]:
@@ -240,35 +225,4 @@ def _assign_splits(found: FoundClasses, classes: ClassList, published: Counts) -
         if listed[split]:
             what = "this class of the published split is missing"
             problems += [Problem(f"{split}/{name}", what) for name in names]
-    problems += drop_empty(listed)
-    problems += _compare(listed, published)
-    full = {split: dict(sorted(listed[split].items())) for split in SPLITS if listed[split]}
-    return Listing(full, problems)
-
-
-def drop_empty(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
-    """Remove the classes without images, and report them."""
-    problems = []
-    for split, members in listed.items():
-        for name in [name for name, items in members.items() if not items]:
-            del members[name]
-            problems.append(Problem(f"{split}/{name}", "the class has no images"))
-    return problems
-
-
-def _compare(
-    listed: Mapping[Split, Mapping[str, Sequence[Item]]], published: Counts
-) -> list[Problem]:
-    """Report splits with more or fewer classes or images than published."""
-    problems = []
-    for split, (num_classes, num_images) in published.items():
-        members = listed.get(split, {})
-        count = sum(map(len, members.values()))
-        if len(members) != num_classes or num_images not in (None, count):
-            images = "" if num_images is None else f"{num_images:,} in "
-            what = (
-                f"{count:,} images in {len(members):,} classes, but the published split has "
-                f"{images}{num_classes:,}"
-            )
-            problems.append(Problem(split, what, fatal=False))
-    return problems
+    return Listing.of(listed, problems, published)

@@ -3,11 +3,6 @@
 from alfa.data.sources._base import RemoteFile, published_counts, register_source
 from alfa.data.sources._published import OnlyTestSource
 
-TERMS = (
-    "For research only. Cite Stallkamp et al., Man vs. Computer: Benchmarking Machine Learning "
-    "Algorithms for Traffic Sign Recognition, 2012"
-)
-
 
 @register_source("traffic-sign")
 class TrafficSign(OnlyTestSource):
@@ -21,7 +16,10 @@ class TrafficSign(OnlyTestSource):
         "class folders <class>/*",
         "either in a zip or tar archive, such as GTSRB_Final_Training_Images.zip",
     )
-    terms = f"{TERMS}."
+    terms = (
+        "For research only. Cite Stallkamp et al., Man vs. Computer: Benchmarking Machine Learning "
+        "Algorithms for Traffic Sign Recognition, 2012."
+    )
     # Address, size, and MD5: the benchmark's archive at sid.erda.dk; torchvision.datasets.gtsrb
     # downloads other files from the same place.
     downloads = (

@@ -3,11 +3,6 @@
 from alfa.data.sources._base import ManualDownload, published_counts, register_source
 from alfa.data.sources._published import OnlyTestSource
 
-TERMS = (
-    "For research only. Cite Nilsback & Zisserman, Automated Flower Classification over a Large "
-    "Number of Classes, 2008"
-)
-
 
 @register_source("vgg-flower")
 class VGGFlower(OnlyTestSource):
@@ -20,7 +15,10 @@ class VGGFlower(OnlyTestSource):
         "class folders <class>/*.jpg; sort the images of the publisher's archive into them first",
         "these in a zip or tar archive",
     )
-    terms = f"{TERMS}."
+    terms = (
+        "For research only. Cite Nilsback & Zisserman, Automated Flower Classification over a "
+        "Large Number of Classes, 2008."
+    )
     # Names and page: torchvision.datasets.flowers102.
     manual_download = ManualDownload(
         "the archive keeps the images of all classes in one folder",

@@ -58,19 +58,12 @@ class PhotoListing:
 
 @dataclass(frozen=True)
 class Photos:
-    """Images that were read.
-
-    Attributes:
-        files: the image files.
-        pixels: the inputs of a model, uint8 ``[image, height, width, channel]``.
-        thumbnails: a small PNG or JPEG file for each image; empty if none were requested.
-        problems: problems with these images and with unusable ones.
-    """
+    """Images that were read."""
 
     files: Sequence[PhotoFile]
-    pixels: np.ndarray
-    thumbnails: Sequence[bytes] = ()
-    problems: Sequence[Problem] = ()
+    pixels: np.ndarray  # the inputs of a model, uint8 [image, height, width, channel]
+    thumbnails: Sequence[bytes] = ()  # small PNG or JPEG files, if they were requested
+    problems: Sequence[Problem] = ()  # with these images and with unusable ones
 
     @property
     def labels(self) -> list[str]:

@@ -72,7 +72,7 @@ class FoundClasses:
         classes: dict[str, list[Item]] = defaultdict(list)
         for entry in sorted(self.classes, key=lambda entry: entry.name):
             classes[entry.name] += entry.items
-        return classes
+        return dict(classes)
 
 
 Reader = Callable[[Path], FoundClasses]

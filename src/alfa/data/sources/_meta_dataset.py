@@ -6,7 +6,7 @@ from typing import Any
 
 from alfa.data._base import SPLITS, Split
 from alfa.data._sampler import Related, by_hierarchy, by_prefix
-from alfa.data.sources import _cub, _omniglot, _traffic_sign, _vgg_flower
+from alfa.data.sources import _cub, _omniglot, _only_test
 from alfa.data.sources._base import (
     IMAGENET_TERMS,
     Counts,
@@ -222,7 +222,7 @@ _register(
     published_counts(71, 15, 16),
     layout="the publisher's folder jpg with imagelabels.mat beside it",
     class_folders=", with classes such as 001 or 001.pink primrose",
-    terms=_vgg_flower.VGGFlower.terms,
+    terms=_only_test.VGGFlower.terms,
     manual_download=_by_hand(
         "102flowers.tgz and imagelabels.mat",
         f"{_ROBOTS}/flowers/102/",
@@ -233,11 +233,11 @@ _register(
 _register(
     "md-traffic-sign",
     "GTSRB traffic signs",
-    _traffic_sign.TrafficSign.published,
-    layout=_traffic_sign.TrafficSign.layouts[0],
+    _only_test.TrafficSign.published,
+    layout=_only_test.TrafficSign.layouts[0],
     class_folders=", with classes such as 00014",
-    terms=_traffic_sign.TrafficSign.terms,
-    downloads=_traffic_sign.TrafficSign.downloads,
+    terms=_only_test.TrafficSign.terms,
+    downloads=_only_test.TrafficSign.downloads,
     archives=("*gtsrb*", "*traffic*sign*"),
     by_number=True,
 )

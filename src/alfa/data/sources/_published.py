@@ -11,11 +11,9 @@ from typing import Any
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import SOURCES, Counts, Item, Listing, Problem, Source, Workspace
 from alfa.data.sources._class_folders import (
-    FoundClass,
     FoundClasses,
     Reader,
     archives_in,
-    find_classes,
     levels,
     not_found,
     read_class,
@@ -59,13 +57,12 @@ class ClassList:
 
     def num_matches(self, found: FoundClasses) -> int:
         """Count the listed classes that have images and are not under another split."""
-
-        def is_match(entry: FoundClass) -> bool:
+        count = 0
+        for entry in found.classes:
             name = self.name(entry.name)
             in_split = name is not None and entry.split in (None, self.split_of[name])
-            return bool(entry.items) and (entry.is_certain or in_split)
-
-        return sum(map(is_match, found.classes))
+            count += bool(entry.items) and (entry.is_certain or in_split)
+        return count
 
     def missing(self, found: FoundClasses) -> dict[Split, list[str]]:
         """Return the classes of each split that are not on disk."""
@@ -175,14 +172,6 @@ class PublishedSource(Source):
         if not self.split_folders:
             found = FoundClasses.of(found.by_name(), found.problems)
         return found if any(entry.items for entry in found.classes) else FoundClasses()
-
-
-class OnlyTestSource(Source):
-    """A dataset of class folders, all of them for test."""
-
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        found = find_classes(self, path, work=work)
-        return Listing.of({"test": found.by_name()}, found.problems, self.published)
 
 
 def class_names(dataset: str, split: Split) -> Sequence[str]:

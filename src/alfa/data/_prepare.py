@@ -92,8 +92,6 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Job:
-    """One call of `prepare`."""
-
     source: Source
     path: Path
     place: Path

@@ -89,7 +89,6 @@ class Strokes:
         return ImageSet("strokes", pixels[:, None], splits, MEAN, STD)
 
     def _drawings(self, number: int) -> np.ndarray:
-        """Generate all drawings of one character."""
         rng = np.random.default_rng([self.seed, number])
         children = rng.spawn(self.num_examples)
         strokes = _new_character(rng)

@@ -1,6 +1,5 @@
 """A user's own photos: a support set in class folders, and images to classify."""
 
-import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +51,6 @@ class PhotoListing:
     has_classes: bool = False
 
     def note(self, where: object, what: str, *, fatal: bool = False) -> None:
-        """Add a problem."""
         self.problems.append(Problem(printable(where), what, fatal))
 
 
@@ -228,11 +226,10 @@ def check_num_classes(support: Photos, folder: Path) -> None:
 
 
 def _add_tree(
-    folder: Path, label: str | None, listing: PhotoListing, above: Sequence[tuple[int, int]] = ()
+    folder: Path, label: str | None, listing: PhotoListing, above: Sequence[Path] = ()
 ) -> None:
     """Add the images of a folder and of all folders in it to a listing."""
-    status = os.stat(folder)
-    here = (status.st_dev, status.st_ino)
+    here = folder.resolve()
     # A link may point to a folder above it.
     if here not in above:
         _add_folder(folder, label, listing)

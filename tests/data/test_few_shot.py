@@ -287,8 +287,10 @@ class TestAnotherModel:
 
     def test_only_images_that_are_drawn_are_converted(self, colourful, monkeypatch):
         calls = []
-        real = _image_set._converted
-        monkeypatch.setattr(_image_set, "_converted", lambda *a: calls.append(a) or real(*a))
+        real = _image_set.decode
+        monkeypatch.setattr(
+            _image_set, "decode", lambda *a, **options: calls.append(a) or real(*a, **options)
+        )
         tasks = FewShot(
             colourful.like((3, 84, 84), (0.5,) * 3, (0.5,) * 3), way=2, shot=1, num_query=2
         )

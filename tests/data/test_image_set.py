@@ -177,9 +177,9 @@ class TestLike:
 
     def test_only_images_that_are_taken_are_converted(self, colour, monkeypatch):
         converted = []
-        real = _image_set._converted
+        real = _image_set.decode
         monkeypatch.setattr(
-            _image_set, "_converted", lambda *args: converted.append(args) or real(*args)
+            _image_set, "decode", lambda *a, **options: converted.append(a) or real(*a, **options)
         )
         seen = colour.like((1, 84, 84), (0.5,), (0.5,))
         assert seen.images is colour.images
@@ -187,7 +187,7 @@ class TestLike:
         assert len(converted) == 3
 
     def test_images_that_fit_are_not_converted(self, colour, monkeypatch):
-        monkeypatch.setattr(_image_set, "_converted", lambda *args: pytest.fail("converted"))
+        monkeypatch.setattr(_image_set, "decode", lambda *_, **__: pytest.fail("converted"))
         seen = colour.like(colour.shape, (0.1,) * 3, (0.2,) * 3)
         np.testing.assert_array_equal(seen.take(np.arange(8)), colour.images)
 

@@ -23,13 +23,11 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 class Signature:
     """The properties of tasks that a model needs when it is used without them.
 
+    `input_shape`, `num_outputs`, `loss`, and `varies` are those of `Tasks`.
+
     Attributes:
-        input_shape: the shape of one input.
-        num_outputs: the number of outputs for one input.
-        loss: the name of the loss.
         mean: channel means that normalize images; empty for other inputs.
         std: channel standard deviations, likewise.
-        varies: tasks have varying numbers of classes, at most `num_outputs`.
         data: a digest of the prepared images; empty for other inputs.
     """
 

@@ -91,7 +91,6 @@ class Draft(contextlib.ExitStack):
 
     @property
     def num_images(self) -> int:
-        """The number of written images."""
         return sum(entry.count for entry in self.entries)
 
     def intact(self, number: int) -> bool:

@@ -149,12 +149,9 @@ class Images(FewShot):
     Args:
         dataset: ``"strokes"``, which is generated, or the name of a prepared dataset.
         size: the side of the prepared images; optional if only one size is prepared.
-        way: classes per task.
-        shot: support images per class.
-        num_query: query images per class.
-        augment: flip training images horizontally and shift them at random.
         seen_size: resize images to this side when they are drawn, for quick experiments.
-        val_way: classes per validation task, if fewer than `way`.
+
+    The other arguments are those of `FewShot`.
     """
 
     @classmethod

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from alfa.data._base import SPLITS, Signature, Split, Tasks
+from alfa.data._decode import decode
 from alfa.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ImageSet:
         """Channels, height, and width of the images that `take` returns."""
         if self.seen_as is not None:
             return self.seen_as
-        _, num_channels, height, width = self.images.shape
+        num_channels, height, width = self.images.shape[1:]
         return num_channels, height, width
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
@@ -115,8 +115,11 @@ class ImageSet:
         if pixels.shape[-3] == 1 and pixels.shape[-2:] == self.shape[1:]:
             return np.repeat(pixels, self.shape[0], axis=-3)
         new = np.empty((*pixels.shape[:-3], *self.shape), np.uint8)
+        # A gray image is resized once, and then repeated for each channel.
+        num_channels = min(pixels.shape[-3], self.shape[0])
         for place in np.ndindex(*pixels.shape[:-3]):
-            new[place] = _converted(pixels[place], self.shape)
+            image = pixels[place].transpose(1, 2, 0)
+            new[place], _ = decode(image, size=self.shape[1:], num_channels=num_channels)
         return new
 
     def normalised(self, pixels: np.ndarray) -> Tensor:
@@ -210,16 +213,6 @@ class ImageTasks(Tasks):
 
     def _stores(self) -> list[Store]:
         return [source.store for source in self.sources if source.store is not None]
-
-
-def _converted(image: np.ndarray, shape: Shape) -> np.ndarray:
-    """Convert an image ``[channel, height, width]`` to another shape."""
-    num_channels, height, width = shape
-    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0).copy())
-    if num_channels == 1:
-        picture = picture.convert("L")
-    pixels = np.asarray(picture.resize((width, height), Image.Resampling.LANCZOS))
-    return np.broadcast_to(pixels, shape) if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def _by(shape: Sequence[int]) -> str:

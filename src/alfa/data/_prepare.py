@@ -27,19 +27,12 @@ _MAX_SHOWN = 20
 
 @dataclass(frozen=True)
 class PrepareProgress:
-    """The progress of `prepare`.
+    """The progress of `prepare`, with a message for the user."""
 
-    Attributes:
-        done: decoded and written images, or bytes of `archive` that were read.
-        total: images of the dataset, or bytes of `archive`; 0 while searching for images.
-        message: a message for the user.
-        archive: the archive that is being unpacked.
-    """
-
-    done: int
-    total: int
+    done: int  # decoded and written images, or bytes of `archive` that were read
+    total: int  # images of the dataset, or bytes of `archive`; 0 while searching for images
     message: str | None = None
-    archive: str | None = None
+    archive: str | None = None  # the archive that is being unpacked
 
 
 _Class = tuple[Entry, Sequence[Item]]
@@ -99,8 +92,6 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Job:
-    """One call of `prepare`."""
-
     source: Source
     path: Path
     place: Path

@@ -60,12 +60,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Related:
-    """Sets of classes that may form a task together.
+    """Sets of class indices; the classes of a task come from one set, drawn uniformly.
 
-    Attributes:
-        sets: arrays of class indices; the classes of a task come from one set, drawn uniformly.
-        whole: a task contains all classes of a set, or `Limits.max_way` random ones if there are
-            more; otherwise a random number of them.
+    If `whole`, a task contains all classes of a set, or `Limits.max_way` random ones if there are
+    more; otherwise a random number of them.
     """
 
     sets: Sequence[np.ndarray]

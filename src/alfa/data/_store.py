@@ -40,34 +40,20 @@ class StoredClass:
 
 @dataclass(frozen=True)
 class Index:
-    """The index of a store.
-
-    Attributes:
-        dataset: the name of the dataset.
-        size: the side of every image.
-        num_channels: the number of channels of every image.
-        mean: channel means on the scale from 0 to 1, which normalize a model's inputs.
-        std: channel standard deviations, likewise.
-        classes: the classes, in the order of the images.
-        left_out: skipped images and classes, with the reasons.
-        changed: converted images, with the conversions.
-        items: the SHA-256 of the list of image names.
-        listing: the SHA-256 of the names of all images found, including skipped ones.
-        source: the dataset that it was prepared from, if that has another name.
-    """
+    """The index of a store; `mean` and `std` are those of an `ImageSet`."""
 
     dataset: str
-    size: int
+    size: int  # the side of every image
     num_channels: int
     mean: Sequence[float]
     std: Sequence[float]
-    classes: Sequence[StoredClass]
-    left_out: Sequence[str] = ()
-    changed: Sequence[str] = ()
-    items: str = ""
-    listing: str = ""
+    classes: Sequence[StoredClass]  # in the order of the images
+    left_out: Sequence[str] = ()  # skipped images and classes, with the reasons
+    changed: Sequence[str] = ()  # converted images, with the conversions
+    items: str = ""  # the SHA-256 of the list of image names
+    listing: str = ""  # the SHA-256 of the names of all images found, including skipped ones
     format: int = FORMAT
-    source: str = ""
+    source: str = ""  # the dataset that it was prepared from, if that has another name
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

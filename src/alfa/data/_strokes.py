@@ -20,27 +20,16 @@ CHARACTER_EXTENT = 0.56
 
 @dataclass(frozen=True)
 class DrawingStyle:
-    """The variation between drawings of a character; lengths are fractions of the image's side.
+    """The variation between drawings of a character; lengths are fractions of the image's side."""
 
-    Attributes:
-        jitter: the standard deviation of every point's position.
-        rotation: the largest rotation in radians, in either direction.
-        scale: the largest relative change of width and height.
-        shear: the largest shear, in either direction.
-        shift: the largest shift in every direction.
-        pen: the smallest and largest line width.
-        zoom: the smallest and largest magnification; its logarithm is uniform.
-        roam: the weight of a random position in the image, from 0 to 1.
-    """
-
-    jitter: float = 0.04
-    rotation: float = np.pi / 15
-    scale: float = 0.15
-    shear: float = 0.2
-    shift: float = 0.09
-    pen: tuple[float, float] = (0.045, 0.095)
-    zoom: tuple[float, float] = (1.0, 1.0)
-    roam: float = 0.0
+    jitter: float = 0.04  # the standard deviation of every point's position
+    rotation: float = np.pi / 15  # the largest rotation in radians, in either direction
+    scale: float = 0.15  # the largest relative change of width and height
+    shear: float = 0.2  # the largest shear, in either direction
+    shift: float = 0.09  # the largest shift in every direction
+    pen: tuple[float, float] = (0.045, 0.095)  # the smallest and largest line width
+    zoom: tuple[float, float] = (1.0, 1.0)  # the range of magnifications, uniform in logarithm
+    roam: float = 0.0  # the weight of a random position in the image, from 0 to 1
 
 
 # Sizes, line widths, and positions vary as when people draw with a mouse.
@@ -100,7 +89,6 @@ class Strokes:
         return ImageSet("strokes", pixels[:, None], splits, MEAN, STD)
 
     def _drawings(self, number: int) -> np.ndarray:
-        """Generate all drawings of one character."""
         rng = np.random.default_rng([self.seed, number])
         children = rng.spawn(self.num_examples)
         strokes = _new_character(rng)

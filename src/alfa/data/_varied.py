@@ -106,7 +106,13 @@ class Varied(ImageTasks):
     def _fault(self, source: ImageSet, split: Split) -> tuple[str, bool]:
         """Return a reason why no tasks can be drawn, if any, and True if more images would help."""
         if split not in source.splits:
-            return _why_absent(source, split)
+            fault, name = f"has no {split} classes", _source_of(source)
+            published = SOURCES.get(name).published if name in SOURCES else {}
+            if published and not {"train", split} & set(published):
+                return f"is for testing only: it {fault}", False
+            if split in published:
+                fault += f": none of the {published[split][0]} published ones was prepared"
+            return fault, True
         classes = source.splits[split]
         few = [name for name, count in zip(classes.names, classes.count, strict=True) if count < 2]
         if few:
@@ -217,8 +223,7 @@ class MetaDataset(Varied):
     def dataset_overrides(cls, dataset: str, size: int | None) -> list[str]:
         stored_size = "none" if size is None else size
         name = json.dumps(dataset, ensure_ascii=False)
-        one = [f"tasks.dataset=[{name}]", "tasks.weights=none"]
-        return [*one, f"tasks.stored_size={stored_size}"]
+        return [f"tasks.dataset=[{name}]", "tasks.weights=none", f"tasks.stored_size={stored_size}"]
 
     def __init__(
         self,
@@ -251,17 +256,6 @@ def _kind(images: ImageSet) -> str:
 def _source_of(images: ImageSet) -> str:
     """Return the dataset that images were prepared from, which may have another name."""
     return images.source or images.name
-
-
-def _why_absent(images: ImageSet, split: Split) -> tuple[str, bool]:
-    """Return why a source has no classes of a split, and True if more images would help."""
-    name, fault = _source_of(images), f"has no {split} classes"
-    published = SOURCES.get(name).published if name in SOURCES else {}
-    if published and not {"train", split} & set(published):
-        return f"is for testing only: it {fault}", False
-    if split in published:
-        fault += f": none of the {published[split][0]} published ones was prepared"
-    return fault, True
 
 
 def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:

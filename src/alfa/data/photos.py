@@ -1,6 +1,5 @@
 """A user's own photos: a support set in class folders, and images to classify."""
 
-import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -52,25 +51,17 @@ class PhotoListing:
     has_classes: bool = False
 
     def note(self, where: object, what: str, *, fatal: bool = False) -> None:
-        """Add a problem."""
         self.problems.append(Problem(printable(where), what, fatal))
 
 
 @dataclass(frozen=True)
 class Photos:
-    """Images that were read.
-
-    Attributes:
-        files: the image files.
-        pixels: the inputs of a model, uint8 ``[image, height, width, channel]``.
-        thumbnails: a small PNG or JPEG file for each image; empty if none were requested.
-        problems: problems with these images and with unusable ones.
-    """
+    """Images that were read."""
 
     files: Sequence[PhotoFile]
-    pixels: np.ndarray
-    thumbnails: Sequence[bytes] = ()
-    problems: Sequence[Problem] = ()
+    pixels: np.ndarray  # the inputs of a model, uint8 [image, height, width, channel]
+    thumbnails: Sequence[bytes] = ()  # small PNG or JPEG files, if they were requested
+    problems: Sequence[Problem] = ()  # with these images and with unusable ones
 
     @property
     def labels(self) -> list[str]:
@@ -235,11 +226,10 @@ def check_num_classes(support: Photos, folder: Path) -> None:
 
 
 def _add_tree(
-    folder: Path, label: str | None, listing: PhotoListing, above: Sequence[tuple[int, int]] = ()
+    folder: Path, label: str | None, listing: PhotoListing, above: Sequence[Path] = ()
 ) -> None:
     """Add the images of a folder and of all folders in it to a listing."""
-    status = os.stat(folder)
-    here = (status.st_dev, status.st_ino)
+    here = folder.resolve()
     # A link may point to a folder above it.
     if here not in above:
         _add_folder(folder, label, listing)

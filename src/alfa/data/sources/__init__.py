@@ -1,4 +1,4 @@
-"""Datasets of images, one file each: layouts, downloads, splits, and terms."""
+"""Datasets of images: layouts, downloads, splits, and terms."""
 
 from alfa.data.sources import _meta_dataset as _meta_dataset
 from alfa.data.sources._base import (
@@ -27,10 +27,9 @@ from alfa.data.sources._cub import CUB
 from alfa.data.sources._folder import Folder
 from alfa.data.sources._miniimagenet import MiniImageNet
 from alfa.data.sources._omniglot import Omniglot
+from alfa.data.sources._only_test import TrafficSign, VGGFlower
 from alfa.data.sources._published import class_names
 from alfa.data.sources._tieredimagenet import TieredImageNet
-from alfa.data.sources._traffic_sign import TrafficSign
-from alfa.data.sources._vgg_flower import VGGFlower
 
 __all__ = [
     "CIFARFS",

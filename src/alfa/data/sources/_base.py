@@ -1,13 +1,17 @@
 """The interface of a dataset: properties, downloads, and the search for images on disk."""
 
+from __future__ import annotations
+
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from alfa.data._base import SPLITS, Split
+from alfa.data._decode import read_image_file
 from alfa.data._sampler import Related
 from alfa.registry import Registry
 
@@ -18,36 +22,34 @@ IMAGENET_TERMS = "the images belong to ImageNet; first accept its terms at https
 Counts = Mapping[Split, tuple[int, int | None]]
 """Classes and images of every split; None if the number of images is unknown."""
 
+ItemsOfSplits = Mapping[Split, Mapping[str, Sequence["Item"]]]
+"""The images of every class of every split."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """An image that has not been read yet.
 
-    Attributes:
-        name: the name in reports, such as ``n01532829/17.jpg``.
-        read: returns the bytes of an image file, or pixels, uint8 ``[height, width]`` or
-            ``[height, width, channel]``.
-        path: the file, if it contains only this image.
+    `read` returns the bytes of an image file, or pixels, uint8 ``[height, width]`` or
+    ``[height, width, channel]``.
     """
 
-    name: str
+    name: str  # the name in reports, such as n01532829/17.jpg
     read: Callable[[], bytes | np.ndarray]
-    path: str | None = None
+    path: str | None = None  # the file, if it contains only this image
+
+    @classmethod
+    def of_file(cls, name: str, path: Path) -> Item:
+        return cls(name, partial(read_image_file, str(path)), str(path))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with an image, class, or file.
+    """A problem with an image, class, or file."""
 
-    Attributes:
-        where: the name of the image, class, or file.
-        what: the problem, without the name.
-        fatal: the image or class is unusable; otherwise alfa changes it and uses it.
-    """
-
-    where: str
-    what: str
-    fatal: bool = True
+    where: str  # the name of the image, class, or file
+    what: str  # the problem, without the name
+    fatal: bool = True  # the image or class is unusable; otherwise alfa changes it and uses it
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"
@@ -57,18 +59,41 @@ class Problem:
 class Listing:
     """The images of a dataset by split and class, in a fixed order, before any is read."""
 
-    classes: Mapping[Split, Mapping[str, Sequence[Item]]]
+    classes: ItemsOfSplits
     problems: Sequence[Problem] = ()
+
+    @classmethod
+    def of(cls, found: ItemsOfSplits, problems: Iterable[Problem], published: Counts) -> Listing:
+        """List the classes with images; report empty ones and differences from `published`."""
+        problems, classes = list(problems), {}
+        for split in SPLITS:
+            in_order = sorted(found.get(split, {}).items())
+            problems += [
+                Problem(f"{split}/{name}", "the class has no images")
+                for name, items in in_order
+                if not items
+            ]
+            if full := {name: items for name, items in in_order if items}:
+                classes[split] = full
+        for split, (num_classes, num_images) in published.items():
+            members = classes.get(split, {})
+            count = sum(map(len, members.values()))
+            if len(members) != num_classes or num_images not in (None, count):
+                images = "" if num_images is None else f"{num_images:,} in "
+                what = (
+                    f"{count:,} images in {len(members):,} classes, but the published split has "
+                    f"{images}{num_classes:,}"
+                )
+                problems.append(Problem(split, what, fatal=False))
+        return cls(classes, problems)
 
 
 @dataclass(frozen=True)
 class Workspace:
     """A folder for unpacked archives, and a callback for their progress.
 
-    Attributes:
-        path: the folder, which must exist until the images are prepared; later searches reuse
-            the archives in it.
-        on_unpack: called with an archive, the number of bytes read, and their total.
+    The folder must exist until the images are prepared; later searches reuse the archives in it.
+    `on_unpack` is called with an archive, the number of bytes read, and their total.
     """
 
     path: Path

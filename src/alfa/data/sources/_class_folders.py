@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from alfa.data._archives import archive_stem, is_archive, unpack
 from alfa.data._base import Split
-from alfa.data._decode import read_image_file
 from alfa.data.sources._base import Item, Problem, Source, Workspace
 from alfa.errors import DataError
 
@@ -68,12 +67,12 @@ class FoundClasses:
         """Create classes without splits."""
         return cls([FoundClass(name, items) for name, items in classes.items()], problems)
 
-    def by_name(self) -> dict[str, Sequence[Item]]:
+    def by_name(self) -> Mapping[str, Sequence[Item]]:
         """Return every class once, with its images from all splits."""
-        classes: dict[str, list[Item]] = {}
+        classes: dict[str, list[Item]] = defaultdict(list)
         for entry in sorted(self.classes, key=lambda entry: entry.name):
-            classes.setdefault(entry.name, []).extend(entry.items)
-        return {name: tuple(items) for name, items in classes.items()}
+            classes[entry.name] += entry.items
+        return dict(classes)
 
 
 Reader = Callable[[Path], FoundClasses]
@@ -125,7 +124,7 @@ def read_class(folder: Path, name: str, split: Split | None = None) -> FoundClas
         elif not path.is_file():
             problems.append(Problem(label, "is neither a file nor a link to an existing file"))
         else:
-            items.append(Item(label, partial(read_image_file, str(path)), str(path)))
+            items.append(Item.of_file(label, path))
     if others:
         what = f"skipped files that are not images: {shorten_list(others)}"
         problems.append(Problem(name, what, fatal=False))

@@ -12,7 +12,6 @@ from typing import Literal, get_args
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import Item, Listing, Problem, Source, Workspace, register_source
 from alfa.data.sources._class_folders import FoundClasses, find_classes, split_of_folder
-from alfa.data.sources._published import drop_empty
 from alfa.errors import ConfigError, DataError, check_choice, did_you_mean
 from alfa.types import Count
 
@@ -86,24 +85,17 @@ class Folder(Source):
     def find(self, path: Path, *, work: Workspace) -> Listing:
         found = _drop_small(find_classes(self, path, work=work), self._min_images)
         classes = found.by_name()
-        named, problems = self._assign_splits(found, classes, path)
-        listed: dict[Split, dict[str, Sequence[Item]]] = {
-            split: {name: classes[name] for name in sorted(names)} for split, names in named.items()
-        }
-        problems = [*found.problems, *problems, *drop_empty(listed)]
-        return Listing({split: listed[split] for split in listed if listed[split]}, problems)
-
-    def _assign_splits(
-        self, found: FoundClasses, classes: Mapping[str, Sequence[Item]], path: Path
-    ) -> _Splits:
-        if self._file is not None:
-            return _split_by_file(self._file, classes)
-        if split := next((known for known in SPLITS if known == self._split), None):
-            return {split: list(classes)}, ()
         in_folders = any(entry.split is not None for entry in found.classes)
-        if self._split == "folders" or (self._split == "auto" and in_folders):
-            return _split_by_folder(found, path)
-        return self._split_by_ratio(classes)
+        if self._file is not None:
+            named, problems = _split_by_file(self._file, classes)
+        elif split := next((known for known in SPLITS if known == self._split), None):
+            named, problems = {split: list(classes)}, ()
+        elif self._split == "folders" or (self._split == "auto" and in_folders):
+            named, problems = _split_by_folder(found, path)
+        else:
+            named, problems = self._split_by_ratio(classes)
+        listed = {split: {name: classes[name] for name in names} for split, names in named.items()}
+        return Listing.of(listed, [*found.problems, *problems], self.published)
 
     def _split_by_ratio(self, classes: Mapping[str, Sequence[Item]]) -> _Splits:
         # Empty classes are not drawn, because they would replace usable ones.

@@ -1,12 +1,12 @@
 """The ten sources of Meta-Dataset with its splits, in the layouts of their publishers."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from alfa.data._base import SPLITS, Split
 from alfa.data._sampler import Related, by_hierarchy, by_prefix
-from alfa.data.sources import _cub, _omniglot, _traffic_sign, _vgg_flower
+from alfa.data.sources import _cub, _omniglot, _only_test
 from alfa.data.sources._base import (
     IMAGENET_TERMS,
     Counts,
@@ -15,7 +15,7 @@ from alfa.data.sources._base import (
     published_counts,
     register_source,
 )
-from alfa.data.sources._class_folders import FoundClasses, Reader
+from alfa.data.sources._class_folders import Reader
 from alfa.data.sources._meta_dataset_layouts import (
     read_aircraft,
     read_flowers,
@@ -58,15 +58,10 @@ class _ILSVRC(MetaDatasetSource):
 
 class _Omniglot(MetaDatasetSource):
     def class_list(self) -> ClassList:
-        alphabets, characters = (
-            read_split("md-omniglot"),
-            _omniglot.Omniglot().class_list().split_of,
-        )
+        alphabets = read_split("md-omniglot")
+        characters = sorted(_omniglot.Omniglot().class_list().split_of)
         return ClassList(
-            {
-                split: sorted(n for n in characters if n.partition("/")[0] in alphabets[split])
-                for split in SPLITS
-            }
+            {s: [c for c in characters if c.partition("/")[0] in alphabets[s]] for s in SPLITS}
         )
 
     def related_classes(self, split: Split, names: Sequence[str]) -> Related:
@@ -77,17 +72,14 @@ class _QuickDraw(MetaDatasetSource):
     """Quick, Draw!
 
     Args:
-        max_per_class: the number of leading drawings to use; all 50 million would fill
-            the disk.
+        max_per_class: the number of leading drawings to use; all 50 million would fill the disk.
     """
 
     def __init__(self, *, max_per_class: Count = 2_000) -> None:
         self._max_per_class = max_per_class
 
     def readers(self, work: Workspace) -> Sequence[Reader]:
-        def read(folder: Path) -> FoundClasses:
-            return read_quick_draw(folder, self.class_list(), self._max_per_class)
-
+        read = partial(read_quick_draw, classes=self.class_list(), limit=self._max_per_class)
         return read, self.read_class_folders
 
 
@@ -112,7 +104,7 @@ def _register(
         "published": published,
         "list_name": name,
         "layouts": (layout, f"{_CLASS_FOLDERS}{class_folders}"),
-        "terms": f"{terms}, and Triantafillou et al., Meta-Dataset, 2020.",
+        "terms": f"{terms.removesuffix('.')}, and Triantafillou et al., Meta-Dataset, 2020.",
         "mean": half,
         "std": half,
     }
@@ -185,7 +177,6 @@ _register(
     downloads=_cub.CUB.downloads,
     archives=_cub.CUB.archives,
 )
-# 47 classes of textures.
 _register(
     "md-textures",
     "Describable Textures",
@@ -195,7 +186,6 @@ _register(
     manual_download=_by_hand("dtd-r1.0.1.tar.gz (0.6 GB)", f"{_ROBOTS}/dtd/"),
     archives=("*dtd*",),
 )
-# Drawings of 345 kinds of objects.
 _register(
     "md-quickdraw",
     "Quick, Draw!",
@@ -213,7 +203,6 @@ _register(
     archives=("*quick*draw*",),
     base=_QuickDraw,
 )
-# 1,394 species of mushrooms.
 _register(
     "md-fungi",
     "FGVCx Fungi",
@@ -227,14 +216,13 @@ _register(
         steps="unpack both into one folder, ",
     ),
 )
-# 102 species of flowers.
 _register(
     "md-flower",
     "VGG Flower",
     published_counts(71, 15, 16),
     layout="the publisher's folder jpg with imagelabels.mat beside it",
     class_folders=", with classes such as 001 or 001.pink primrose",
-    terms=_vgg_flower.TERMS,
+    terms=_only_test.VGGFlower.terms,
     manual_download=_by_hand(
         "102flowers.tgz and imagelabels.mat",
         f"{_ROBOTS}/flowers/102/",
@@ -242,15 +230,14 @@ _register(
     ),
     by_number=True,
 )
-# 43 classes of traffic signs, all for test.
 _register(
     "md-traffic-sign",
     "GTSRB traffic signs",
-    _traffic_sign.TrafficSign.published,
-    layout=_traffic_sign.TrafficSign.layouts[0],
+    _only_test.TrafficSign.published,
+    layout=_only_test.TrafficSign.layouts[0],
     class_folders=", with classes such as 00014",
-    terms=_traffic_sign.TERMS,
-    downloads=_traffic_sign.TrafficSign.downloads,
+    terms=_only_test.TrafficSign.terms,
+    downloads=_only_test.TrafficSign.downloads,
     archives=("*gtsrb*", "*traffic*sign*"),
     by_number=True,
 )

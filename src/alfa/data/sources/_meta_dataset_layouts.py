@@ -92,8 +92,7 @@ def read_fungi(folder: Path) -> FoundClasses:
             elif not (folder / file_name).is_file():
                 problems.append(Problem(file_name, _MISSING))
             else:
-                read = partial(read_image_file, str(folder / file_name))
-                classes[labels[key]].append(Item(file_name, read))
+                classes[labels[key]].append(Item.of_file(file_name, folder / file_name))
     return FoundClasses.of(classes, problems)
 
 
@@ -121,8 +120,7 @@ def read_flowers(folder: Path) -> FoundClasses:
     for number, label in enumerate(_read_matlab_labels(labels_file), start=1):
         name = f"jpg/image_{number:05d}.jpg"
         if (folder / name).is_file():
-            read = partial(read_image_file, str(folder / name))
-            classes[str(label)].append(Item(name, read))
+            classes[str(label)].append(Item.of_file(name, folder / name))
         else:
             problems.append(Problem(name, _MISSING))
     return FoundClasses.of(classes, problems)

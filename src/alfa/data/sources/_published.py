@@ -11,11 +11,9 @@ from typing import Any
 from alfa.data._base import SPLITS, Split
 from alfa.data.sources._base import SOURCES, Counts, Item, Listing, Problem, Source, Workspace
 from alfa.data.sources._class_folders import (
-    FoundClass,
     FoundClasses,
     Reader,
     archives_in,
-    find_classes,
     levels,
     not_found,
     read_class,
@@ -59,13 +57,12 @@ class ClassList:
 
     def num_matches(self, found: FoundClasses) -> int:
         """Count the listed classes that have images and are not under another split."""
-
-        def is_match(entry: FoundClass) -> bool:
+        count = 0
+        for entry in found.classes:
             name = self.name(entry.name)
             in_split = name is not None and entry.split in (None, self.split_of[name])
-            return bool(entry.items) and (entry.is_certain or in_split)
-
-        return sum(map(is_match, found.classes))
+            count += bool(entry.items) and (entry.is_certain or in_split)
+        return count
 
     def missing(self, found: FoundClasses) -> dict[Split, list[str]]:
         """Return the classes of each split that are not on disk."""
@@ -103,23 +100,14 @@ def _leaves(names: Sequence[str] | Mapping[str, Sequence[str]]) -> Sequence[str]
 
 
 class PublishedSource(Source):
-    """A dataset with published classes and splits.
+    """A dataset with published classes and splits."""
 
-    Attributes:
-        list_name: the split file in the package.
-        archives: lowercase patterns of the paths of archives to unpack.
-        depth: the number of nested folders that form the name of a class.
-        mixed_folders: names of folders that contain classes of any split.
-        split_folders: folders named after a split contain the classes of this split.
-        by_number: see `ClassList`.
-    """
-
-    list_name: str
-    archives: Sequence[str] = ()
-    depth: int = 1
-    mixed_folders: Sequence[str] = ()
-    split_folders: bool = True
-    by_number: bool = False
+    list_name: str  # the split file in the package
+    archives: Sequence[str] = ()  # lowercase patterns of the paths of archives to unpack
+    depth: int = 1  # the number of nested folders that form the name of a class
+    mixed_folders: Sequence[str] = ()  # names of folders that contain classes of any split
+    split_folders: bool = True  # folders named after a split contain the classes of this split
+    by_number: bool = False  # see `ClassList`
 
     def class_list(self) -> ClassList:
         return load_class_list(self.list_name, by_number=self.by_number)
@@ -166,20 +154,16 @@ class PublishedSource(Source):
         """Read ``<class>/*`` or ``{train,val,test}/<class>/*`` if any class is on the list."""
         if not folder.is_dir():
             return FoundClasses()
-        classes = self.class_list()
-
-        def has_known(named: Mapping[str, Path]) -> bool:
-            return any(classes.name(name) for name in named)
-
+        is_known = self.class_list().name
         groups: list[tuple[Split | None, Mapping[str, Path]]] = []
         for name, sub in subfolders(folder).items():
             split = split_of_folder(name) if self.split_folders else None
             if split or name in self.mixed_folders:
                 groups.append((split, _nested(sub, self.depth)))
         # The class `train` of CIFAR-100 is not a split: its folder contains images.
-        if not any(has_known(named) for _, named in groups):
+        if not any(is_known(name) for _, named in groups for name in named):
             groups = [(None, _nested(folder, self.depth))]
-            if not has_known(groups[0][1]):
+            if not any(map(is_known, groups[0][1])):
                 return FoundClasses()
         found = FoundClasses()
         for split, named in groups:
@@ -188,16 +172,6 @@ class PublishedSource(Source):
         if not self.split_folders:
             found = FoundClasses.of(found.by_name(), found.problems)
         return found if any(entry.items for entry in found.classes) else FoundClasses()
-
-
-class OnlyTestSource(Source):
-    """A dataset of class folders, all of them for test."""
-
-    def find(self, path: Path, *, work: Workspace) -> Listing:
-        found = find_classes(self, path, work=work)
-        listed: dict[Split, dict[str, Sequence[Item]]] = {"test": found.by_name()}
-        problems = [*found.problems, *drop_empty(listed), *_compare(listed, self.published)]
-        return Listing(listed, problems)
 
 
 def class_names(dataset: str, split: Split) -> Sequence[str]:
@@ -240,35 +214,4 @@ def _assign_splits(found: FoundClasses, classes: ClassList, published: Counts) -
         if listed[split]:
             what = "this class of the published split is missing"
             problems += [Problem(f"{split}/{name}", what) for name in names]
-    problems += drop_empty(listed)
-    problems += _compare(listed, published)
-    full = {split: dict(sorted(listed[split].items())) for split in SPLITS if listed[split]}
-    return Listing(full, problems)
-
-
-def drop_empty(listed: Mapping[Split, dict[str, Sequence[Item]]]) -> list[Problem]:
-    """Remove the classes without images, and report them."""
-    problems = []
-    for split, members in listed.items():
-        for name in [name for name, items in members.items() if not items]:
-            del members[name]
-            problems.append(Problem(f"{split}/{name}", "the class has no images"))
-    return problems
-
-
-def _compare(
-    listed: Mapping[Split, Mapping[str, Sequence[Item]]], published: Counts
-) -> list[Problem]:
-    """Report splits with more or fewer classes or images than published."""
-    problems = []
-    for split, (num_classes, num_images) in published.items():
-        members = listed.get(split, {})
-        count = sum(map(len, members.values()))
-        if len(members) != num_classes or num_images not in (None, count):
-            images = "" if num_images is None else f"{num_images:,} in "
-            what = (
-                f"{count:,} images in {len(members):,} classes, but the published split has "
-                f"{images}{num_classes:,}"
-            )
-            problems.append(Problem(split, what, fatal=False))
-    return problems
+    return Listing.of(listed, problems, published)

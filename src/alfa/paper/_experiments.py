@@ -1,6 +1,6 @@
 """The experiments behind the paper's figures, as plain values (supplement, section E)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from alfa.data import SOURCES
@@ -19,11 +19,6 @@ SIZES: Mapping[str, int] = {
 }
 # Published 1-shot runs with 2 tasks per iteration; all others have 4.
 _TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
-
-
-def setting(dataset: str, *, shot: int, way: int = 5) -> str:
-    """Return the name of few-shot tasks in cell ids."""
-    return f"{dataset}-{way}w{shot}s"
 
 
 def classification(
@@ -59,7 +54,7 @@ def classification(
     }
 
 
-def regression(method: str, *, shot: int, hidden: Sequence[int]) -> dict[str, Any]:
+def regression(method: str, *, shot: int, hidden: list[int]) -> dict[str, Any]:
     """Return an experiment for regression on sine curves with an MLP."""
     recipe = METHODS[method]
     # A task on which adaptation diverges would corrupt Adam's averages, or stop the run.
@@ -67,7 +62,7 @@ def regression(method: str, *, shot: int, hidden: Sequence[int]) -> dict[str, An
     # The paper does not state the numbers of tasks and iterations.
     return {
         "tasks": {"name": "sinusoid", "num_support": shot, "num_query": 100},
-        "model": {"name": "mlp", "hidden": list(hidden)},
+        "model": {"name": "mlp", "hidden": hidden},
         "init": recipe.init,
         "rule": recipe.rule,
         "outer": {"num_iterations": 30_000, "num_tasks": 4, "num_val_tasks": 200, **robust},

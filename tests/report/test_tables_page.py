@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from alfa.report.curves import Curve, draw_curves
+from alfa.report.learning import Curve, draw_curves
 from alfa.report.tables import VERDICTS, Box, Grid, Row
 from alfa.report.tables_page import RunLine, _address, render_tables_page
 

@@ -105,8 +105,7 @@ def _curves(table: lazy.paper.Table, collection: lazy.paper.Collection) -> Marku
     """Draw the learning curves of a table, with one figure per kind of task."""
     from markupsafe import Markup
 
-    from alfa.report.curves import Curve, draw_curves
-    from alfa.report.learning import METRICS, by_metric
+    from alfa.report.learning import METRICS, Curve, by_metric, draw_curves
 
     figures: dict[tuple[str, str], list[Curve]] = {}
     for run in lazy.paper.runs_with_curves(table, collection):

@@ -6,16 +6,14 @@ from typing import Any
 from alfa.data import SOURCES
 from alfa.methods import METHODS
 
-# Meta-Dataset's photographs are stored larger than models need, and resized when drawn.
+# Meta-Dataset's images, except drawings, are stored larger than models need, and resized later.
 _META_DATASET_SIZE = 126
-_META_DATASET_PHOTOS = (
-    *("md-ilsvrc", "md-omniglot", "md-aircraft", "md-birds", "md-textures"),
-    *("md-fungi", "md-flower", "md-traffic-sign", "md-mscoco"),
-)
 # The image size of each prepared dataset.
 SIZES: Mapping[str, int] = {
-    **{name: SOURCES.get(name).size for name in SOURCES},
-    **dict.fromkeys(_META_DATASET_PHOTOS, _META_DATASET_SIZE),
+    name: _META_DATASET_SIZE
+    if name.startswith("md-") and name != "md-quickdraw"
+    else SOURCES.get(name).size
+    for name in SOURCES
 }
 # Published 1-shot runs with 2 tasks per iteration; all others have 4.
 _TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}

@@ -14,8 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from alfa.data import Sinusoids
-from alfa.report.curves import usual_high
-from alfa.report.learning import Points
+from alfa.report.learning import Points, usual_high
 from alfa.report.load import TrainedRun
 
 STYLE: Any = {

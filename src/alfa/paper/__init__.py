@@ -4,8 +4,7 @@ Baik et al., Meta-Learning with Adaptive Hyperparameters, NeurIPS 2020.
 """
 
 from alfa.paper._cell_status import State, cell_status, measurement
-from alfa.paper._collect import Collection, FoundRun, collect
-from alfa.paper._compare import comparison_grid, relative_link, runs_with_curves
+from alfa.paper._compare import Collection, FoundRun, collect, comparison_grid, relative_link
 from alfa.paper._estimate import Cost, estimate
 from alfa.paper._experiments import SIZES, classification
 from alfa.paper._job import Job, plan_jobs
@@ -40,6 +39,5 @@ __all__ = [
     "relative_link",
     "reproduce",
     "run_parallel",
-    "runs_with_curves",
     "select",
 ]

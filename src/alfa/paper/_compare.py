@@ -211,20 +211,20 @@ def _measurements(cell: Cell, collection: Collection) -> list[Measurement]:
     If runs share a seed, the one with the most iterations counts, then the most test tasks, the
     most models, and the newest.
     """
-    by_seed: dict[int, tuple[tuple[int, int, int, float], Measurement]] = {}
+    found = []
     for run in collection.runs_of(cell.run):
         try:
-            found = measure(cell, run.result, path=run.path, is_quick=run.is_quick)
+            found.append(measure(cell, run.result, path=run.path, is_quick=run.is_quick))
         except CheckpointError as error:
             collection.add_problem(str(error))
-            continue
-        if found is None:
-            continue
-        time = (run.path / "result.json").stat().st_mtime
-        rank = (found.num_iterations, found.num_tasks, found.num_models, time)
-        if found.seed not in by_seed or rank > by_seed[found.seed][0]:
-            by_seed[found.seed] = rank, found
-    return [by_seed[seed][1] for seed in sorted(by_seed)]
+
+    def rank(x: Measurement) -> tuple[int, int, int, float]:
+        time = (x.path / "result.json").stat().st_mtime
+        return x.num_iterations, x.num_tasks, x.num_models, time
+
+    # Of the measurements of a seed, the dictionary keeps the last.
+    by_seed = {x.seed: x for x in sorted(filter(None, found), key=rank)}
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:

@@ -16,11 +16,6 @@ from alfa.paper._table import Cell, Entry, Quoted, Table
 from alfa.report.tables import Box, Grid, Row, Verdict
 from alfa.runs import Run
 
-# Tables whose plus-minus is an interval of the mean, as the paper states, or may be one. In other
-# tables it is the standard deviation of a single answer.
-_STATED_INTERVALS = ("table8",)
-_INTERVALS = ("table2", "table3", *_STATED_INTERVALS)
-
 
 @dataclass(frozen=True)
 class FoundRun:
@@ -127,26 +122,7 @@ def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -
             for row in table.rows
         ),
         notes=(note,) if any(cell.pretrained for cell in cells) else (),
-        plus_minus=_plus_minus(cells),
-    )
-
-
-def _plus_minus(cells: Sequence[Cell]) -> str:
-    """Explain the plus-minus of the authors' own figures."""
-    # The plus-minus of a repeated cell is explained as in the cell's own table.
-    tables = {cell.table for cell in cells}
-    if not tables <= {*_INTERVALS}:
-        return (
-            "In the authors' own rows, the paper's plus-minus is not an interval of the mean: "
-            "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a single "
-            "answer, the square root of p (1 - p), as a fraction, although the supplement calls it "
-            "the standard deviation of three seeds."
-        )
-    if tables <= {*_STATED_INTERVALS}:
-        return "The paper's plus-minus is a 95 % confidence interval."
-    return (
-        "The paper's supplement calls its plus-minus the standard deviation of three seeds; here "
-        "it is treated as half of the 95 % interval of the mean."
+        plus_minus=table.plus_minus,
     )
 
 
@@ -237,7 +213,7 @@ def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
     if interval is None or not math.isfinite(value):
         return ""
     theirs = interval
-    if (cell.table in _INTERVALS or cell.quoted) and cell.published.spread is not None:
+    if (cell.published.is_interval or cell.quoted) and cell.published.spread is not None:
         theirs = cell.published.spread
     difference = value - cell.published.value
     if abs(difference) <= math.hypot(interval, theirs):

@@ -15,8 +15,6 @@ SIZES: Mapping[str, int] = {
     else SOURCES.get(name).size
     for name in SOURCES
 }
-# Published 1-shot runs with 2 tasks per iteration; all others have 4.
-_TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
 
 
 def classification(
@@ -40,7 +38,8 @@ def classification(
     if way > num_val_classes:
         # miniImageNet has 16 validation classes, too few for 20-way tasks.
         tasks["val_way"] = num_val_classes
-    num_tasks = 2 if shot > 1 or (method, backbone) in _TWO_TASKS else 4
+    # Published 1-shot runs have 4 tasks per iteration, except those of L2F with ResNet12.
+    num_tasks = 2 if shot > 1 or (backbone == "resnet12" and method.endswith("+l2f")) else 4
     return {
         "preset": "default",
         "tasks": tasks,

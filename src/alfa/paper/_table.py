@@ -17,6 +17,7 @@ class Figure:
     """A figure as the paper prints it, such as ``"70.00 +- 0.46"``; accuracies are percentages."""
 
     text: str
+    is_interval: bool = False  # the plus-minus is half of the 95 % interval of the mean
 
     @property
     def value(self) -> float:
@@ -91,9 +92,10 @@ class Table:
     name: str  # such as "table1"
     title: str
     about: str
+    plus_minus: str  # what the paper's plus-minus means
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    entries: Mapping[tuple[str, str], Entry] = field(repr=False)  # by keys of row and column
+    entries: Mapping[tuple[str, str], Entry] = field(repr=False)  # by row and column, row by row
 
     @property
     def label(self) -> str:
@@ -109,9 +111,8 @@ class Table:
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """The cells, row by row, without cells of other tables."""
-        places = [(row.key, column.key) for row in self.rows for column in self.columns]
-        found = [self.entries[place] for place in places if place in self.entries]
-        return tuple(e for e in found if isinstance(e, Cell) and e.table == self.name)
+        entries = self.entries.values()
+        return tuple(e for e in entries if isinstance(e, Cell) and e.table == self.name)
 
 
 def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> list[Cell]:

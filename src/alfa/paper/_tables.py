@@ -25,8 +25,9 @@ def _make(name: str, cell: Callable[[str, str, str, Figure], Cell]) -> Table:
     """
     published = _PUBLISHED[name]
     figures, titles = published["figures"], published.get("rows", {})
+    is_interval = published["plus_minus"] != "deviation"
     entries: Entries = {
-        (row, column): cell(name, row, column, Figure(text))
+        (row, column): cell(name, row, column, Figure(text, is_interval))
         for row, texts in figures.items()
         for (column, *_), text in zip(published["columns"], texts, strict=True)
     }
@@ -47,7 +48,8 @@ def _with_quoted_rows(name: str, rows: tuple[Line, ...], entries: Entries) -> Ta
         rows = (*rows, line)
         for column, text in zip(columns, texts, strict=True):
             entries[line.key, column.key] = Quoted(None if text == "-" else Figure(text))
-    return Table(name, published["title"], published["about"], rows, columns, entries)
+    plus_minus = _PUBLISHED["plus_minus"][published["plus_minus"]]
+    return Table(name, published["title"], published["about"], plus_minus, rows, columns, entries)
 
 
 # --- Tables 1, 4, and B: methods and shots

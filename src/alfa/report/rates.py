@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from alfa.data import Split, Tasks
+from alfa.data import Tasks
 from alfa.errors import ConfigError, did_you_mean
 from alfa.learner import Learner
 from alfa.report.output import csv_text
@@ -55,22 +55,16 @@ class UsedRates:
 
 
 def used_rates(
-    learner: Learner,
-    tasks: Tasks,
-    *,
-    title: str,
-    num_tasks: int = 200,
-    split: Split = "test",
-    seed: int = 0,
+    learner: Learner, tasks: Tasks, *, title: str, num_tasks: int = 200, seed: int = 0
 ) -> UsedRates:
-    """Adapt a learner to tasks, and record the rates of its rule."""
+    """Adapt a learner to test tasks, and record the rates of its rule."""
     layers = learner.init.layers
     found: list[Tensor] = []
     # Tasks of different sizes cannot be stacked, and may be large.
     at_once = 1 if tasks.varies else _AT_ONCE
     for first in range(0, num_tasks, at_once):
         count = min(at_once, num_tasks - first)
-        for group in tasks.groups(first, num_tasks=count, split=split, seed=seed):
+        for group in tasks.groups(first, num_tasks=count, split="test", seed=seed):
             episode = group.episode.to("cpu", learner.dtype)
             adapted = learner.adapt(episode.support_x, episode.support_y, order="none")
             steps = [torch.stack(x.per_layer(layers, episode.num_tasks)) for x in adapted.rates]

@@ -374,8 +374,8 @@ def test_pictures_are_made_of_what_the_page_shows(
         "thumbnail",
         lambda *args, **options: made.append(1) or small(*args, **options),
     )
-    monkeypatch.setattr(alfa_predictions, "_MOST_SHOWN", 4)
-    monkeypatch.setattr(alfa_predictions, "_MOST_OF_CLASS", 2)
+    monkeypatch.setattr(alfa_predictions, "MOST_SHOWN", 4)
+    monkeypatch.setattr(alfa_predictions, "MOST_OF_CLASS", 2)
     assert adapt().code == 0
     assert len(made) == 4 + 3 * 2
     pictures = Page(tmp_path / "out" / "predictions.html").all("img")

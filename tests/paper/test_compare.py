@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from alfa.cli.report import _curves
-from alfa.paper import TABLES, Cell, collect, comparison_grid, runs_with_curves
+from alfa.paper import TABLES, Cell, collect, comparison_grid
 from alfa.paper._cell_status import read_test
 from alfa.paper._compare import verdict_of
 from alfa.report.tables import Box
@@ -244,8 +244,8 @@ def test_curves_show_each_run_once_and_no_quick_runs(pretend, tmp_path) -> None:
     pretend(ALFA)
     pretend(MAML, quick=True)
     collection = collect([tmp_path], TABLES.values())
-    assert [run.model for run in runs_with_curves(TABLES["table1"], collection)] == [ALFA.run]
-    assert [run.model for run in runs_with_curves(TABLES["tableE"], collection)] == [ALFA.run]
+    assert [run.model for run in collection.runs_with_curves(TABLES["table1"])] == [ALFA.run]
+    assert [run.model for run in collection.runs_with_curves(TABLES["tableE"])] == [ALFA.run]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from alfa.report.curves import Curve, draw_curves, nice_ticks
+from alfa.report.learning import Curve, draw_curves, nice_ticks
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def test_the_most_probable_classes_and_the_true_class_have_bars() -> None:
 
 
 def test_the_number_of_pictures_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_SHOWN", 2)
-    monkeypatch.setattr(module, "_MOST_OF_CLASS", 1)
+    monkeypatch.setattr(module, "MOST_SHOWN", 2)
+    monkeypatch.setattr(module, "MOST_OF_CLASS", 1)
     text = page()
     assert text.count("<img") == 2 + len(CLASSES)
     assert "shows the first 2" in text

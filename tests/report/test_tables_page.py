@@ -10,9 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from alfa.report.curves import Curve, draw_curves
-from alfa.report.tables import VERDICTS, Box, Grid, Row
-from alfa.report.tables_page import RunLine, _address, render_tables_page
+from alfa.report.learning import Curve, draw_curves
+from alfa.report.tables import VERDICTS, Box, Grid, Row, RunLine, _address, render_tables_page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),

@@ -101,7 +101,7 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
 def _load(
     shape: Sequence[int], support: Path, predict: Sequence[Path], update: Callable[..., None]
 ) -> tuple[Photos, Photos]:
-    from alfa.report.predictions import num_shown
+    from alfa.report.predictions import MOST_OF_CLASS, MOST_SHOWN
 
     photos = lazy.photos
     listed = photos.list_support_photos(support), photos.list_photos(predict)
@@ -111,10 +111,9 @@ def _load(
     def on_read() -> None:
         update("reading", next(done), total, unit="images", transient=True)
 
-    max_queries, max_per_class = num_shown()
     options: dict[str, Any] = {"shape": shape, "side": _THUMBNAIL_SIZE, "on_read": on_read}
-    learned = photos.load_photos(listed[0], most=max_per_class, **options)
-    return learned, photos.load_photos(listed[1], most=max_queries, **options)
+    learned = photos.load_photos(listed[0], most=MOST_OF_CLASS, **options)
+    return learned, photos.load_photos(listed[1], most=MOST_SHOWN, **options)
 
 
 def _predict(

@@ -19,8 +19,7 @@ from alfa.errors import DataError
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from alfa.report.tables import Grid
-    from alfa.report.tables_page import RunLine
+    from alfa.report.tables import Grid, RunLine
 
 
 def report(
@@ -83,7 +82,7 @@ def _content(
     grids: Sequence[Grid], collection: lazy.paper.Collection, path: Path, command: str
 ) -> str:
     """Render a report in the format of the file's suffix."""
-    from alfa.report import tables, tables_page
+    from alfa.report import tables
 
     match path.suffix:
         case ".md":
@@ -92,7 +91,7 @@ def _content(
             return tables.grids_csv(grids)
         case ".tex":
             return "\n".join(map(tables.latex, grids))
-    return tables_page.render_tables_page(
+    return tables.render_tables_page(
         grids,
         curves={grid.name: _curves(lazy.paper.TABLES[grid.name], collection) for grid in grids},
         runs=[_run_line(run, path.resolve().parent) for run in collection.runs],
@@ -105,11 +104,10 @@ def _curves(table: lazy.paper.Table, collection: lazy.paper.Collection) -> Marku
     """Draw the learning curves of a table, with one figure per kind of task."""
     from markupsafe import Markup
 
-    from alfa.report.curves import Curve, draw_curves
-    from alfa.report.learning import METRICS, by_metric
+    from alfa.report.learning import METRICS, Curve, by_metric, draw_curves
 
     figures: dict[tuple[str, str], list[Curve]] = {}
-    for run in lazy.paper.runs_with_curves(table, collection):
+    for run in collection.runs_with_curves(table):
         found = by_metric(run.metrics)
         if not found:
             continue
@@ -132,7 +130,7 @@ def _curves(table: lazy.paper.Table, collection: lazy.paper.Collection) -> Marku
 
 
 def _run_line(run: lazy.paper.FoundRun, start: Path) -> RunLine:
-    from alfa.report.tables_page import RunLine
+    from alfa.report.tables import RunLine
 
     link = lazy.paper.relative_link(run.path, start)
     title, seed = run.model or run.path.name, run.experiment.seed

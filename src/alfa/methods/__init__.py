@@ -1,5 +1,8 @@
-"""Named few-shot methods: an init, a rule, and their settings."""
+"""Named few-shot methods: recipes of an init, a rule, an objective, and a head."""
 
-from alfa.methods._methods import METHODS, Method, get_method, merge
+from alfa.methods import _maml as _maml  # isort: skip
+from alfa.methods import _l2f as _l2f
+from alfa.methods import _proto_maml as _proto_maml
+from alfa.methods._base import METHODS, Method, get_method, merge, register_method
 
-__all__ = ["METHODS", "Method", "get_method", "merge"]
+__all__ = ["METHODS", "Method", "get_method", "merge", "register_method"]

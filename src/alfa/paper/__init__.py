@@ -3,17 +3,15 @@
 Baik et al., Meta-Learning with Adaptive Hyperparameters, NeurIPS 2020.
 """
 
-from alfa.paper._cell_status import Measurement, State, cell_status, measurement
-from alfa.paper._collect import Collection, FoundRun, collect
-from alfa.paper._compare import comparison_grid, relative_link, runs_with_curves
+from alfa.paper._cell_status import State, cell_status, measurement
+from alfa.paper._compare import Collection, FoundRun, collect, comparison_grid, relative_link
 from alfa.paper._estimate import Cost, estimate
 from alfa.paper._experiments import SIZES, classification
 from alfa.paper._job import Job, plan_jobs
 from alfa.paper._parallel import LocalWorkers, Workers, run_parallel
 from alfa.paper._ray import RayWorkers
 from alfa.paper._reproduce import JobResult, reproduce
-from alfa.paper._select import select
-from alfa.paper._table import Cell, Figure, Line, Quoted, Table
+from alfa.paper._table import Cell, Quoted, Table, select
 from alfa.paper._tables import TABLES
 
 __all__ = [
@@ -22,13 +20,10 @@ __all__ = [
     "Cell",
     "Collection",
     "Cost",
-    "Figure",
     "FoundRun",
     "Job",
     "JobResult",
-    "Line",
     "LocalWorkers",
-    "Measurement",
     "Quoted",
     "RayWorkers",
     "State",
@@ -44,6 +39,5 @@ __all__ = [
     "relative_link",
     "reproduce",
     "run_parallel",
-    "runs_with_curves",
     "select",
 ]

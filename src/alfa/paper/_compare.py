@@ -1,20 +1,105 @@
-"""Measured figures beside the published ones."""
+"""Runs found in folders, and their figures beside the published ones."""
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from alfa.errors import CheckpointError
+from alfa.config import Experiment
+from alfa.errors import AlfaError, CheckpointError
 from alfa.paper._cell_status import Measurement, measure
-from alfa.paper._collect import Collection, FoundRun
+from alfa.paper._job import RESULT_KEY, on_strokes
 from alfa.paper._table import Cell, Entry, Quoted, Table
 from alfa.report.tables import Box, Grid, Row, Verdict
+from alfa.runs import Run
 
-# Tables whose plus-minus is an interval of the mean, as the paper states, or may be one. In other
-# tables it is the standard deviation of a single answer.
-_STATED_INTERVALS = ("table8",)
-_INTERVALS = ("table2", "table3", *_STATED_INTERVALS)
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run read from its folder."""
+
+    path: Path
+    experiment: Experiment
+    metrics: Sequence[dict[str, Any]]  # one record per validation
+    result: dict[str, Any] | None  # the content of result.json; None while the run is trained
+    model: str | None  # the paper's name of the model; None if the paper does not have it
+    is_quick: bool  # the run only checks that everything works
+
+
+@dataclass
+class Collection:
+    """All runs below some folders, and an error message for each unreadable file or folder."""
+
+    runs: list[FoundRun] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def add_problem(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def runs_of(self, model: str) -> list[FoundRun]:
+        """Return the complete runs of a model; quick runs only if there are no others."""
+        complete = [x for x in self.runs if x.result is not None]
+        real = [x for x in complete if x.model == model and not x.is_quick]
+        return real or [x for x in complete if x.model in (model, on_strokes(model)) and x.is_quick]
+
+    def runs_with_curves(self, table: Table) -> list[FoundRun]:
+        """Return the runs whose learning curves belong to a table."""
+        models = dict.fromkeys(cell.run for cell in table.cells)
+        runs = [run for model in models for run in self.runs_of(model)]
+        return [run for run in runs if len(run.metrics) > 1 and not run.is_quick]
+
+
+def collect(folders: Iterable[Path], tables: Iterable[Table]) -> Collection:
+    """Read all runs at any depth below some folders, and match them with the cells of tables."""
+    experiments = {cell.run: cell.experiment for table in tables for cell in table.cells}
+
+    @lru_cache
+    def models(seed: int) -> dict[str, str]:
+        """Return the names of the paper's models by their fingerprints with a seed."""
+        return {
+            experiment.model_copy(update={"seed": seed}).fingerprint(): name
+            for name, experiment in experiments.items()
+        }
+
+    collection = Collection()
+    for path in dict.fromkeys(p.resolve() for folder in folders for p in _run_folders(folder)):
+        try:
+            run = Run(path)
+            model = models(run.experiment.seed).get(run.experiment.fingerprint())
+            collection.runs.append(_read(run, model, collection))
+        except (AlfaError, OSError) as error:
+            collection.problems.append(f"{path}: {' '.join(str(error).split())}")
+    return collection
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        # Other programs also use the name config.toml.
+        if "config.toml" in files and ("metrics.jsonl" in files or "checkpoints" in folders):
+            folders.clear()
+            yield Path(path)
+
+
+def _read(run: Run, model: str | None, collection: Collection) -> FoundRun:
+    is_quick, mark = False, (run.result or {}).get(RESULT_KEY)
+    match mark:
+        case None | {"run": str(), "is_quick": False}:
+            pass
+        case {"run": str(name), "is_quick": True}:
+            model, is_quick = name, True
+        case _:
+            collection.add_problem(
+                f"{run.files.result} is damaged: it does not state whether the run is quick; "
+                "copy the folder again, or run the cell again."
+            )
+            # Without a mark, only a model of the paper is certainly not quick.
+            is_quick = model is None
+    return FoundRun(run.path, run.experiment, run.metrics, run.result, model, is_quick)
 
 
 def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -> Grid:
@@ -37,28 +122,7 @@ def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -
             for row in table.rows
         ),
         notes=(note,) if any(cell.pretrained for cell in cells) else (),
-        plus_minus=_plus_minus(cells),
-    )
-
-
-def _plus_minus(cells: Sequence[Cell]) -> str:
-    """Explain the plus-minus of the authors' own figures, if they have one."""
-    # The plus-minus of a repeated cell is explained as in the cell's own table.
-    tables = {c.table for c in cells if c.published.spread is not None and not c.quoted}
-    if not tables:
-        return ""
-    if not tables <= {*_INTERVALS}:
-        return (
-            "In the authors' own rows, the paper's plus-minus is not an interval of the mean: "
-            "70.00 +- 0.46 in Table 1 is the accuracy with the standard deviation of a single "
-            "answer, the square root of p (1 - p), as a fraction, although the supplement calls it "
-            "the standard deviation of three seeds."
-        )
-    if tables <= {*_STATED_INTERVALS}:
-        return "The paper's plus-minus is a 95 % confidence interval."
-    return (
-        "The paper's supplement calls its plus-minus the standard deviation of three seeds; here "
-        "it is treated as half of the 95 % interval of the mean."
+        plus_minus=table.plus_minus,
     )
 
 
@@ -123,20 +187,20 @@ def _measurements(cell: Cell, collection: Collection) -> list[Measurement]:
     If runs share a seed, the one with the most iterations counts, then the most test tasks, the
     most models, and the newest.
     """
-    by_seed: dict[int, tuple[tuple[int, int, int, float], Measurement]] = {}
+    found = []
     for run in collection.runs_of(cell.run):
         try:
-            found = measure(cell, run.result, path=run.path, is_quick=run.is_quick)
+            found.append(measure(cell, run.result, path=run.path, is_quick=run.is_quick))
         except CheckpointError as error:
             collection.add_problem(str(error))
-            continue
-        if found is None:
-            continue
-        time = (run.path / "result.json").stat().st_mtime
-        rank = (found.num_iterations, found.num_tasks, found.num_models, time)
-        if found.seed not in by_seed or rank > by_seed[found.seed][0]:
-            by_seed[found.seed] = rank, found
-    return [by_seed[seed][1] for seed in sorted(by_seed)]
+
+    def rank(x: Measurement) -> tuple[int, int, int, float]:
+        time = (x.path / "result.json").stat().st_mtime
+        return x.num_iterations, x.num_tasks, x.num_models, time
+
+    # Of the measurements of a seed, the dictionary keeps the last.
+    by_seed = {x.seed: x for x in sorted(filter(None, found), key=rank)}
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
@@ -149,16 +213,9 @@ def verdict_of(cell: Cell, value: float, interval: float | None) -> Verdict:
     if interval is None or not math.isfinite(value):
         return ""
     theirs = interval
-    if (cell.table in _INTERVALS or cell.quoted) and cell.published.spread is not None:
+    if (cell.published.is_interval or cell.quoted) and cell.published.spread is not None:
         theirs = cell.published.spread
     difference = value - cell.published.value
     if abs(difference) <= math.hypot(interval, theirs):
         return "within"
     return "above" if difference > 0 else "below"
-
-
-def runs_with_curves(table: Table, collection: Collection) -> list[FoundRun]:
-    """Return the runs whose learning curves belong to a table."""
-    models = dict.fromkeys(cell.run for cell in table.cells)
-    runs = [run for model in models for run in collection.runs_of(model)]
-    return [run for run in runs if len(run.metrics) > 1 and not run.is_quick]

@@ -1,6 +1,7 @@
 """Runs jobs on a Ray cluster (the extra `cluster`)."""
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -172,10 +173,8 @@ def _run_on_ray(job: Job, mailbox: Any, token: str, options: dict[str, Any]) -> 
             stopping, checked = ray.get(mailbox.should_stop.remote()), time.monotonic()
         return stopping
 
-    def send(progress: Progress) -> None:
-        mailbox.put.remote(job.name, progress)
-
     try:
+        send = functools.partial(mailbox.put.remote, job.name)
         return run_job(job, send, should_stop=should_stop, **options)
     except Stopped:
         return JobResult()

@@ -1,12 +1,13 @@
-"""Tables of published figures, and the experiments that measure them."""
+"""Tables of published figures, the experiments that measure them, and selections of cells."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from alfa.config import Experiment, parse_experiment
+from alfa.errors import ConfigError, did_you_mean
 
 Metric = Literal["accuracy", "mse"]
 
@@ -16,6 +17,7 @@ class Figure:
     """A figure as the paper prints it, such as ``"70.00 +- 0.46"``; accuracies are percentages."""
 
     text: str
+    is_interval: bool = False  # the plus-minus is half of the 95 % interval of the mean
 
     @property
     def value(self) -> float:
@@ -90,9 +92,10 @@ class Table:
     name: str  # such as "table1"
     title: str
     about: str
+    plus_minus: str  # what the paper's plus-minus means
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
-    entries: Mapping[tuple[str, str], Entry] = field(repr=False)  # by keys of row and column
+    entries: Mapping[tuple[str, str], Entry] = field(repr=False)  # by row and column, row by row
 
     @property
     def label(self) -> str:
@@ -108,6 +111,48 @@ class Table:
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """The cells, row by row, without cells of other tables."""
-        places = [(row.key, column.key) for row in self.rows for column in self.columns]
-        found = [self.entries[place] for place in places if place in self.entries]
-        return tuple(e for e in found if isinstance(e, Cell) and e.table == self.name)
+        entries = self.entries.values()
+        return tuple(e for e in entries if isinstance(e, Cell) and e.table == self.name)
+
+
+def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> list[Cell]:
+    """Return the cells of tables that match all filters.
+
+    `wanted` contains the allowed values of ``"dataset"``, ``"shots"``, ``"rows"``, and
+    ``"backbone"``; a missing or empty filter matches all cells. Raises ConfigError if no cell has
+    one of the values, or no cell matches all filters.
+    """
+    found = {cell.id: (cell, _traits(table, cell)) for table in tables for cell in table.cells}
+    names = ", ".join(table.name for table in tables)
+    if not found:
+        raise ConfigError(f"{names}: all figures are quoted or repeated; nothing can be run.")
+    for trait, values in wanted.items():
+        known = {value: None for _, traits in found.values() for value in traits[trait]}
+        for value in values:
+            if value not in known:
+                choices = f"choose from {', '.join(known)}" if known else "omit it"
+                hint = did_you_mean(value, known)
+                raise ConfigError(f"no cell of {names} has --{trait} {value}; {choices}.{hint}")
+    chosen = [
+        cell
+        for cell, traits in found.values()
+        if all(not values or set(values) & set(traits[t]) for t, values in wanted.items())
+    ]
+    if not chosen:
+        filters = ", ".join(f"--{t} {' '.join(values)}" for t, values in wanted.items() if values)
+        raise ConfigError(f"no cell of {names} matches all of {filters}; omit one of them.")
+    return chosen
+
+
+def _traits(table: Table, cell: Cell) -> dict[str, tuple[str, ...]]:
+    """Return the values that filters compare."""
+    ((row, column),) = (place for place, entry in table.entries.items() if entry is cell)
+    _, _, name, backbone = cell.id.split("/")
+    tasks = cell.content["tasks"]
+    return {
+        "dataset": cell.datasets,
+        "shots": tuple(str(tasks[key]) for key in ("shot", "num_support") if key in tasks),
+        # Rows and columns of the table, and the name in the id of the cell.
+        "rows": tuple(dict.fromkeys((name, row.partition("/")[0], row, column))),
+        "backbone": (backbone,),
+    }

@@ -90,29 +90,27 @@ class _Layout:
         height, width = rows[0].support.shape[1:3]
         # Small images are enlarged by an integer factor, so that their pixels stay sharp squares.
         factor = max(1, -(-_MIN_SIZE // max(height, width)))
-        self.size = width * factor, height * factor
+        self.width, self.height = width * factor, height * factor
         self.font, self.title_font = _font(_TEXT_SIZE), _font(_TITLE_SIZE)
+        self.line_height = sum(self.font.getmetrics())
         self.names = [_lines(row.name, self.font) for row in rows]
         texts = ["class", *(line for lines in self.names for line in lines)]
-        name_width = int(max(self.font.getlength(text) for text in texts))
         # Classes may differ in their number of images.
         counts = [max(len(row.support) for row in rows), max(len(row.query) for row in rows)]
         num_lines = [-(-count // _MAX_IN_LINE) for count in counts]
         self.columns = [-(-count // lines) for count, lines in zip(counts, num_lines, strict=True)]
-        self.row_height = max(
-            max(num_lines) * (self.size[1] + _GAP) - _GAP, 2 * _line_height(self.font)
-        )
-        support_width, query_width = (n * (self.size[0] + _GAP) - _GAP for n in self.columns)
-        self.left = _MARGIN + name_width + _MARGIN
+        images_height = max(num_lines) * (self.height + _GAP) - _GAP
+        self.step = max(images_height, 2 * self.line_height) + _ROW_GAP
+        support_width, query_width = (n * (self.width + _GAP) - _GAP for n in self.columns)
+        self.left = 2 * _MARGIN + int(max(map(self.font.getlength, texts)))
         self.middle = self.left + support_width + _COLUMN_GAP
         self.right = self.middle + query_width + _MARGIN
-        self.top = _MARGIN + 3 * _line_height(self.title_font)
+        self.top = _MARGIN + 3 * sum(self.title_font.getmetrics())
 
     def draw(self, title: str, note: str) -> Image.Image:
         title_end = 2 * _MARGIN + int(self.title_font.getlength(title))
         width = max(self.right, title_end + int(self.font.getlength(note)) + _MARGIN)
-        step = self.row_height + _ROW_GAP
-        height = self.top + len(self.rows) * step - _ROW_GAP + _MARGIN
+        height = self.top + len(self.rows) * self.step - _ROW_GAP + _MARGIN
         image = Image.new("RGB", (width, height), _BACKGROUND)
         pen = ImageDraw.Draw(image)
         baseline = _MARGIN + _TITLE_SIZE
@@ -120,12 +118,11 @@ class _Layout:
         pen.text((width - _MARGIN, baseline), note, _FAINT, self.font, anchor="rs")
         for x, text in ((_MARGIN, "class"), (self.left, "support"), (self.middle, "query")):
             pen.text((x, self.top - 10), text, _FAINT, self.font, anchor="ls")
-        for number, row in enumerate(self.rows):
-            y = self.top + number * step
-            lines = self.names[number]
+        for number, (row, lines) in enumerate(zip(self.rows, self.names, strict=True)):
+            y = self.top + number * self.step
             for i, line in enumerate(lines):
-                offset = (i - (len(lines) - 1) / 2) * _line_height(self.font)
-                center = (_MARGIN, y + self.row_height / 2 + offset)
+                offset = (i - (len(lines) - 1) / 2) * self.line_height
+                center = (_MARGIN, y + (self.step - _ROW_GAP) / 2 + offset)
                 pen.text(center, line, _TEXT, self.font, anchor="lm")
             self._paste(image, row.support, self.left, y, self.columns[0])
             positions = self._paste(image, row.query, self.middle, y, self.columns[1])
@@ -139,33 +136,29 @@ class _Layout:
         self, image: Image.Image, pictures: np.ndarray, x: int, y: int, columns: int
     ) -> list[tuple[int, int]]:
         """Paste enlarged pictures in lines; return their positions."""
-        width, height = self.size
         positions = []
         for number, pixels in enumerate(pictures):
             down, across = divmod(number, columns)
-            positions.append((x + across * (width + _GAP), y + down * (height + _GAP)))
-            picture = Image.fromarray(pixels).resize(self.size, Image.Resampling.NEAREST)
-            image.paste(picture, positions[-1])
+            positions.append((x + across * (self.width + _GAP), y + down * (self.height + _GAP)))
+            size = (self.width, self.height)
+            enlarged = Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
+            image.paste(enlarged, positions[-1])
         return positions
 
     def _mark(self, pen: ImageDraw.ImageDraw, mark: str, x: int, y: int) -> None:
         """Frame a query, and write the number of a wrong prediction."""
-        width, height = self.size
         color = _WRONG if mark else _CORRECT
-        pen.rectangle((x - 1, y - 1, x + width, y + height), outline=color, width=_FRAME_WIDTH)
+        box = (x - 1, y - 1, x + self.width, y + self.height)
+        pen.rectangle(box, outline=color, width=_FRAME_WIDTH)
         if mark:
-            box = pen.textbbox((x + 5, y + 4), mark, self.font)
-            pen.rectangle((x, y, box[2] + 4, box[3] + 3), fill=color)
+            _, _, right, bottom = pen.textbbox((x + 5, y + 4), mark, self.font)
+            pen.rectangle((x, y, right + 4, bottom + 3), fill=color)
             pen.text((x + 5, y + 4), mark, _WHITE, self.font)
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont:
     # matplotlib includes a font that covers most alphabets.
     return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), size)
-
-
-def _line_height(font: ImageFont.FreeTypeFont) -> int:
-    return sum(font.getmetrics())
 
 
 def _lines(name: str, font: ImageFont.FreeTypeFont) -> list[str]:

@@ -9,7 +9,7 @@ from alfa.data.photos import printable
 from alfa.report.output import csv_text, data_url, render_template
 
 # Limits of the page: bars per image, images, and support images per class.
-_MOST_BARS, _MOST_SHOWN, _MOST_OF_CLASS = 3, 2_000, 40
+_MOST_BARS, MOST_SHOWN, MOST_OF_CLASS = 3, 2_000, 40
 # Spreadsheets evaluate cells that start with one of these characters.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -31,11 +31,6 @@ class Prediction:
     @property
     def probability(self) -> float:
         return max(self.probabilities)
-
-
-def num_shown() -> tuple[int, int]:
-    """Return the maximum number of images on a page, and of support images per class."""
-    return _MOST_SHOWN, _MOST_OF_CLASS
 
 
 def is_formula(text: str) -> bool:
@@ -73,7 +68,7 @@ def render_predictions_page(
     that writes this page.
     """
     classes = list(support)
-    cards = [_card(p, classes, number) for number, p in enumerate(predictions[:_MOST_SHOWN])]
+    cards = [_card(p, classes, number) for number, p in enumerate(predictions[:MOST_SHOWN])]
     return render_template(
         "predictions.html",
         filters={"source": _source, "plain": printable},
@@ -81,7 +76,7 @@ def render_predictions_page(
         facts=facts,
         notes=notes,
         support=support,
-        max_support=_MOST_OF_CLASS,
+        max_support=MOST_OF_CLASS,
         # The sort is stable: the images of a class keep their order.
         cards=sorted(cards, key=lambda card: card["class_number"]),
         counts=Counter(p.label for p in predictions),

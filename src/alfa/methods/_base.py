@@ -1,21 +1,10 @@
-"""The methods that an experiment can name, each with a reference to its paper."""
+"""Few-shot methods as recipes, each with a reference to its paper."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from alfa.errors import check_choice
-
-_MAML = (
-    "Finn, Abbeel, and Levine. Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks. "
-    "ICML 2017."
-)
-_L2F = "Baik, Hong, and Lee. Learning to Forget for Meta-Learning. CVPR 2020."
-_PROTO_MAML = (
-    "Triantafillou et al. Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few "
-    "Examples. ICLR 2020."
-)
-_ALFA = "Baik, Choi, Choi, Kim, and Lee. Meta-Learning with Adaptive Hyperparameters. NeurIPS 2020."
 
 
 @dataclass(frozen=True)
@@ -64,28 +53,13 @@ def merge(content: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]])
     return merged
 
 
-_LEARNED = {"name": "learned"}
-_FIXED = {"name": "fixed"}
-_ATTENUATED = {"name": "attenuated", "base": _LEARNED}
-_PROTOTYPES = {"name": "prototype-head"}
-_CONSTANT_RATES = {"name": "sgd"}
-_GENERATED_RATES = {"name": "alfa"}
-# A random init is no prior, so the outer loop learns a decay of each weight (section 3.3).
-_GENERATED_DECAYS = {**_GENERATED_RATES, "per_parameter_decay": True}
+METHODS: dict[str, Method] = {}
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("random", "Random Init", _ALFA, _FIXED, _CONSTANT_RATES),
-        Method("alfa+random", "ALFA + Random Init", _ALFA, _FIXED, _GENERATED_DECAYS),
-        Method("maml", "MAML", _MAML, _LEARNED, _CONSTANT_RATES),
-        Method("alfa+maml", "ALFA + MAML", _ALFA, _LEARNED, _GENERATED_RATES),
-        Method("maml+l2f", "MAML + L2F", _L2F, _ATTENUATED, _CONSTANT_RATES),
-        Method("alfa+maml+l2f", "ALFA + MAML + L2F", _ALFA, _ATTENUATED, _GENERATED_RATES),
-        Method("proto-maml", "Proto-MAML", _PROTO_MAML, _PROTOTYPES, _CONSTANT_RATES),
-        Method("alfa+proto-maml", "ALFA + Proto-MAML", _ALFA, _PROTOTYPES, _GENERATED_RATES),
-    )
-}
+
+def register_method(method: Method) -> Method:
+    """Register a recipe, so that experiments can name it."""
+    METHODS[method.name] = method
+    return method
 
 
 def get_method(name: str) -> Method:

@@ -134,9 +134,9 @@ class Checkpoint:
             raise _damaged(self.source, f"is damaged: {problem}")
         with torch.no_grad():
             for key, tensor in own.items():
-                saved = self.tensors[f"learner.{key}"]
+                saved = self.tensors[f"learner.{key}"].to(tensor)
                 # An expanded buffer is not writable, but rarely changes.
-                if not _is_expanded(tensor) or not torch.equal(tensor.cpu(), saved):
+                if not torch.equal(tensor, saved):
                     tensor.copy_(saved)
         if optimizer is not None:
             states: dict[int, dict[str, Tensor]] = {}
@@ -235,11 +235,6 @@ def _learner_state(learner: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             state[key] = tensor.detach()
     return state
-
-
-def _is_expanded(tensor: Tensor) -> bool:
-    dims = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(size > 1 and not stride for size, stride in dims)
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:

@@ -28,10 +28,18 @@ _KERNEL_LOCK = threading.Lock()
 class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` runs the inner loop of a trained run."""
 
-    run: Any
-    num_steps: int | None
-    checkpoint: str
-    device: str
+    def __init__(
+        self,
+        run: Any = None,
+        *,
+        num_steps: int | None = None,
+        checkpoint: str = "best",
+        device: str = "cpu",
+    ) -> None:
+        self.run = run
+        self.num_steps = num_steps
+        self.checkpoint = checkpoint
+        self.device = device
 
     def _open_run(self) -> Run:
         """Validate the arguments and open the run."""

@@ -43,17 +43,11 @@ _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Processes:
-    """The processes that train a run together; this class itself is a single process.
+    """The processes that train a run together; this class itself is a single process."""
 
-    Attributes:
-        rank: the rank of this process; only rank 0 writes files.
-        count: the number of processes.
-        local_count: the number of processes on this machine.
-    """
-
-    rank: int = 0
-    count: int = 1
-    local_count: int = 1
+    rank: int = 0  # of this process; only rank 0 writes files
+    count: int = 1  # of all processes
+    local_count: int = 1  # of the processes on this machine
 
     @property
     def is_first(self) -> bool:
@@ -108,10 +102,10 @@ class Joined(Processes):
     def sum_in_order(self, rows: Iterable[Tensor]) -> Tensor:
         own = self.together(lambda: [row.to(self.device) for row in rows])
         # A process without rows needs the width and type of the others' rows.
-        dtype_index = _DTYPES.index(own[0].dtype) if own else 0
-        shapes = self._numbers([len(own), own[0].numel() if own else 0, dtype_index])
-        counts = [shape[0] for shape in shapes]
-        width, dtype = max(shape[1] for shape in shapes), _DTYPES[max(shape[2] for shape in shapes)]
+        example = own[0] if own else torch.empty(0, dtype=_DTYPES[0])
+        shape = [len(own), len(example), _DTYPES.index(example.dtype)]
+        counts, widths, dtypes = zip(*self._numbers(shape), strict=True)
+        width, dtype = max(widths), _DTYPES[max(dtypes)]
         # As in a ring all-reduce, each process sums one part of the values, which limits the
         # traffic. It has this part of all rows, so it can add them in order.
         parts = list(pairwise(width * number // self.count for number in range(self.count + 1)))

@@ -101,19 +101,12 @@ def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Converts images to the input of a model.
+    """Converts images to the input of a model."""
 
-    Attributes:
-        signature: signature of the model's tasks.
-        values: values of black and white in arrays other than uint8; None if unknown.
-        is_guessed: `values` were derived from the support set.
-        num_axes: number of axes of each support image; None if it differs or X is a table.
-    """
-
-    signature: Signature
-    values: ValueRange | None
-    is_guessed: bool
-    num_axes: int | None
+    signature: Signature  # of the model's tasks
+    values: ValueRange | None  # black and white in arrays other than uint8; None if unknown
+    is_guessed: bool  # `values` were derived from the support set
+    num_axes: int | None  # of each support image; None if it differs or X is a table
 
     @classmethod
     def fit(cls, signature: Signature, X: Any, values: Any) -> ImageReader:  # noqa: N803

@@ -29,12 +29,6 @@ from alfa.errors import AlfaError, ConfigError, LostError, Stopped
 
 T = TypeVar("T")
 
-# The errors that a process reports to the others, by name.
-_ERRORS: dict[str, type[BaseException]] = {
-    name: kind
-    for name, kind in {**vars(errors), "OSError": OSError}.items()
-    if isinstance(kind, type) and issubclass(kind, BaseException)
-}
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Seconds between two checks for other processes at startup, and seconds until startup fails.
 _POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
@@ -304,13 +298,15 @@ def _connection_errors(*, detailed: bool = False) -> Iterator[None]:
 def _to_json(error: BaseException) -> str:
     if isinstance(error, OSError):
         return json.dumps(["OSError", error.errno, error.strerror, str(error.filename or "")])
-    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _ERRORS)
+    # Other processes may not know a subclass from another module.
+    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
     return json.dumps([name, str(error)])
 
 
 def _from_json(report: str) -> BaseException:
     name, *arguments = json.loads(report)
-    return _ERRORS[name](*arguments)
+    kind: type[BaseException] = OSError if name == "OSError" else getattr(errors, name)
+    return kind(*arguments)
 
 
 def _as_tensor(content: bytes) -> Tensor:

@@ -187,31 +187,30 @@ def load_newest(
     paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
 ) -> Checkpoint | None:
     """Load the first intact checkpoint with valid progress; return None if no file exists."""
-    damaged: DamagedError | None = None
+    errors: list[DamagedError] = []
     for path in filter(Path.is_file, paths):
         try:
             found = Checkpoint.load(path, fingerprint=fingerprint)
             progress.model_validate_json(json.dumps(found.progress), strict=True)
+        except DamagedError as error:
+            errors.append(error)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             problem = f"is damaged: its training progress is invalid ({where}: {first['msg']})"
-            damaged = damaged or _damaged(str(path), problem)
-            continue
-        except DamagedError as error:
-            damaged = damaged or error
-            continue
-        if damaged is not None:
-            iteration = found.progress.get("iteration")
-            which = "" if iteration is None else f", of iteration {iteration}"
-            warnings.warn(
-                f"{paths[0]} is damaged; alfa uses the checkpoint before it{which}.",
-                AlfaWarning,
-                stacklevel=3,
-            )
-        return found
-    if damaged is not None:
-        raise damaged
+            errors.append(_damaged(str(path), problem))
+        else:
+            if errors:
+                iteration = found.progress.get("iteration")
+                which = "" if iteration is None else f", of iteration {iteration}"
+                warnings.warn(
+                    f"{paths[0]} is damaged; alfa uses the checkpoint before it{which}.",
+                    AlfaWarning,
+                    stacklevel=3,
+                )
+            return found
+    if errors:
+        raise errors[0]
     return None
 
 

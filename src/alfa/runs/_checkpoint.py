@@ -141,13 +141,11 @@ class Checkpoint:
         if optimizer is not None:
             states: dict[int, dict[str, Tensor]] = {}
             for key, tensor in self.tensors.items():
-                kind, _, rest = key.partition(".")
-                if kind == "optimizer":
-                    index, _, name = rest.partition(".")
+                if key.startswith("optimizer."):
+                    _, index, name = key.split(".", 2)
                     states.setdefault(int(index), {})[name] = tensor
             groups = optimizer.state_dict()["param_groups"]
-            pairs = zip(groups, self.settings, strict=True)
-            restored = [{**group, **settings} for group, settings in pairs]
+            restored = [group | saved for group, saved in zip(groups, self.settings, strict=True)]
             optimizer.load_state_dict({"state": states, "param_groups": restored})
 
     def _mismatch(

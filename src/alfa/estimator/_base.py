@@ -82,9 +82,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         models = []
         for number, learner in enumerate(learners):
-            support_x = x.to(self.device, learner.dtype).unsqueeze(0)
-            support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
-            support_y = support_y.unsqueeze(0)
+            support_x = x[None].to(self.device, learner.dtype)
+            support_y = y[None].to(self.device, learner.dtype if y.is_floating_point() else None)
             with _KERNEL_LOCK, without_dropout(learner.model), _enough_images("fit on more images"):
                 adapted = learner.adapt(
                     support_x, support_y, num_steps=self.num_steps_, order="none"

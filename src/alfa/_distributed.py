@@ -29,12 +29,6 @@ from alfa.errors import AlfaError, ConfigError, LostError, Stopped
 
 T = TypeVar("T")
 
-# The errors that a process reports to the others, by name.
-_ERRORS: dict[str, type[BaseException]] = {
-    name: kind
-    for name, kind in {**vars(errors), "OSError": OSError}.items()
-    if isinstance(kind, type) and issubclass(kind, BaseException)
-}
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Seconds between two checks for other processes at startup, and seconds until startup fails.
 _POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
@@ -43,17 +37,11 @@ _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Processes:
-    """The processes that train a run together; this class itself is a single process.
+    """The processes that train a run together; this class itself is a single process."""
 
-    Attributes:
-        rank: the rank of this process; only rank 0 writes files.
-        count: the number of processes.
-        local_count: the number of processes on this machine.
-    """
-
-    rank: int = 0
-    count: int = 1
-    local_count: int = 1
+    rank: int = 0  # of this process; only rank 0 writes files
+    count: int = 1  # of all processes
+    local_count: int = 1  # of the processes on this machine
 
     @property
     def is_first(self) -> bool:
@@ -108,10 +96,10 @@ class Joined(Processes):
     def sum_in_order(self, rows: Iterable[Tensor]) -> Tensor:
         own = self.together(lambda: [row.to(self.device) for row in rows])
         # A process without rows needs the width and type of the others' rows.
-        dtype_index = _DTYPES.index(own[0].dtype) if own else 0
-        shapes = self._numbers([len(own), own[0].numel() if own else 0, dtype_index])
-        counts = [shape[0] for shape in shapes]
-        width, dtype = max(shape[1] for shape in shapes), _DTYPES[max(shape[2] for shape in shapes)]
+        example = own[0] if own else torch.empty(0, dtype=_DTYPES[0])
+        shape = [len(own), len(example), _DTYPES.index(example.dtype)]
+        counts, widths, dtypes = zip(*self._numbers(shape), strict=True)
+        width, dtype = max(widths), _DTYPES[max(dtypes)]
         # As in a ring all-reduce, each process sums one part of the values, which limits the
         # traffic. It has this part of all rows, so it can add them in order.
         parts = list(pairwise(width * number // self.count for number in range(self.count + 1)))
@@ -310,13 +298,15 @@ def _connection_errors(*, detailed: bool = False) -> Iterator[None]:
 def _to_json(error: BaseException) -> str:
     if isinstance(error, OSError):
         return json.dumps(["OSError", error.errno, error.strerror, str(error.filename or "")])
-    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _ERRORS)
+    # Other processes may not know a subclass from another module.
+    name = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
     return json.dumps([name, str(error)])
 
 
 def _from_json(report: str) -> BaseException:
     name, *arguments = json.loads(report)
-    return _ERRORS[name](*arguments)
+    kind: type[BaseException] = OSError if name == "OSError" else getattr(errors, name)
+    return kind(*arguments)
 
 
 def _as_tensor(content: bytes) -> Tensor:

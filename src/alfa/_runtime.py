@@ -25,15 +25,10 @@ _PARENT = "ALFA_STARTED_BY"
 
 @dataclass(frozen=True)
 class Tuning:
-    """The settings that `tune` applied.
+    """The settings that `tune` applied."""
 
-    Attributes:
-        keeps_memory: the allocator keeps freed blocks instead of returning them to the system.
-        flushes_denormals: this thread and the threads it starts treat denormal numbers as 0.
-    """
-
-    keeps_memory: bool
-    flushes_denormals: bool
+    keeps_memory: bool  # the allocator keeps freed blocks instead of returning them to the system
+    flushes_denormals: bool  # this thread and the threads it starts treat denormal numbers as 0
 
 
 def tune() -> Tuning:

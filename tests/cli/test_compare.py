@@ -35,7 +35,7 @@ def test_runs_are_compared_on_the_same_tasks(alfa, trained, other) -> None:
 
 
 def test_the_table_says_what_is_decided(alfa, trained, other, monkeypatch) -> None:
-    monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
+    monkeypatch.setattr("alfa.evaluation.Difference.fewest_tasks", 2)
     words = (trained, other, trained, "--num-tasks", "6", "--num-steps", "0")
     rows = json.loads(alfa("compare", *words, "--json").out)
     # Without inner steps, both models are their inits, which differ on every task.
@@ -132,7 +132,7 @@ def test_groups_are_compared_over_tasks_and_seeds(alfa, groups) -> None:
 
 
 def test_a_difference_within_the_seeds_is_undecided(alfa, groups, monkeypatch) -> None:
-    monkeypatch.setattr("alfa.evaluation._compare._FEWEST_TASKS", 2)
+    monkeypatch.setattr("alfa.evaluation.Difference.fewest_tasks", 2)
     words = ("--num-tasks", "6", "--num-steps", "0")
     singles = [next(iter(sorted(group.iterdir()))) for group in groups]
     _, decided = json.loads(alfa("compare", *singles, *words, "--json").out)

@@ -17,7 +17,7 @@ from alfa.errors import AlfaWarning, DivergedError
 from alfa.evaluation import evaluate
 from alfa.inits import LearnedInit
 from alfa.learner import Learner
-from alfa.ops import accuracy, mse
+from alfa.ops import accuracy, cross_entropy, mse
 from alfa.rules import SGD
 
 
@@ -53,8 +53,8 @@ def test_an_accuracy_is_over_all_places_of_an_example(places) -> None:
     # One place of the second task's first example is wrong.
     wrong = outputs[1, 0].view(-1, 3)[0]
     wrong.copy_(wrong.roll(1))
-    stack = module._Stack((0, 1), outputs, targets, torch.zeros(2))
-    found = module._scores([stack], mse, accuracy, num_models=1)[:, 1]
+    stack = module._Stack((0, 1), outputs, targets)
+    found = module._scores([stack], cross_entropy, accuracy, num_models=1)[:, 1]
     assert found.tolist() == pytest.approx([1, 1 - 1 / (4 * math.prod(places))])
 
 

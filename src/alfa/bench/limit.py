@@ -25,8 +25,8 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
     """
     model = learner.model
     assert isinstance(model, Convolutional)
-    step = _products(model, episode.support_x, backward=True, tangents=train)
-    query = _products(model, episode.query_x, backward=train, tangents=False)
+    step = _products(model, episode.support_x, num_passes=4 if train else 2)
+    query = _products(model, episode.query_x, num_passes=2 if train else 1)
 
     def run() -> float:
         with torch.no_grad():
@@ -37,8 +37,8 @@ def convolutions(learner: Learner, episode: Episode, *, train: bool) -> Callable
     return run
 
 
-def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool) -> list[Product]:
-    """Return the products of one pass over all tasks."""
+def _products(model: Convolutional, x: Tensor, *, num_passes: int) -> list[Product]:
+    """Return the products of all tasks in the first passes that `_of_layer` lists."""
     assert isinstance(model.network, Chain)
     num_tasks, num_examples, num_channels, height, width = x.shape
     plan = model.plan(x, DEFAULT_MODE)
@@ -53,38 +53,38 @@ def _products(model: Convolutional, x: Tensor, *, backward: bool, tangents: bool
         images = (num_examples, height, width)
         weights = (at_once, num_outputs, num_channels, *side)
         of_layer = _of_layer if products else _of_first_layer
-        forward, gradient, tangent = of_layer(images, weights)
-        products += [*forward, *(gradient if backward else []), *(tangent if tangents else [])]
+        products += of_layer(images, weights)[:num_passes]
         num_channels = num_outputs
     return products * len(list(plan.groups(num_tasks)))
 
 
-def _of_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[list[Product]]:
-    """Return the products of the forward pass, of its gradient, and of the tangents of both."""
+def _of_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[Product]:
+    """List the products of the forward and backward passes, and of the tangents of both."""
     x, xdot, dz, dzdot = _random_operands(images, weights)
     w, v = (Kernel.of(torch.randn(weights), x) for _ in range(2))
-    tangents: list[Product] = [
+    return [
+        partial(conv, (x, w)),
+        partial(conv_backward, Term(dz, x, w)),
         partial(conv, (x, v), (xdot, w)),
         partial(conv_backward, Term(dzdot, x, w), Term(dz, xdot, v)),
     ]
-    return [[partial(conv, (x, w))], [partial(conv_backward, Term(dz, x, w))], tangents]
 
 
-def _of_first_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[list[Product]]:
+def _of_first_layer(images: tuple[int, ...], weights: tuple[int, ...]) -> list[Product]:
     """Return the same products for an input without gradient or tangent."""
     w, v = (torch.randn(weights) for _ in range(2))
     x, _, dz, dzdot = _random_operands(images, weights)
-    products: list[Product]
+    forward: list[Product]
+    backward: list[Product]
     if Patches.are_faster(x, w):
         patches = Patches.of(x)
-        products = [partial(Patches.conv, patches, weight, x.shape) for weight in (w, v)]
-        products += [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
+        forward = [partial(Patches.conv, patches, weight, x.shape) for weight in (w, v)]
+        backward = [partial(Patches.conv_dw, gradient, patches, w) for gradient in (dz, dzdot)]
     else:
         kernel = Kernel.of(w, x)
-        products = [partial(conv, (x, weight)) for weight in (kernel, Kernel.of(v, x))]
-        products += [partial(conv_backward, Term(g, x, kernel, dx=False)) for g in (dz, dzdot)]
-    z, zdot, dw, dwdot = products
-    return [[z], [dw], [zdot, dwdot]]
+        forward = [partial(conv, (x, weight)) for weight in (kernel, Kernel.of(v, x))]
+        backward = [partial(conv_backward, Term(g, x, kernel, dx=False)) for g in (dz, dzdot)]
+    return [forward[0], backward[0], forward[1], backward[1]]
 
 
 def _random_operands(images: tuple[int, ...], weights: tuple[int, ...]) -> list[Tensor]:

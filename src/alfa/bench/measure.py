@@ -1,5 +1,6 @@
 """Compare two engines in two processes that take turns."""
 
+import contextlib
 import importlib.util
 import math
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from alfa.bench.workloads import WORKLOADS
 
 # The minimum duration of a round, which keeps the noise of small workloads low.
 _ROUND_SECONDS = 2.0
-
 
 # The engine of each rival, and whether its process reuses the memory of large tensors.
 RIVALS = {
@@ -61,23 +61,20 @@ def compare(
 
     `on_round` is called after each round. Raises WorkerError if one of the processes ends early.
     """
-    workers: list[Worker] = []
-    counts: list[int] = []
+    workers: list[tuple[Worker, int]] = []  # with their iterations per round
     best = [math.inf, math.inf]
     peaks: list[int | None] = [None, None]
-    try:
+    with contextlib.ExitStack() as stack:
         # The second process starts while the first is idle, so they do not slow each other down.
         for engine, keep_memory in (("alfa", True), RIVALS[rival]):
-            workers.append(Worker(workload, engine, keep_memory=keep_memory))
-            workers[-1].run(1)  # compiles and allocates
-            counts.append(math.ceil(_ROUND_SECONDS / workers[-1].run(1)["seconds"]))
+            worker = Worker(workload, engine, keep_memory=keep_memory)
+            stack.callback(worker.close)
+            worker.run(1)  # compiles and allocates
+            workers.append((worker, math.ceil(_ROUND_SECONDS / worker.run(1)["seconds"])))
         for _ in range(rounds):
-            for number, worker in enumerate(workers):
-                answer = worker.run(counts[number])
+            for number, (worker, count) in enumerate(workers):
+                answer = worker.run(count)
                 best[number] = min(best[number], answer["seconds"])
                 peaks[number] = answer["peak"]
                 on_round()
-    finally:
-        for worker in workers:
-            worker.close()
     return Comparison(workload, rival, best[0], peaks[0], best[1], peaks[1], rounds)

@@ -91,12 +91,12 @@ class WithHigher(Plain):
                     inner_optimizer.step(self.loss(inner(x), y))
                 return self.loss(inner(query_x), query_y)
         inner = higher.monkeypatch(self.model, copy_initial_weights=False)
-        adapted = [name in self.names for name, _ in self.model.named_parameters()]
+        names = [name for name, _ in self.model.named_parameters()]
         for step in range(self.learner.num_steps):
             loss = self.loss(inner(x), y)
-            fast = list(inner.parameters())
-            layers = [p for p, is_adapted in zip(fast, adapted, strict=True) if is_adapted]
+            params = dict(zip(names, inner.parameters(), strict=True))
+            layers = [params[name] for name in self.names]
             grads = torch.autograd.grad(loss, layers, create_graph=True)
-            new = iter(self.updated(step, layers, grads))
-            inner.update_params([next(new) if a else p for p, a in zip(fast, adapted, strict=True)])
+            params |= zip(self.names, self.updated(step, layers, grads), strict=True)
+            inner.update_params(list(params.values()))
         return self.loss(inner(query_x), query_y)

@@ -80,14 +80,10 @@ def measure_speed(
     sizes: TaskSizes | None = None,
     device: torch.device | str = "cpu",
 ) -> Speed:
-    """Measure outer iterations and evaluations; other options are the same as for `alfa.Trainer`.
+    """Measure outer iterations and evaluations, with options as for `alfa.Trainer`.
 
-    Args:
-        learner: the learner.
-        tasks: the tasks, usually `random_images`.
-        num_tasks: tasks of an outer iteration.
-        num_test_steps: inner steps in validation and test; by default as in training.
-        sizes: the sizes of the real tasks, if they vary; `tasks` are then small ones.
+    The tasks are usually `random_images`. If the real tasks vary in size, `sizes` describes them,
+    and `tasks` are small ones.
     """
     learner = learner.to(device)
     task, test_memory = _cost_of_task(learner, tasks, num_test_steps, sizes, device)
@@ -118,14 +114,11 @@ def measure_speed(
             with contextlib.suppress(DivergedError):
                 check_finite(*losses, rule="", where="")
             outcome.query_losses.mean().backward()
-        _synchronize(device)
-        adapted = time.perf_counter()
+        adapted = _finished(device)
         # Training checks take noticeable time with small models.
         clip_gradient(parameters, max_gradient_norm)
         optimizer.step()
-        _synchronize(device)
-        stepped = time.perf_counter()
-        return (adapted - began) * num_tasks / num_timed + stepped - adapted
+        return (adapted - began) * num_tasks / num_timed + _finished(device) - adapted
 
     needed = (plan.needed or 0) if sizes is None else _largest_memory(tasks, sizes, iterate)
     seconds = _extrapolated(tasks, sizes, iterate)
@@ -145,8 +138,7 @@ def pretraining_seconds(
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
-        _synchronize(device)
-        return time.perf_counter() - began
+        return _finished(device) - began
 
     step()
     return num_images * _typical(step) / _BATCH
@@ -187,12 +179,10 @@ def _cost_of_task(
 
     def run(num_tasks: int, tasks: Tasks = tasks) -> float:
         began = time.perf_counter()
-        episode = tasks.episode(0, num_tasks=num_tasks, split="train")
-        episode = episode.to(device, learner.dtype)
+        episode = tasks.episode(0, num_tasks=num_tasks, split="train").to(device, learner.dtype)
         with without_dropout(learner.model):
             learner(episode, num_steps=num_steps, order="none")
-        _synchronize(device)
-        return time.perf_counter() - began
+        return _finished(device) - began
 
     # The first call compiles and allocates.
     run(1, _smaller(tasks, way=1) if isinstance(tasks, FewShot) else tasks)
@@ -235,9 +225,11 @@ def _typical(work: Callable[[], float]) -> float:
     return statistics.median(times)
 
 
-def _synchronize(device: torch.device | str) -> None:
+def _finished(device: torch.device | str) -> float:
+    """Wait until a device has finished its work, and return the time in seconds."""
     kind = torch.device(device).type
     if kind == "cuda":
         torch.cuda.synchronize(device)
     elif kind == "mps":
         torch.mps.synchronize()
+    return time.perf_counter()

@@ -28,10 +28,18 @@ _KERNEL_LOCK = threading.Lock()
 class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` runs the inner loop of a trained run."""
 
-    run: Any
-    num_steps: int | None
-    checkpoint: str
-    device: str
+    def __init__(
+        self,
+        run: Any = None,
+        *,
+        num_steps: int | None = None,
+        checkpoint: str = "best",
+        device: str = "cpu",
+    ) -> None:
+        self.run = run
+        self.num_steps = num_steps
+        self.checkpoint = checkpoint
+        self.device = device
 
     def _open_run(self) -> Run:
         """Validate the arguments and open the run."""
@@ -74,9 +82,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         models = []
         for number, learner in enumerate(learners):
-            support_x = x.to(self.device, learner.dtype).unsqueeze(0)
-            support_y = y.to(self.device, learner.dtype if y.is_floating_point() else None)
-            support_y = support_y.unsqueeze(0)
+            support_x = x[None].to(self.device, learner.dtype)
+            support_y = y[None].to(self.device, learner.dtype if y.is_floating_point() else None)
             with _KERNEL_LOCK, without_dropout(learner.model), _enough_images("fit on more images"):
                 adapted = learner.adapt(
                     support_x, support_y, num_steps=self.num_steps_, order="none"

@@ -87,13 +87,10 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         value_range: ValueRange | None = None,
         device: str = "cpu",
     ) -> None:
-        self.run = run
+        super().__init__(run, num_steps=num_steps, checkpoint=checkpoint, device=device)
         self.head = head
-        self.num_steps = num_steps
-        self.checkpoint = checkpoint
         self.transductive = transductive
         self.value_range = value_range
-        self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Adapt the run's model to images and their labels.

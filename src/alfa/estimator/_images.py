@@ -101,19 +101,12 @@ def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Converts images to the input of a model.
+    """Converts images to the input of a model."""
 
-    Attributes:
-        signature: signature of the model's tasks.
-        values: values of black and white in arrays other than uint8; None if unknown.
-        is_guessed: `values` were derived from the support set.
-        num_axes: number of axes of each support image; None if it differs or X is a table.
-    """
-
-    signature: Signature
-    values: ValueRange | None
-    is_guessed: bool
-    num_axes: int | None
+    signature: Signature  # of the model's tasks
+    values: ValueRange | None  # black and white in arrays other than uint8; None if unknown
+    is_guessed: bool  # `values` were derived from the support set
+    num_axes: int | None  # of each support image; None if it differs or X is a table
 
     @classmethod
     def fit(cls, signature: Signature, X: Any, values: Any) -> ImageReader:  # noqa: N803
@@ -141,6 +134,7 @@ class ImageReader:
         levels = np.empty((len(X), num_channels, height, width), np.float32)
         for number, image in enumerate(_each_image(X)):
             try:
+                # A single channel is repeated.
                 levels[number] = self._levels(image)
             except DataError as error:
                 name = image if isinstance(image, (str, PathLike)) else f"image {number}"
@@ -162,7 +156,7 @@ class ImageReader:
         return decode(content, size=(height, width), num_channels=num_channels)[0]
 
     def _rescaled(self, values: np.ndarray) -> np.ndarray:
-        """Convert an array other than uint8 to the levels, size, and channels of the model."""
+        """Convert an array other than uint8 to the levels and size of the model."""
         num_channels, height, width = self.signature.input_shape
         if values.ndim == 2:
             values = values[:, :, None]
@@ -183,8 +177,7 @@ class ImageReader:
         if levels.shape[2] == 3 and num_channels == 1:
             # Luma as in Pillow (ITU-R 601).
             levels = levels @ np.array([[0.299], [0.587], [0.114]], np.float32)
-        stack = np.stack([_resized(plane, width, height) for plane in levels.transpose(2, 0, 1)])
-        return np.repeat(stack, num_channels, axis=0) if len(stack) < num_channels else stack
+        return np.stack([_resized(plane, width, height) for plane in levels.transpose(2, 0, 1)])
 
     def _range(self, values: np.ndarray) -> ValueRange:
         """Return the values of black and white in an array; raise if its scale is unknown."""

@@ -42,19 +42,6 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         (2,)
     """
 
-    def __init__(
-        self,
-        run: Any = None,
-        *,
-        num_steps: int | None = None,
-        checkpoint: str = "best",
-        device: str = "cpu",
-    ) -> None:
-        self.run = run
-        self.num_steps = num_steps
-        self.checkpoint = checkpoint
-        self.device = device
-
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
         """Adapt the run's model to points.
 

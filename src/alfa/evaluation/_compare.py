@@ -4,14 +4,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
 from alfa.errors import ConfigError
 from alfa.evaluation._evaluate import Evaluation, mean_and_interval
-
-# The normal approximation of the interval is too narrow for fewer tasks.
-_FEWEST_TASKS = 30
 
 
 @dataclass(frozen=True)
@@ -22,16 +20,14 @@ class Difference:
         mean: the mean over tasks; positive if the first model has the higher value.
         interval: half the width of the 95 % confidence interval of `mean`; None for one task.
         num_tasks: number of tasks.
+        fewest_tasks: number of tasks from which a difference can be significant.
     """
 
     mean: float
     interval: float | None
     num_tasks: int
-
-    @property
-    def fewest_tasks(self) -> int:
-        """The number of tasks from which a difference can be significant."""
-        return _FEWEST_TASKS
+    # The normal approximation of the interval is too narrow for fewer tasks.
+    fewest_tasks: ClassVar[int] = 30
 
     @property
     def is_decided(self) -> bool:

@@ -168,19 +168,16 @@ class _Stack:
     indices: tuple[int, ...]
     outputs: Tensor
     targets: Tensor
-    # The query losses of the first learner, ``[task]``.
-    losses: Tensor
 
 
+@torch.no_grad()
 def _scores(
     stacks: Sequence[_Stack], loss: Loss, metric: Loss | None, *, num_models: int
 ) -> Tensor:
     """Return the loss and metric, if any, of the mean outputs, ``[task, 1 or 2]``, in order."""
     if not stacks:
         return torch.empty(0, 1 if metric is None else 2, dtype=torch.float64)
-    columns = [[stack.losses for stack in stacks]]
-    if num_models > 1:
-        columns = [[loss(stack.outputs / num_models, stack.targets) for stack in stacks]]
+    columns = [[loss(stack.outputs / num_models, stack.targets) for stack in stacks]]
     if metric is not None:
         columns.append([metric(stack.outputs, stack.targets) for stack in stacks])
     order = torch.tensor([index for stack in stacks for index in stack.indices]).argsort()
@@ -223,8 +220,7 @@ def _adapt(
                 where=where,
                 indices=group.indices,
             )
-            outputs, losses = outcome.outputs.detach(), outcome.query_losses.detach()
-            stacks.append(_Stack(group.indices, outputs, episode.query_y, losses))
+            stacks.append(_Stack(group.indices, outcome.outputs.detach(), episode.query_y))
         done += count
         on_tasks(done)
     return stacks, at_once

@@ -71,11 +71,9 @@ def ranks(found: Sequence[Evaluation]) -> list[float]:
     left = sorted(range(len(found)), key=lambda number: -found[number].score)
     given: dict[int, float] = {}
     while left:
-        best = left[0]
+        best = found[left[0]]
         ties = [
-            number
-            for number in left
-            if number == best or not unpaired_difference(found[number], found[best]).is_decided
+            number for number in left if not unpaired_difference(found[number], best).is_decided
         ]
         given |= dict.fromkeys(ties, len(given) + (len(ties) + 1) / 2)
         left = [number for number in left if number not in ties]

@@ -110,7 +110,10 @@ def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) ->
             "a transductive classifier cannot be exported; fit one with transductive=False on a "
             "run whose model uses each batch-norm layer once."
         )
-    labels = _json_labels(classifier.classes_)
+    labels = tuple(classifier.classes_.tolist())
+    if not all(isinstance(label, (str, int, float)) for label in labels):
+        kind = type(labels[0]).__name__
+        raise ConfigError(f"labels must be strings or numbers for the export, got {kind}.")
     num_channels, height, width = classifier.signature_.input_shape
     shape = (num_channels, height, width)
     content = _build(classifier, labels, shape).SerializeToString()
@@ -151,14 +154,6 @@ class _Classifier(nn.Module):
     def forward(self, levels: Tensor) -> Tensor:
         logits: Tensor = self.model(levels * self.scale + self.shift)[:, : self._num_classes]
         return logits.softmax(1)
-
-
-def _json_labels(classes: np.ndarray) -> tuple[Any, ...]:
-    labels = tuple(classes.tolist())
-    if not all(isinstance(label, (str, int, float)) for label in labels):
-        kind = type(labels[0]).__name__
-        raise ConfigError(f"labels must be strings or numbers for the export, got {kind}.")
-    return labels
 
 
 def _build(

@@ -27,47 +27,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The validation of one epoch.
+    """The validation of one epoch."""
 
-    Attributes:
-        iteration: the number of outer iterations before the validation.
-        score: the score of the model; larger is better.
-        loss: the mean query loss.
-        accuracy: the mean accuracy; None for regression.
-    """
-
-    iteration: int
-    score: float
-    loss: float
-    accuracy: float | None = None
+    iteration: int  # outer iterations before the validation
+    score: float  # larger is better
+    loss: float  # mean over query sets
+    accuracy: float | None = None  # None for regression
 
 
 class TrainingProgress(BaseModel):
-    """The trainer's part of a checkpoint, without the tensors.
+    """The trainer's part of a checkpoint, without the tensors."""
 
-    Attributes:
-        iteration: completed outer iterations.
-        validated: the last iteration that was validated.
-        skipped: number of skipped iterations and validations.
-        seconds: time spent in iterations.
-        window: training losses since the last validation.
-        stamps: modification stamps of the data files, on all machines.
-        best: the best epochs, the best first; the earlier of two equal epochs comes first.
-        memory: how an iteration uses memory.
-        memory_budget: the budget that `memory` was chosen for, in GB.
-        schedule: the state of the learning-rate scheduler.
-    """
-
-    iteration: NonNegativeInt
-    validated: int = -1
-    skipped: NonNegativeInt = 0
-    seconds: float = 0.0
-    window: list[float] = []
-    stamps: list[str] = []
-    best: list[Epoch] = []
-    memory: MemoryPlan | None = None
-    memory_budget: PositiveFloat | None = None
-    schedule: dict[str, Any] | None = None
+    iteration: NonNegativeInt  # completed outer iterations
+    validated: int = -1  # the last iteration that was validated
+    skipped: NonNegativeInt = 0  # iterations and validations
+    seconds: float = 0.0  # time spent in iterations
+    window: list[float] = []  # training losses since the last validation
+    stamps: list[str] = []  # modification stamps of the data files, on all machines
+    best: list[Epoch] = []  # the best first; the earlier of two equal epochs comes first
+    memory: MemoryPlan | None = None  # how an iteration uses memory
+    memory_budget: PositiveFloat | None = None  # the budget that `memory` was chosen for, in GB
+    schedule: dict[str, Any] | None = None  # the state of the learning-rate scheduler
 
     @property
     def best_iterations(self) -> list[int]:

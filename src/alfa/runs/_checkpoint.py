@@ -148,13 +148,11 @@ class Checkpoint:
         if optimizer is not None:
             states: dict[int, dict[str, Tensor]] = {}
             for key, tensor in self.tensors.items():
-                kind, _, rest = key.partition(".")
-                if kind == "optimizer":
-                    index, _, name = rest.partition(".")
+                if key.startswith("optimizer."):
+                    _, index, name = key.split(".", 2)
                     states.setdefault(int(index), {})[name] = tensor
             groups = optimizer.state_dict()["param_groups"]
-            pairs = zip(groups, self.settings, strict=True)
-            restored = [{**group, **settings} for group, settings in pairs]
+            restored = [group | saved for group, saved in zip(groups, self.settings, strict=True)]
             optimizer.load_state_dict({"state": states, "param_groups": restored})
 
     def _mismatch(
@@ -195,31 +193,30 @@ def load_newest(
     paths: Sequence[Path], progress: type[BaseModel], *, fingerprint: str
 ) -> Checkpoint | None:
     """Load the first intact checkpoint with valid progress; return None if no file exists."""
-    damaged: DamagedError | None = None
+    errors: list[DamagedError] = []
     for path in filter(Path.is_file, paths):
         try:
             found = Checkpoint.load(path, fingerprint=fingerprint)
             progress.model_validate_json(json.dumps(found.progress), strict=True)
+        except DamagedError as error:
+            errors.append(error)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             problem = f"is damaged: its training progress is invalid ({where}: {first['msg']})"
-            damaged = damaged or _damaged(str(path), problem)
-            continue
-        except DamagedError as error:
-            damaged = damaged or error
-            continue
-        if damaged is not None:
-            iteration = found.progress.get("iteration")
-            which = "" if iteration is None else f", of iteration {iteration}"
-            warnings.warn(
-                f"{paths[0]} is damaged; alfa uses the checkpoint before it{which}.",
-                AlfaWarning,
-                stacklevel=3,
-            )
-        return found
-    if damaged is not None:
-        raise damaged
+            errors.append(_damaged(str(path), problem))
+        else:
+            if errors:
+                iteration = found.progress.get("iteration")
+                which = "" if iteration is None else f", of iteration {iteration}"
+                warnings.warn(
+                    f"{paths[0]} is damaged; alfa uses the checkpoint before it{which}.",
+                    AlfaWarning,
+                    stacklevel=3,
+                )
+            return found
+    if errors:
+        raise errors[0]
     return None
 
 

@@ -10,8 +10,8 @@ result.json                 the test, when training is complete
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +102,13 @@ class RunFiles:
         if launch is not None:
             write_json(self.launch, {"launch": launch})
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Lock the folder against writes, or raise a BusyError if another process did so."""
         busy = BusyError(
             f"{self.path} is in use by another process; wait until it has finished, or choose "
             "another folder."
         )
-        with locked(self.path / ".lock", busy=busy, timeout=_PATIENCE, remove=False):
-            yield
+        return locked(self.path / ".lock", busy=busy, timeout=_PATIENCE, remove=False)
 
     @property
     def is_busy(self) -> bool:

@@ -23,7 +23,7 @@ from alfa.runs._backbone import load_backbone
 from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
-from alfa.runs._zoo import find_run, is_pretrained
+from alfa.runs._zoo import MODELS, find_run
 
 CHECKPOINTS = ("best", "last", "ensemble")
 
@@ -130,7 +130,7 @@ class Run:
     @property
     def is_pretrained(self) -> bool:
         """Whether this is a pretrained model of the package, whose folder is not writable."""
-        return is_pretrained(self.path)
+        return self.path.parent == MODELS
 
     @functools.cached_property
     def experiment(self) -> Experiment:

@@ -6,24 +6,17 @@ from pathlib import Path
 
 from alfa.errors import ConfigError
 
-_MODELS = Path(__file__).parent / "models"
+MODELS = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected accuracy of a pretrained model.
-
-    Attributes:
-        tasks: the test tasks.
-        batch_norm: the mode of batch normalization.
-        accuracy: the mean over test tasks.
-        interval: half the width of its 95 % interval.
-    """
+    """The expected accuracy of a pretrained model."""
 
     tasks: str
-    batch_norm: str
-    accuracy: float
-    interval: float
+    batch_norm: str  # the mode of batch normalization
+    accuracy: float  # the mean over the tasks
+    interval: float  # half the width of its 95 % interval
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class ModelCard:
     @property
     def path(self) -> Path:
         """The run folder in the package."""
-        return _MODELS / self.name
+        return MODELS / self.name
 
     @property
     def num_bytes(self) -> int:
@@ -71,7 +64,7 @@ def model_names() -> list[str]:
         >>> model_names()
         ['cifar-fs', 'cifar-fs-l2f', 'strokes']
     """
-    return sorted(card.parent.name for card in _MODELS.glob("*/card.toml"))
+    return sorted(card.parent.name for card in MODELS.glob("*/card.toml"))
 
 
 def model_card(name: str) -> ModelCard:
@@ -82,14 +75,9 @@ def model_card(name: str) -> ModelCard:
     """
     if name not in model_names():
         raise ConfigError(f"`name` must be one of {', '.join(model_names())}, got {name!r}.")
-    content = tomllib.loads((_MODELS / name / "card.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads((MODELS / name / "card.toml").read_text(encoding="utf-8"))
     expected = tuple(Expected(**row) for row in content.pop("expected"))
     return ModelCard(name=name, expected=expected, **content)
-
-
-def is_pretrained(path: Path) -> bool:
-    """Return whether a run folder is a pretrained model of the package."""
-    return path.parent == _MODELS
 
 
 def find_run(path: Path | str) -> Path:
@@ -99,4 +87,4 @@ def find_run(path: Path | str) -> Path:
     """
     path = Path(path)
     is_model = not path.exists() and str(path) in model_names()
-    return _MODELS / path if is_model else path
+    return MODELS / path if is_model else path

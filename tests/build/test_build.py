@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from alfa.build._build import build_learner, build_model
+from alfa.build._build import build_learner, build_model, build_tasks
 from alfa.config import Experiment, parse_experiment, to_dict
 from alfa.data import Signature
 from alfa.errors import ConfigError
@@ -107,3 +107,32 @@ def test_what_is_frozen_is_not_trained(tmp_path) -> None:
 def test_a_state_that_no_checkpoint_can_hold_is_a_sentence(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"model\._extra_state, a dict, but a checkpoint holds"):
         train_run(Run.new(tmp_path / "run", _experiment({"name": "counting"})))
+
+
+def test_zero_inner_steps_need_a_rule_without_trained_parameters() -> None:
+    content = {
+        "tasks": {"name": "images", "dataset": "strokes", "num_query": 2},
+        "model": {"name": "conv4", "filters": 4},
+        "init": {"name": "prototype-head", "adapt": ["head"]},
+        "inner": {"num_steps": 0},
+    }
+    experiment = parse_experiment(content)
+    tasks = build_tasks(experiment)
+    learner = build_learner(experiment, tasks)
+    assert learner(tasks.episode(0, num_tasks=1)).adapted.rates == ()
+    with pytest.raises(ConfigError, match=r"inner.num_steps is 0, so the rule 'learned'"):
+        build_learner(parse_experiment({**content, "rule": {"name": "learned"}}), tasks)
+
+
+def test_a_frozen_model_trains_only_its_head() -> None:
+    content = {
+        "tasks": {"name": "images", "dataset": "strokes", "num_query": 2},
+        "model": {"name": "conv4", "filters": 4, "frozen": True},
+    }
+    experiment = parse_experiment(content)
+    learner = build_learner(experiment, build_tasks(experiment))
+    trained = [n for n, p in learner.model.named_parameters() if p.requires_grad]
+    assert trained == ["linear.weight", "linear.bias"]
+    assert list(learner.init.layers) == trained
+    with pytest.raises(ConfigError, match=r"model.frozen must be true or false, got 'yes'"):
+        parse_experiment({**content, "model": {"name": "conv4", "frozen": "yes"}})

@@ -98,7 +98,8 @@ def build_learner(
     with _seeded(experiment.seed) as generator:
         model = _build_model(experiment, tasks.input_shape, tasks.num_outputs, generator)
         start = build_init(experiment.init)
-        context = {"num_steps": inner.num_steps, "generator": generator}
+        # With zero steps the rule has no effect, which is checked below.
+        context = {"num_steps": max(1, inner.num_steps), "generator": generator}
         rule = _build(experiment.rule, RULES, start.layers, **context)
     _check_tasks(experiment, start, tasks)
     if inner.num_steps == 0 and not inner.num_test_steps and any(True for _ in rule.parameters()):

@@ -50,6 +50,8 @@ def rates(
     names: list[str | None] = list(dataset or ())
     for name in names or [None]:
         opened, learner, tasks = open_best(run, name, size)
+        if learner.num_steps == 0:
+            raise ConfigError(f"{run} has no inner steps, so there are no rates to plot.")
         if zoom > learner.num_steps:
             raise ConfigError(f"--zoom must be between 1 and {learner.num_steps}, got {zoom}.")
         own = opened.experiment.tasks

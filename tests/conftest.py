@@ -69,14 +69,15 @@ def randn(rng) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
-def perturb(randn) -> Callable[..., nn.Module]:
+def perturb(rng) -> Callable[..., nn.Module]:
     """Adds noise to every parameter, so that none has its initial value."""
 
     def move(module: nn.Module, scale: float = 0.1) -> nn.Module:
         module.double()
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter.add_(scale * randn(*parameter.shape))
+                noise = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+                parameter.add_(scale * noise)
         return module
 
     return move

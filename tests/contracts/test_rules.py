@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import alfa.rules
 from alfa.rules import ALFA, RULES, SGD, Constant, Generated, Learned, Rule
@@ -30,6 +31,10 @@ OPTIONS: dict[str, list[dict[str, object]]] = {
         {"beta": Constant(1.0), "state": ("weights",)},
         {"state": ("gradients",), "state_gradient": "full"},
     ],
+    "meta-sgd": [{}, {"start": 0.5}],
+    "momentum": [{}, {"dampening": 0.5}, {"momentum": 0.5, "nesterov": True}],
+    "meta-curvature": [{}, {"learning_rate": 0.3}],
+    "meta-lstm": [{}, {"num_units": 3}],
 }
 
 CASES = [(name, options) for name in RULES for options in OPTIONS.get(name, [{}])]
@@ -128,7 +133,95 @@ class Recalls(_Valid):
         return Rates(alpha, params.flat.new_ones(()), state=(alpha,))
 
 
-@pytest.mark.parametrize("rule", [_Valid, Recalls])
+class Directed(_Valid):
+    """A valid rule with a direction, which each subclass breaks in one way."""
+
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        rates = super().rates(step, params, grads)
+        direction = self.direction(grads, *state)
+        return replace(rates, direction=direction, state=(direction.flat,))
+
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads if previous is None else grads.like(0.5 * previous + grads.flat)
+
+
+class UsesLosses(_Valid):
+    """A valid rule whose rates depend on the support losses."""
+
+    uses_losses = True
+
+    def rates(self, step, params, grads, state=(), *, losses=None) -> Rates:
+        return Rates(self.log_alpha.exp() * losses.unsqueeze(1), params.flat.new_ones(()))
+
+
+class OtherOrder(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return Params.of(dict(reversed(list(grads.items()))))
+
+
+class MissingLayer(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return Params.of(dict(list(grads.items())[1:]))
+
+
+class OneDirection(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads.like(grads.flat[:1])
+
+
+class OneDirectionLater(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads if previous is None else grads.like(grads.flat[:1])
+
+
+class DirectionInSinglePrecision(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads.like(grads.flat.float())
+
+
+class ZeroByZero(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        # A gradient that does not change gives 0 / 0.
+        if previous is None:
+            return grads
+        change = grads.flat - previous
+        return grads.like(change / change)
+
+
+class ChangesTheGradient(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        with torch.no_grad():
+            return grads.like(grads.flat.clamp_(-1, 1))
+
+
+class ChangesItsState(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        if previous is None:
+            return grads.like(grads.flat.clone())
+        return grads.like(previous.mul_(0.5).add_(grads.flat))
+
+
+class RandomDirection(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads.like(grads.flat + torch.rand(()))
+
+
+class MixesTasksInDirection(Directed):
+    def direction(self, grads: Params, previous: Tensor | None = None) -> Params:
+        return grads.like(grads.flat / grads.flat.norm())
+
+
+class IgnoresLosses(UsesLosses):
+    def rates(self, step, params, grads, state=(), *, losses=None) -> Rates:
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
+
+
+class MixesLosses(UsesLosses):
+    def rates(self, step, params, grads, state=(), *, losses=None) -> Rates:
+        return super().rates(step, params, grads, losses=losses.mean().expand_as(losses))
+
+
+@pytest.mark.parametrize("rule", [_Valid, Recalls, Directed, UsesLosses])
 def test_valid_rules_pass(rule: type[_Valid]) -> None:
     check_rule(lambda layers, num_steps: rule(layers))
 
@@ -144,6 +237,18 @@ def test_valid_rules_pass(rule: type[_Valid]) -> None:
         (DeadParameter, "no gradient"),
         (FailsLater, "more steps"),
         (LosesState, "saved and loaded"),
+        (OtherOrder, "the direction must be a Params with the layers"),
+        (MissingLayer, "the direction must be a Params with the layers"),
+        (OneDirection, r"step 0: the direction must .* values \[3, .*, got .* with \[1, "),
+        (OneDirectionLater, r"step 1: the direction must .* values \[3, .*, got .* with \[1, "),
+        (DirectionInSinglePrecision, "the direction is torch.float32, weights are float64"),
+        (ZeroByZero, "the direction is not finite at step 1"),
+        (ChangesTheGradient, "changed its input, the gradients"),
+        (ChangesItsState, "changed its input, the state"),
+        (RandomDirection, "the direction is not a function of its inputs"),
+        (MixesTasksInDirection, "differently alone"),
+        (IgnoresLosses, "do not depend on the losses"),
+        (MixesLosses, "differently alone"),
     ],
 )
 def test_a_broken_rule_fails(broken: type[_Valid], fault: str) -> None:

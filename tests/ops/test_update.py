@@ -125,6 +125,88 @@ def test_update_takes_a_layer_that_is_one_number(randn, way):
     close(updated["scale"], beta["scale"] * params["scale"] - 0.5 * grads["scale"])
 
 
+@pytest.mark.parametrize("beta", ["a number", "per task and layer", "per value"])
+@pytest.mark.parametrize("alpha", RATES)
+def test_a_direction_replaces_the_gradient(make_params, randn, way, alpha, beta):
+    params, grads, direction = make_params(), make_params(), make_params()
+    rates = Rates(RATES[alpha](randn), RATES[beta](randn), direction)
+    leaves = [params.flat, direction.flat, *leaves_of(rates.alpha), *leaves_of(rates.beta)]
+    updated, expected = apply_rates(params, grads, rates).flat, twin(params, direction, rates)
+    close(updated, expected)
+    d = randn(*updated.shape)
+    actual_grads = torch.autograd.grad((updated * d).sum(), leaves, retain_graph=True)
+    expected_grads = torch.autograd.grad((expected * d).sum(), leaves)
+    for actual, wanted in zip(actual_grads, expected_grads, strict=True):
+        close(actual, wanted)
+    (through,) = torch.autograd.grad((updated * d).sum(), [grads.flat], allow_unused=True)
+    assert through is None
+
+
+@pytest.mark.parametrize("alpha", ["per task and layer", "per task and value"])
+def test_second_derivatives_flow_through_the_direction(make_params, randn, way, alpha):
+    theta, curvature = make_params(), randn(1, sum(Layers(SHAPES).sizes)).requires_grad_()
+    rate = RATES[alpha](randn)
+    leaves = [theta.flat, curvature, *leaves_of(rate)]
+    found = []
+    for is_plain in (False, True):
+        # The gradient of sum(sin^2), and a direction that is not linear in it
+        loss = theta.flat.sin().square().sum()
+        (g,) = torch.autograd.grad(loss, theta.flat, create_graph=True)
+        direction = theta.like(curvature * g + g.square())
+        rates = Rates(rate, torch.tensor(0.9).double(), direction)
+        if is_plain:
+            updated = twin(theta, direction, rates)
+        else:
+            updated = apply_rates(theta, theta.like(g), rates).flat
+        found.append(torch.autograd.grad(updated.exp().sum(), leaves))
+    for actual, wanted in zip(*found, strict=True):
+        assert wanted.abs().max() > 0
+        close(actual, wanted)
+
+
+def test_one_direction_may_be_expanded_to_all_tasks(make_params, randn, way):
+    params, row = make_params(), make_params(num_tasks=1)
+    alpha, beta = randn(NUM_TASKS, NUM_LAYERS), randn(NUM_LAYERS)
+    expanded = row.like(row.flat.expand(NUM_TASKS, -1))
+    updated = apply_rates(params, params, Rates(alpha, beta, expanded)).flat
+    expected = twin(params, expanded, Rates(alpha, beta))
+    close(updated, expected)
+    (actual,) = torch.autograd.grad(updated.sin().sum(), row.flat)
+    (wanted,) = torch.autograd.grad(expected.sin().sum(), row.flat)
+    close(actual, wanted)
+
+
+@pytest.mark.parametrize(
+    ("direction", "found"),
+    [
+        (lambda flat, layers: flat, r"got tensor\("),
+        (lambda flat, layers: {"a.weight": flat}, r"got \{'a\.weight': tensor\("),
+        (
+            lambda flat, layers: Params(flat, Layers({"all": flat.shape[1:]})),
+            r"got \{'all': torch\.Size\(\[18\]\)\} with \[3, 18\]",
+        ),
+        (
+            lambda flat, layers: Params(flat, Layers(dict(reversed(list(layers.items()))))),
+            r"got \{'kernel': .* with \[3, 18\]",
+        ),
+        (lambda flat, layers: Params(flat[:1], layers), r"got \{'a\.weight': .* with \[1, 18\]"),
+        (
+            lambda flat, layers: Params(flat[:, :-1], layers),
+            r"got \{'a\.weight': .* with \[3, 17\]",
+        ),
+    ],
+    ids=["tensor", "mapping", "other layers", "other order", "one task", "too few values"],
+)
+def test_an_invalid_direction_is_an_error(make_params, way, direction, found):
+    params, one = make_params(), torch.ones((), dtype=torch.float64)
+    rates = Rates(one, one, direction(params.flat.detach(), params.layers))
+    message = (
+        r"^the direction must be a Params with the layers \{'a\.weight': .* and values \[3, 18\], "
+    )
+    with pytest.raises(ConfigError, match=message + found):
+        apply_rates(params, params, rates)
+
+
 @pytest.mark.parametrize(
     ("rate", "sentence"),
     [

@@ -17,7 +17,7 @@ from alfa.objectives import OBJECTIVES, Objective, QueryLoss
 from alfa.ops import get_loss
 from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.registry import Registry
-from alfa.rules import RULES
+from alfa.rules import RULES, Rule
 
 
 def build_tasks(experiment: Experiment) -> Tasks:
@@ -101,7 +101,7 @@ def build_learner(
         # With zero steps the rule has no effect, which is checked below.
         context = {"num_steps": max(1, inner.num_steps), "generator": generator}
         rule = _build(experiment.rule, RULES, start.layers, **context)
-    _check_tasks(experiment, start, tasks)
+    _check_tasks(experiment, start, rule, tasks)
     if inner.num_steps == 0 and not inner.num_test_steps and any(True for _ in rule.parameters()):
         raise ConfigError(
             f"inner.num_steps is 0, so the rule {experiment.rule.name!r}, which has trained "
@@ -145,7 +145,7 @@ def trainer_options(experiment: Experiment, learner: Learner) -> dict[str, Any]:
     }
 
 
-def _check_tasks(experiment: Experiment, init: Init, tasks: Tasks | Signature) -> None:
+def _check_tasks(experiment: Experiment, init: Init, rule: Rule, tasks: Tasks | Signature) -> None:
     """Raise a ConfigError if the init or the rule does not support the tasks."""
     name, has_classes = experiment.init.name, get_loss(tasks.loss).has_classes
     # Regression tasks of varying size differ only in their examples.
@@ -160,6 +160,12 @@ def _check_tasks(experiment: Experiment, init: Init, tasks: Tasks | Signature) -
             raise ConfigError(
                 "rule.per_parameter_decay is true, but these tasks differ in their number of "
                 "classes, so the last layer has no fixed parameters; omit it."
+            )
+        if rule.has_fixed_layers:
+            raise ConfigError(
+                f"rule.name is {experiment.rule.name!r}, which has values for each weight, but "
+                "these tasks differ in their number of classes, so the last layer has no fixed "
+                "weights; use another rule, such as 'sgd'."
             )
     if init.classification_only and not has_classes:
         raise ConfigError(

@@ -287,7 +287,7 @@ class _InnerLoop:
             shared = self._shared_at(step)
         losses, grads = self._losses_and_gradients(before.params, shared)
         state: State = before.rates[-1].state if before.rates else ()
-        rates = self.rule.rates(step, before.params, grads, state)
+        rates: Rates = self.rule(step, before.params, grads, state, losses=losses)
         params = apply_rates(before.params, grads, rates)  # Eq. 4
         return _Position(params, shared, (*before.losses, losses), (*before.rates, rates))
 

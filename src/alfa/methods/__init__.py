@@ -2,6 +2,9 @@
 
 from alfa.methods import _maml as _maml  # isort: skip
 from alfa.methods import _l2f as _l2f
+from alfa.methods import _meta_curvature as _meta_curvature
+from alfa.methods import _meta_lstm as _meta_lstm
+from alfa.methods import _meta_sgd as _meta_sgd
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods._base import METHODS, Method, get_method, merge, register_method
 

@@ -54,13 +54,13 @@ def apply_rates(params: Params, grads: Params, rates: Rates) -> Params:
         direction = grads
     elif not _has_same_layers(direction, params) or direction.flat.shape != params.flat.shape:
         found = (
-            f"{dict(direction.layers)} for {direction.num_tasks} tasks"
+            f"{dict(direction.layers)} with {list(direction.flat.shape)}"
             if isinstance(direction, Params)
             else repr(direction)
         )
         raise ConfigError(
-            f"the direction must be a Params with the layers {dict(params.layers)} for "
-            f"{params.num_tasks} tasks, got {found}; make it with `grads.like(values)`."
+            f"the direction must be a Params with the layers {dict(params.layers)} and values "
+            f"{list(params.flat.shape)}, got {found}; make it with `grads.like(values)`."
         )
     _check_rate("alpha", alpha, params)
     _check_rate("beta", beta, params)

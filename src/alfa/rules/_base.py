@@ -2,10 +2,12 @@
 
 import abc
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from alfa.errors import ConfigError
 from alfa.registry import Registry
 from alfa.types import Layers, Params, Rates, State
 
@@ -25,6 +27,12 @@ class Rule(nn.Module, abc.ABC):
     Args:
         layers: names and shapes of the adapted layers, in order.
 
+    Attributes:
+        uses_losses: `rates` has the keyword argument ``losses``, the support loss of each task at
+            `params`, ``[task]``, a constant.
+        has_fixed_layers: the rule has values for each weight, so the layers of every task need the
+            shapes of the model's.
+
     Examples:
         >>> import torch
         >>> from alfa import Params, Rates, Rule
@@ -36,6 +44,9 @@ class Rule(nn.Module, abc.ABC):
         >>> Halving(theta.layers).rates(1, theta, theta).alpha
         tensor(0.0500)
     """
+
+    uses_losses: bool = False
+    has_fixed_layers: bool = False
 
     def __init__(self, layers: Mapping[str, torch.Size]) -> None:
         super().__init__()
@@ -56,6 +67,20 @@ class Rule(nn.Module, abc.ABC):
             grads: the gradient of each task's support loss at `params`, of the same shapes.
             state: the `state` that the rule returned at the previous step; empty at the first.
         """
+
+    def forward(
+        self, step: int, params: Params, grads: Params, state: State = (), *, losses: Tensor
+    ) -> Rates:
+        """Return `rates`, and pass the support losses to a rule that uses them."""
+        if self.has_fixed_layers and params.layers != self.layers:
+            changed = [name for name in params if params.layers[name] != self.layers[name]]
+            raise ConfigError(
+                f"the rule {type(self).__name__} has values for each weight of the model, but "
+                f"these tasks have other shapes of {', '.join(changed)}; use another rule if the "
+                "number of classes differs."
+            )
+        given: dict[str, Any] = {"losses": losses} if self.uses_losses else {}
+        return self.rates(step, params, grads, state, **given)
 
 
 RULES: Registry[Rule] = Registry("rule", context=("num_steps", "generator"))

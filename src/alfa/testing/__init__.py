@@ -22,16 +22,17 @@ import torch
 from torch import Tensor, nn
 
 from alfa.config import parse_experiment
-from alfa.errors import AlfaWarning, ConfigError, check_choice
+from alfa.errors import AlfaWarning, check_choice
 from alfa.inits import Init, LearnedInit, Support, TaskHead
 from alfa.learner import Learner, Outcome
 from alfa.models import Head, Headed
 from alfa.objectives import Objective
-from alfa.ops import apply_rates, cross_entropy, mse
+from alfa.ops import cross_entropy, mse
 from alfa.rules import SGD, Rule
 from alfa.runs import Run
+from alfa.testing._rates import check_form, check_losses, check_purity, check_saving
 from alfa.training import train_run
-from alfa.types import Episode, Layers, Params, Rates
+from alfa.types import Episode, Layers, Params
 
 __all__ = ["check_head", "check_init", "check_objective", "check_rule", "small_run"]
 
@@ -87,12 +88,15 @@ def check_rule(make_rule: MakeRule) -> None:
         AssertionError: the rule violates the contract.
     """
     learner = _learner(LearnedInit, make_rule)
-    _check_rates(learner.rule)
-    _check_purity(learner.rule)
+    rule, layers = learner.rule, learner.rule.layers
+    # Each check needs new inputs, since a faulty rule may change them.
+    check_form(rule, *_params_and_grads(layers))
+    check_purity(rule, *_params_and_grads(layers))
+    check_losses(rule, *_params_and_grads(layers))
     _check_tasks_are_independent(learner)
     _check_orders_agree(learner)
-    _check_meta_gradients(learner, learner.rule.parameters(), "the rule's")
-    _check_saving(learner, make_rule)
+    _check_meta_gradients(learner, rule.parameters(), "the rule's")
+    check_saving(rule, make_rule(layers, _NUM_STEPS).double(), *_params_and_grads(layers))
     _check_more_steps(learner)
     _check_single_precision(learner)
 
@@ -290,42 +294,6 @@ def _params_and_grads(layers: Layers) -> tuple[Params, Params]:
     return Params(theta, layers), Params(grads, layers)
 
 
-def _check_rates(rule: Rule) -> None:
-    params, grads = _params_and_grads(rule.layers)
-    rates = rule.rates(0, params, grads)
-    assert isinstance(rates, Rates), f"`rates` must return Rates, not {type(rates).__name__}"
-    try:
-        apply_rates(params, grads, rates)
-    except ConfigError as error:
-        raise AssertionError(str(error)) from None
-    for name, tensors in _values(rates).items():
-        for values in tensors:
-            assert values.dtype == torch.float64, f"{name} is {values.dtype}, weights are float64"
-            assert bool(values.isfinite().all()), f"{name} is not finite"
-
-
-def _values(rates: Rates) -> dict[str, list[Tensor]]:
-    named = {"alpha": rates.alpha, "beta": rates.beta}
-    return {n: [r] if isinstance(r, Tensor) else list(r.values()) for n, r in named.items()}
-
-
-def _assert_equal(before: Rates, after: Rates, fault: str) -> None:
-    others = _values(after)
-    for name, tensors in _values(before).items():
-        assert all(map(torch.equal, tensors, others[name])), f"{name} {fault}"
-
-
-def _check_purity(rule: Rule) -> None:
-    params, grads = _params_and_grads(rule.layers)
-    before = params.flat.clone(), grads.flat.clone()
-    first = rule.rates(0, params, grads)
-    rule.rates(1, params, grads, first.state)
-    again = rule.rates(0, params, grads)
-    assert torch.equal(params.flat, before[0]), "the rule changed its input, the parameters"
-    assert torch.equal(grads.flat, before[1]), "the rule changed its input, the gradients"
-    _assert_equal(first, again, "is not a function of its inputs: a second call differs")
-
-
 def _adapted(learner: Learner, tasks: slice = slice(None), **options: Any) -> Tensor:
     episode = _episode(learner.init).to(dtype=learner.dtype)[tasks]
     return learner.adapt(episode.support_x, episode.support_y, **options).params.flat
@@ -362,17 +330,6 @@ def _check_meta_gradients(learner: Learner, given: Iterable[nn.Parameter], whose
         assert gradient is not None, f"{whose} parameter of shape {shape} has no gradient at all"
         assert bool(gradient.isfinite().all()), f"{whose} gradient of shape {shape} is not finite"
         assert bool(gradient.any()), f"{whose} parameter of shape {shape} has no effect"
-
-
-def _check_saving(learner: Learner, make_rule: MakeRule) -> None:
-    other = make_rule(learner.rule.layers, _NUM_STEPS).double()
-    other.load_state_dict(learner.rule.state_dict())
-    params, grads = _params_and_grads(learner.rule.layers)
-    saved, loaded = (
-        rule.rates(1, params, grads, rule.rates(0, params, grads).state)
-        for rule in (learner.rule, other)
-    )
-    _assert_equal(saved, loaded, "changes when the rule is saved and loaded")
 
 
 def _check_more_steps(learner: Learner) -> None:

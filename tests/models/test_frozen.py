@@ -18,6 +18,10 @@ MODELS = {
     "conv4, three blocks": lambda: Conv4((1, 20, 20), 4, filters=6, num_blocks=3),
     "resnet12": lambda: ResNet12((3, 16, 16), 4, filters=[4, 6, 8, 10]),
     "resnet12, published": lambda: ResNet12((3, 18, 18), 4, filters=[4, 6, 8, 10], pooling="three"),
+    "resnet12, wide": lambda: ResNet12(
+        (3, 32, 32), 4, filters=[4, 6, 8, 10], slope=0.1, average=False
+    ),
+    "conv4, growing": lambda: Conv4((3, 16, 16), 4, filters=[3, 4, 5, 6], slope=0.1),
     "resnet18": lambda: ResNet18((3, 32, 32), 4, filters=[4, 6, 8, 10]),
 }
 
@@ -42,7 +46,12 @@ def _adapted(model: Model, *, num_channels: int, side: int) -> tuple[Adapted, to
 @pytest.mark.parametrize("name", MODELS)
 def test_a_frozen_model_predicts_the_same(name: str) -> None:
     model = MODELS[name]()
-    side = {"conv4, three blocks": 20, "resnet12, published": 18, "resnet18": 32}.get(name, 16)
+    side = {
+        "conv4, three blocks": 20,
+        "resnet12, published": 18,
+        "resnet18": 32,
+        "resnet12, wide": 32,
+    }.get(name, 16)
     num_channels = 1 if name == "conv4, three blocks" else 3
     adapted, x = _adapted(model, num_channels=num_channels, side=side)
     queries = torch.randn(2, 5, *x.shape[2:], dtype=torch.float64)

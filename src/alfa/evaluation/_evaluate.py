@@ -17,7 +17,7 @@ from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.evaluation._memory_probe import MemoryProbe
 from alfa.learner import Learner, RandomState
-from alfa.models import BatchNorm, Model, disable_dropout, uses_batch_statistics
+from alfa.models import BatchNorm, disable_dropout, has_batch_norm
 from alfa.ops import Loss, get_loss
 from alfa.rules import RULES
 
@@ -238,13 +238,6 @@ def mean_and_interval(values: Tensor) -> tuple[float, float | None]:
         return float(values), None
     deviation = float(values.std(correction=1))
     return float(values.mean()), 1.96 * deviation / math.sqrt(len(values))
-
-
-def has_batch_norm(model: nn.Module) -> bool:
-    """Return True if the outputs for one example depend on the others."""
-    if isinstance(model, Model):
-        return model.has_batch_norm
-    return any(map(uses_batch_statistics, model.modules()))
 
 
 @contextlib.contextmanager

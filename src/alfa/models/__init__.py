@@ -8,6 +8,7 @@ from alfa.models._base import (
     Model,
     OverTasks,
     embed_stacked,
+    has_batch_norm,
     register_model,
     run_stacked,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "disable_dropout",
     "embed_stacked",
     "frozen_module",
+    "has_batch_norm",
     "register_model",
     "run_stacked",
     "uses_batch_statistics",

@@ -182,6 +182,9 @@ class _Test(BaseModel, strict=True):
     interval: float | None
     accuracy: float | None
     accuracy_interval: float | None
+    metric: float | None = None
+    metric_interval: float | None = None
+    metric_name: str | None = None
     num_tasks: int
     num_models: int
 

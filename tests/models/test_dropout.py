@@ -12,7 +12,7 @@ from alfa.errors import ConfigError
 from alfa.evaluation import seeded, without_dropout
 from alfa.inits import LearnedInit
 from alfa.learner import Learner, adapt
-from alfa.models import DropBlock, Dropout, ResNet12, WideResNet, WideResNet12
+from alfa.models import DropBlock, Dropout, WideResNet, WideResNet12
 from alfa.ops import cross_entropy
 from alfa.rules import SGD
 from alfa.types import Episode
@@ -192,7 +192,7 @@ def test_a_frozen_model_has_no_dropout(name: str) -> None:
 
 
 def test_without_dropout_a_model_draws_nothing() -> None:
-    model = ResNet12((2, 16, 16), 3, filters=[3, 4, 5, 6])
+    model = WideResNet12((2, 16, 16), 3, filters=[3, 4, 5, 6], dropout=0.0)
     assert not any(isinstance(module, Dropout) for module in model.modules())
     state = torch.get_rng_state()
     model(torch.zeros(4, 2, 16, 16))
@@ -201,6 +201,6 @@ def test_without_dropout_a_model_draws_nothing() -> None:
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0])
 def test_invalid_probabilities_are_rejected(probability: float) -> None:
-    for make_model in (ResNet12, WideResNet):
+    for make_model in (WideResNet12, WideResNet):
         with pytest.raises(ConfigError, match="`dropout` must be at least 0 and less than 1, got"):
             make_model((3, 16, 16), 5, dropout=probability)

@@ -1,4 +1,4 @@
-"""The options of ResNet12 for MetaOptNet's network equal plain torch."""
+"""The ResNet12 of MetaOptNet equals plain torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from alfa.errors import ConfigError
 from alfa.inits import LearnedInit, PrototypeHead
 from alfa.learner import Learner
-from alfa.models import DropBlock, ResNet12, WideResNet12
+from alfa.models import DropBlock, WideResNet12
 from alfa.ops import cross_entropy
 from alfa.rules import ALFA
 from alfa.types import Episode
@@ -21,11 +21,11 @@ FILTERS = [3, 4, 5, 6]
 class Plain(nn.Module):
     """The same network in ordinary operations, with the same parameter names."""
 
-    def __init__(self, like: ResNet12, *, slope: float, average: bool, three: bool) -> None:
+    def __init__(self, like: WideResNet12, *, slope: float, average: bool) -> None:
         super().__init__()
         for name, module in like.named_children():
             self.add_module(name, module)
-        self.slope, self.average, self.three = slope, average, three
+        self.slope, self.average = slope, average
 
     def forward(self, x: Tensor) -> Tensor:
         for number in range(1, 5):
@@ -40,27 +40,24 @@ class Plain(nn.Module):
             for part in "12":
                 main = F.leaky_relu(normed(part, main), self.slope)
             x = F.leaky_relu(normed("3", main) + normed("_shortcut", x), self.slope)
-            if not self.three:
-                x = F.max_pool2d(x, 2)
-            elif number < 4:
-                x = F.max_pool2d(x, 2, padding=1 if number == 3 else 0)
+            x = F.max_pool2d(x, 2)
             if hasattr(self, f"drop{number}"):
                 drop = self.get_submodule(f"drop{number}")
                 x = x * drop.draw(x.permute(0, 2, 3, 1), 1).permute(0, 3, 1, 2)
         return self.linear(x.mean((2, 3)) if self.average else x.flatten(1))
 
 
-def make(shape=(2, 32, 33), *, slope=0.1, average=False, pooling="four", **options):
+def make(shape=(2, 32, 33), *, slope=0.1, average=False, dropout=0.0, **options):
     generator = torch.Generator().manual_seed(0)
-    given = {"filters": FILTERS, "slope": slope, "average": average, "generator": generator}
-    model = ResNet12(shape, 3, pooling=pooling, **given, **options).double()
+    given = {"filters": FILTERS, "slope": slope, "average": average, "dropout": dropout}
+    model = WideResNet12(shape, 3, generator=generator, **given, **options).double()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(0.2 * noise)
     x = torch.randn((2, 9, *shape), generator=generator, dtype=torch.float64)
     y = torch.arange(3).repeat(3).expand(2, -1)
-    plain = Plain(model, slope=slope, average=average, three=pooling == "three")
+    plain = Plain(model, slope=slope, average=average)
     return model, plain, Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
 
 
@@ -82,8 +79,7 @@ def meta_gradients(model, episode, init=LearnedInit, **options) -> list[Tensor]:
     [
         {},
         {"average": True, "shape": (1, 16, 17)},
-        {"pooling": "three", "shape": (1, 9, 12)},
-        {"pooling": "three", "shape": (1, 12, 10), "average": True, "slope": 0.3},
+        {"slope": 0.0, "shape": (1, 16, 16)},
     ],
     ids=str,
 )
@@ -105,12 +101,8 @@ def test_dropout_equals_plain_torch(order) -> None:
 
 
 def test_all_places_are_features() -> None:
-    for shape, pooling, expected in (
-        ((3, 84, 84), "four", (6, 5, 5)),
-        ((3, 84, 84), "three", (6, 11, 11)),
-        ((3, 33, 50), "four", (6, 2, 3)),
-    ):
-        model = ResNet12(shape, 3, filters=FILTERS, pooling=pooling, average=False)
+    for shape, expected in (((3, 84, 84), (6, 5, 5)), ((3, 33, 50), (6, 2, 3))):
+        model = WideResNet12(shape, 3, filters=FILTERS)
         assert model.feature_shape == expected
         model.remove_head()
         assert model(torch.zeros(2, *shape)).shape == (2, torch.Size(expected).numel())
@@ -128,9 +120,10 @@ def test_the_defaults_are_metaoptnets() -> None:
     assert isinstance(drops[3], DropBlock)
 
 
-def test_without_dropout_squares_have_no_effect_and_are_rejected() -> None:
-    WideResNet12((3, 16, 16), 5, filters=FILTERS, dropout=0.0)
-    with pytest.raises(ConfigError, match="`block_size` must be at least 1, and 1 without dropout"):
-        ResNet12((3, 16, 16), 5, filters=FILTERS, block_size=5)
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="`block_size` must be at least 1, got 0"):
+        WideResNet12((3, 16, 16), 5, filters=FILTERS, block_size=0)
     with pytest.raises(ConfigError, match="`slope` must be at least 0 and less than 1, got 1"):
-        ResNet12((3, 16, 16), 5, filters=FILTERS, slope=1)
+        WideResNet12((3, 16, 16), 5, filters=FILTERS, slope=1)
+    with pytest.raises(ConfigError, match="15 x 20 are too small for this ResNet12, which needs"):
+        WideResNet12((3, 15, 20), 5)

@@ -8,7 +8,7 @@ import torch
 
 from alfa.errors import ConfigError
 from alfa.models._base import register_model
-from alfa.models._convolutional import Convolutional, Slope, check_slope, image_shape
+from alfa.models._convolutional import Convolutional, image_shape
 from alfa.ops.stages import Flatten, Stage
 from alfa.types import Count
 
@@ -26,7 +26,6 @@ class Conv4(Convolutional):
         filters: number of filters of each convolution: one number, or one for each block, such as
             64, 96, 128, 256.
         num_blocks: number of blocks; each halves height and width.
-        slope: the slope of the leaky ReLU for negative values; 0 means ReLU.
         generator: source of the random weights.
 
     Examples:
@@ -44,7 +43,6 @@ class Conv4(Convolutional):
         *,
         filters: Count | Sequence[Count] = 48,
         num_blocks: Count = 4,
-        slope: Slope = 0.01,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -56,10 +54,9 @@ class Conv4(Convolutional):
                 f"`filters` must be a number of at least 1, or one for each of {num_blocks} "
                 f"blocks, got {filters if isinstance(filters, int) else list(filters)}."
             )
-        check_slope(slope)
         self.num_blocks = num_blocks
         stages: list[Stage] = []
-        options: dict[str, Any] = {"slope": slope, "pool": 2, "bias": True}
+        options: dict[str, Any] = {"slope": 0.01, "pool": 2, "bias": True}
         for block, (fan_in, outputs) in enumerate(pairwise([num_channels, *sizes]), start=1):
             stages += self.add_conv_norm(f"{block}", fan_in, outputs, 3, **options)
         feature_shape = sizes[-1], height >> num_blocks, width >> num_blocks

@@ -60,8 +60,45 @@ class _Residual(Convolutional):
         return Sum(Chain(*main), shortcut)
 
 
+class _ResNet12(_Residual):
+    """Four residual blocks of three 3 x 3 convolutions each."""
+
+    def build_blocks(
+        self,
+        input_shape: Sequence[int],
+        num_outputs: int,
+        filters: Sequence[int],
+        generator: torch.Generator | None,
+        *,
+        three: bool = False,
+        slope: float = 0.0,
+        average: bool = True,
+        dropout: float = 0.0,
+        block_size: int = 1,
+        num_parts: int = 1,
+    ) -> None:
+        """Add all layers; `three` pools after three blocks, with a padding of 1 in the third."""
+        min_size = 4 if three else 16
+        num_channels, *size = image_shape(input_shape, min_size=min_size, name="this ResNet12")
+        _check_filters(filters)
+        stages: list[Stage] = []
+        options: dict[str, Any] = {"slope": slope, "num_parts": num_parts}
+        for number, outputs in enumerate(filters, start=1):
+            stages.append(self.add_block(f"block{number}", num_channels, outputs, 3, **options))
+            padding = 1 if number == 3 and three else 0
+            window = 1 if number == 4 and three else 2
+            stages.append(Pool(size=window, padding=padding, slope=slope))
+            square = block_size if number > 2 else 1
+            stages += self.add_dropout(f"{number}", dropout, block_size=square)
+            size = [(side + 2 * padding) // window for side in size]
+            num_channels = outputs
+        shape = [num_channels] if average else [num_channels, *size]
+        end = GlobalPool() if average else Flatten()
+        self.build([*stages, end], shape, num_outputs, generator)
+
+
 @register_model("resnet12")
-class ResNet12(_Residual):
+class ResNet12(_ResNet12):
     """Four residual blocks of three 3 x 3 convolutions, the mean over the image, a linear layer.
 
     Convolutions have no bias. Batch norm follows every convolution, and ReLU the first two of a
@@ -75,11 +112,6 @@ class ResNet12(_Residual):
         filters: number of filters of each of the four blocks.
         pooling: ``"four"`` pools after all blocks, as in the paper; ``"three"`` pools after the
             first three, with a padding of 1 in the third, as in the published code.
-        slope: the slope of a leaky ReLU for negative values; 0 means ReLU.
-        average: whether the features are the mean over the image; if not, they are all values.
-        dropout: probability of dropout after every block, in training only.
-        block_size: side of the squares that dropout drops in the last two blocks (DropBlock,
-            Ghiasi et al., 2018); 1 drops single values.
         device_parts: number of parts of consecutive images that batch norm normalizes separately,
             as the published code does on several devices; only for the supplement's Table A.
         generator: source of the random weights.
@@ -105,40 +137,14 @@ class ResNet12(_Residual):
         *,
         filters: Sequence[Count] = (64, 128, 256, 512),
         pooling: Literal["four", "three"] = "four",
-        slope: Slope = 0.0,
-        average: bool = True,
-        dropout: Probability = 0.0,
-        block_size: Count = 1,
         device_parts: Count = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         check_choice("pooling", pooling, ("four", "three"))
-        min_size = 16 if pooling == "four" else 4
-        num_channels, *size = image_shape(input_shape, min_size=min_size, name="this ResNet12")
-        _check_filters(filters)
-        check_slope(slope)
-        check_dropout(dropout)
-        if block_size < 1 or (block_size > 1 and not dropout):
-            raise ConfigError(
-                f"`block_size` must be at least 1, and 1 without dropout, got {block_size} with a "
-                f"`dropout` of {dropout}."
-            )
         self.device_parts = device_parts
-        stages: list[Stage] = []
-        options: dict[str, Any] = {"slope": slope, "num_parts": device_parts}
-        for number, outputs in enumerate(filters, start=1):
-            stages.append(self.add_block(f"block{number}", num_channels, outputs, 3, **options))
-            padding = 1 if number == 3 and pooling == "three" else 0
-            window = 1 if number == 4 and pooling == "three" else 2
-            stages.append(Pool(size=window, padding=padding, slope=slope))
-            square = block_size if number > 2 else 1
-            stages += self.add_dropout(f"{number}", dropout, block_size=square)
-            size = [(side + 2 * padding) // window for side in size]
-            num_channels = outputs
-        shape = [num_channels] if average else [num_channels, *size]
-        end = GlobalPool() if average else Flatten()
-        self.build([*stages, end], shape, num_outputs, generator)
+        options: dict[str, Any] = {"three": pooling == "three", "num_parts": device_parts}
+        self.build_blocks(input_shape, num_outputs, filters, generator, **options)
 
     def plan(self, x: Tensor, mode: ExecutionMode) -> Plan:
         if self.device_parts > 1 and mode.num_norm_examples is not None:
@@ -150,21 +156,23 @@ class ResNet12(_Residual):
 
 
 @register_model("resnet12-wide")
-class WideResNet12(ResNet12):
+class WideResNet12(_ResNet12):
     """The ResNet12 of MetaOptNet (Lee et al., 2019).
 
-    It has more filters, leaky ReLU, the features of all places, dropout, and DropBlock. MetaOptNet
-    increases the dropout from 0 within the first 20 epochs; here it is constant. Squares of 2 x 2
-    fit the small maps of CIFAR's images.
+    It differs from `ResNet12` in its number of filters, in leaky ReLU, in features from all places
+    instead of their mean, and in dropout after every block. In the last two blocks, dropout drops
+    squares (DropBlock, Ghiasi et al., 2018); squares of 2 x 2 fit the small maps of CIFAR's images.
+    MetaOptNet increases the dropout from 0 within the first 20 epochs; here it is constant.
 
     Args:
         input_shape: channels, height, and width of an image.
         num_outputs: number of classes.
         filters: number of filters of each of the four blocks.
-        slope: the slope of the leaky ReLU for negative values.
+        slope: the slope of the leaky ReLU for negative values; 0 means ReLU.
         average: whether the features are the mean over the image; if not, they are all values.
         dropout: probability of dropout after every block, in training only.
-        block_size: side of the squares that dropout drops in the last two blocks.
+        block_size: side of the squares that dropout drops in the last two blocks; 1 drops single
+            values.
         generator: source of the random weights.
 
     Examples:
@@ -172,8 +180,6 @@ class WideResNet12(ResNet12):
         >>> WideResNet12((3, 84, 84), 5).feature_shape
         (640, 5, 5)
     """
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __init__(
         self,
@@ -187,16 +193,14 @@ class WideResNet12(ResNet12):
         block_size: Count = 5,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(
-            input_shape,
-            num_outputs,
-            filters=filters,
-            slope=slope,
-            average=average,
-            dropout=dropout,
-            block_size=block_size if dropout else 1,
-            generator=generator,
-        )
+        super().__init__()
+        check_slope(slope)
+        check_dropout(dropout)
+        if block_size < 1:
+            raise ConfigError(f"`block_size` must be at least 1, got {block_size}.")
+        options: dict[str, Any] = {"slope": slope, "average": average, "dropout": dropout}
+        options["block_size"] = block_size
+        self.build_blocks(input_shape, num_outputs, filters, generator, **options)
 
 
 @register_model("resnet18")

@@ -118,6 +118,34 @@ class LosesState(_Valid):
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
+class OtherOrder(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        direction = Params.of({name: grads[name] for name in reversed(list(grads))})
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), direction)
+
+
+class SinglePrecisionDirection(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        direction = grads.like(grads.flat.float())
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), direction)
+
+
+class InfiniteDirection(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        direction = grads.like(grads.flat / 0)
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), direction)
+
+
+class BareState(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), state=grads.flat)
+
+
+class Pair(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()):
+        return self.log_alpha.exp(), params.flat.new_ones(())
+
+
 class Recalls(_Valid):
     """A valid rule that uses its state from the second step on."""
 
@@ -144,6 +172,14 @@ def test_valid_rules_pass(rule: type[_Valid]) -> None:
         (DeadParameter, "no gradient"),
         (FailsLater, "more steps"),
         (LosesState, "saved and loaded"),
+        (OtherOrder, "the direction must be a Params with the layers .*first.weight"),
+        (
+            SinglePrecisionDirection,
+            "the direction is torch.float32.*keep the type of the gradients",
+        ),
+        (InfiniteDirection, "the direction is not finite"),
+        (BareState, r"`state` must be a tuple of tensors, got Tensor; write state=\(x,\)"),
+        (Pair, "`rates` must return Rates, not tuple"),
     ],
 )
 def test_a_broken_rule_fails(broken: type[_Valid], fault: str) -> None:

@@ -39,6 +39,39 @@ class OneForAll(Valid):
         return {"centers": prototypes(z, y, way)[:1]}
 
 
+class PerExample(Valid):
+    def fit(self, z, y, way):
+        return {"centers": z.flatten(0, 1)}
+
+
+class OneTask(Valid):
+    def fit(self, z, y, way):
+        return {"centers": prototypes(z, y, way)[0]}
+
+
+class SinglePrecision(Valid):
+    def fit(self, z, y, way):
+        return {"centers": prototypes(z, y, way).float()}
+
+
+class SinglePrecisionOutputs(Valid):
+    def forward(self, z):
+        return super().forward(z).float()
+
+
+class Bare(Valid):
+    def fit(self, z, y, way):
+        return prototypes(z, y, way)
+
+
+class Misspelled(Valid):
+    task_parameters = ("centres",)
+
+
+class OneName(Valid):
+    task_parameters = "centers"
+
+
 class Random(Valid):
     def fit(self, z, y, way):
         return {"centers": prototypes(z, y, way) + torch.rand(())}
@@ -68,7 +101,20 @@ def test_a_valid_head_passes(feature_shape: tuple[int, ...]) -> None:
     ("broken", "fault"),
     [
         (OtherNames, "`fit` must return centers, got prototypes"),
-        (OneForAll, "begin with the task dimension"),
+        (OneForAll, "begin with the task dimension, here 2; keep the first dimension of `z`"),
+        (OneTask, r"of shape \[3, 4\], which must begin with the task dimension, here 2"),
+        (
+            PerExample,
+            r"of shape \[12, 4\].*a row for each support example.*`alfa.inits.prototypes`",
+        ),
+        (SinglePrecision, r"centers as torch.float32, but.* torch.float64; convert it with `.to\("),
+        (SinglePrecisionOutputs, "the outputs are torch.float32.*keep the type of `z`"),
+        (Bare, "`fit` must return a mapping of names to tensors, got Tensor; return {'centers': "),
+        (
+            Misspelled,
+            "has 'centres', which is not a parameter of the head; create it in `__init__`",
+        ),
+        (OneName, r"is the text 'centers', but must be a tuple of names; write \('centers',\)"),
         (Random, "another centers the second time"),
         (Transductive, "set `is_transductive`"),
         (Unused, "has no effect"),

@@ -70,6 +70,45 @@ class ForgetsTheRest(LearnedInit):
         return {}
 
 
+class ForgetsOne(LearnedInit):
+    def shared(self) -> dict:
+        return {n: p for n, p in super().shared().items() if n != "norm.bias"}
+
+
+class SharesAll(LearnedInit):
+    def shared(self) -> dict:
+        return dict(self.model.named_parameters())
+
+
+class OtherOrder(LearnedInit):
+    def start(self, support: Support) -> Params:
+        start = super().start(support)
+        return Params.of({name: start[name] for name in reversed(list(start))})
+
+
+class OtherNames(LearnedInit):
+    def start(self, support: Support) -> Params:
+        return Params.of({f"model.{name}": t for name, t in super().start(support).items()})
+
+
+class SinglePrecision(LearnedInit):
+    def start(self, support: Support) -> Params:
+        start = super().start(support)
+        return start.like(start.flat.float())
+
+
+class Dictionary(LearnedInit):
+    def start(self, support: Support) -> dict:
+        return dict(super().start(support))
+
+
+class DetachedLayer(LearnedInit):
+    def start(self, support: Support) -> Params:
+        start = super().start(support)
+        detached = {name: t.detach() if name == "first.bias" else t for name, t in start.items()}
+        return Params.of(detached)
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
@@ -77,6 +116,16 @@ class ForgetsTheRest(LearnedInit):
         (OneForAll, "every task its own"),
         (lambda model: MixesTasks(LearnedInit(model)), "differently alone"),
         (ForgetsTheRest, "all parameters of the model"),
+        (ForgetsOne, "but `shared` lacks norm.bias; return {name: p for name, p in"),
+        (
+            SharesAll,
+            "but both contain first.bias, first.weight, second.bias, second.weight; return",
+        ),
+        (OtherOrder, "got another order than there: second.bias.*instead of.*; use Params.of"),
+        (OtherNames, "got other names than there: model.first.weight"),
+        (SinglePrecision, "returned torch.float32, but.*`parameter.new_zeros`"),
+        (Dictionary, "`start` must return Params, got dict; wrap tensors.*in Params.of"),
+        (DetachedLayer, r"returned first.bias with no gradient, but.*remove `detach\(\)`"),
     ],
 )
 def test_a_broken_init_fails(make, fault: str) -> None:

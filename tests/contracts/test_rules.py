@@ -123,6 +123,16 @@ class LosesState(_Valid):
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
+class BareState(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), state=grads.flat)
+
+
+class Pair(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()):
+        return self.log_alpha.exp(), params.flat.new_ones(())
+
+
 class Recalls(_Valid):
     """A valid rule that uses its state from the second step on."""
 
@@ -249,6 +259,8 @@ def test_valid_rules_pass(rule: type[_Valid]) -> None:
         (MixesTasksInDirection, "differently alone"),
         (IgnoresLosses, "do not depend on the losses"),
         (MixesLosses, "differently alone"),
+        (BareState, r"`state` must be a tuple of tensors, got Tensor; write state=\(x,\)"),
+        (Pair, "`rates` must return Rates, not tuple"),
     ],
 )
 def test_a_broken_rule_fails(broken: type[_Valid], fault: str) -> None:

@@ -167,7 +167,9 @@ def test_a_single_query_will_do(conv4, episode):
 
 def test_a_perceptron_refuses_it(make_mlp, make_episode):
     model, episode = make_mlp(), make_episode()
-    sentence = r"`batch_norm` is 'inductive', but MLP has no batch norm.*use one of alfa's"
+    sentence = (
+        r"`batch_norm` is 'inductive', but MLP has no batch norm that uses.*use another model"
+    )
     with pytest.raises(ConfigError, match=sentence):
         learner_of(model, loss=mse)
     init = LearnedInit(model)
@@ -176,9 +178,10 @@ def test_a_perceptron_refuses_it(make_mlp, make_episode):
         adapt(model, episode.support_x, episode.support_y, **options)
 
 
-def test_a_module_that_alfa_did_not_make_refuses_it():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
-    with pytest.raises(ConfigError, match=r"the batch norm of Sequential is torch's, which cannot"):
+def test_a_module_with_running_statistics_only_refuses_it():
+    norm = nn.BatchNorm2d(2).eval()
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), norm, nn.Flatten(), nn.Linear(8, 2))
+    with pytest.raises(ConfigError, match=r"Sequential has no batch norm that uses the statistics"):
         learner_of(model.double())
 
 

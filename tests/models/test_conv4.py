@@ -40,10 +40,11 @@ class Plain(nn.Module):
         return self.linear(x.flatten(1))
 
 
-def make(shape=(2, 21, 16), filters=3, num_blocks=3, ways=3, num_tasks=2) -> tuple[Conv4, Episode]:
-    generator = torch.Generator().manual_seed(0)
-    model = Conv4(shape, ways, filters=filters, num_blocks=num_blocks, generator=generator)
-    model = model.double()
+def make(
+    shape=(2, 21, 16), filters=3, num_blocks=3, ways=3, num_tasks=2, **options
+) -> tuple[Conv4, Episode]:
+    options |= {"generator": (generator := torch.Generator().manual_seed(0))}
+    model = Conv4(shape, ways, filters=filters, num_blocks=num_blocks, **options).double()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -133,6 +134,31 @@ def test_recomputing_gives_the_same_numbers(rule, init, over_tasks) -> None:
 def test_any_image_size_equals_plain_torch(shape) -> None:
     model, episode = make(shape, filters=2)
     assert_equal(meta_gradients(model, episode), meta_gradients(Plain(model), episode))
+
+
+@pytest.mark.parametrize("over_tasks", ["loop", "stack"])
+def test_growing_filters_equal_plain_torch(over_tasks) -> None:
+    model, episode = make(filters=[2, 3, 5])
+    ours = meta_gradients(model, episode, over_tasks=over_tasks)
+    assert_equal(ours, meta_gradients(Plain(model), episode))
+
+
+def test_filters_are_one_number_or_one_for_each_block() -> None:
+    model = Conv4((3, 84, 84), 5, filters=[64, 96, 128, 256])
+    assert model.feature_shape == (256, 5, 5)
+    shapes = [model.get_parameter(f"conv{block}.weight").shape[:2] for block in (1, 2, 3, 4)]
+    assert shapes == [(64, 3), (96, 64), (128, 96), (256, 128)]
+    one, each = (
+        Conv4((1, 16, 16), 2, filters=filters, generator=torch.Generator().manual_seed(3))
+        for filters in (4, [4, 4, 4, 4])
+    )
+    assert all(map(torch.equal, one.parameters(), each.parameters()))
+
+
+@pytest.mark.parametrize("filters", [0, [4, 4, 4], [4, 4, 4, 0], []], ids=str)
+def test_invalid_filters_are_rejected(filters) -> None:
+    with pytest.raises(ConfigError, match="`filters` must be a number of at least 1, or one for"):
+        Conv4((3, 16, 16), 5, filters=filters)
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)

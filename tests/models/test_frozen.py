@@ -11,13 +11,22 @@ from torch import nn
 from alfa import MLP, SGD, Conv4, LearnedInit, PrototypeHead, ResNet12, adapt, cross_entropy, mse
 from alfa.errors import AlfaWarning, ConfigError
 from alfa.learner import Adapted
-from alfa.models import Model, ResNet18, batch_statistics, disable_dropout, uses_batch_statistics
+from alfa.models import (
+    Model,
+    ResNet18,
+    WideResNet12,
+    batch_statistics,
+    disable_dropout,
+    uses_batch_statistics,
+)
 
 MODELS = {
     "conv4": lambda: Conv4((3, 16, 16), 4, filters=6),
     "conv4, three blocks": lambda: Conv4((1, 20, 20), 4, filters=6, num_blocks=3),
     "resnet12": lambda: ResNet12((3, 16, 16), 4, filters=[4, 6, 8, 10]),
     "resnet12, published": lambda: ResNet12((3, 18, 18), 4, filters=[4, 6, 8, 10], pooling="three"),
+    "resnet12, wide": lambda: WideResNet12((3, 32, 32), 4, filters=[4, 6, 8, 10], dropout=0.0),
+    "conv4, growing": lambda: Conv4((3, 16, 16), 4, filters=[3, 4, 5, 6]),
     "resnet18": lambda: ResNet18((3, 32, 32), 4, filters=[4, 6, 8, 10]),
 }
 
@@ -42,7 +51,12 @@ def _adapted(model: Model, *, num_channels: int, side: int) -> tuple[Adapted, to
 @pytest.mark.parametrize("name", MODELS)
 def test_a_frozen_model_predicts_the_same(name: str) -> None:
     model = MODELS[name]()
-    side = {"conv4, three blocks": 20, "resnet12, published": 18, "resnet18": 32}.get(name, 16)
+    side = {
+        "conv4, three blocks": 20,
+        "resnet12, published": 18,
+        "resnet18": 32,
+        "resnet12, wide": 32,
+    }.get(name, 16)
     num_channels = 1 if name == "conv4, three blocks" else 3
     adapted, x = _adapted(model, num_channels=num_channels, side=side)
     queries = torch.randn(2, 5, *x.shape[2:], dtype=torch.float64)

@@ -21,6 +21,7 @@ from alfa.ops.stages import (
     Flatten,
     GlobalPool,
     Linear,
+    Mask,
     MaxPool,
     Norm,
     Pool,
@@ -65,8 +66,10 @@ def norm(size: int = 2, slope: float = 0.01) -> Callable[..., Tensor]:
     return twin
 
 
-def pool(size: int = 2, padding: int = 0) -> Callable[..., Tensor]:
-    return lambda x: F.max_pool2d(F.pad(F.relu(x), [padding] * 4), size)
+def pool(size: int = 2, padding: int = 0, slope: float = 0.0) -> Callable[..., Tensor]:
+    # The padding is never selected.
+    value = -torch.inf if slope else 0.0
+    return lambda x: F.max_pool2d(F.pad(F.leaky_relu(x, slope), [padding] * 4, value=value), size)
 
 
 def one_block(size: int = 2, slope: float = 0.01) -> tuple[Stage, Callable[..., Tensor]]:
@@ -92,6 +95,26 @@ def residual() -> tuple[Stage, Callable[..., Tensor]]:
     )
     shortcut = Chain(Conv("shortcut"), Norm("norm3", size=1, slope=1.0))
     return Chain(Sum(main, shortcut), Pool(), GlobalPool(), Linear("linear")), twin
+
+
+FACTORS = torch.randn((2, 2, 3, 4), generator=torch.Generator().manual_seed(5)).double()
+
+
+def mask() -> Stage:
+    """Return a stage that multiplies by the same factors for every task."""
+    rows = FACTORS.permute(0, 2, 3, 1)
+    return Mask(lambda x, num_tasks: rows.repeat(1, 1, 1, num_tasks))
+
+
+def pre_activation() -> tuple[Stage, Callable[..., Tensor]]:
+    def twin(x: Tensor, *w: Tensor) -> Tensor:
+        x = norm(1, 0.0)(x, *w[:2])
+        main = conv(FACTORS * norm(1, 0.0)(conv(x, w[2]), *w[3:5]), w[5])
+        return norm(1, 0.0)(main + conv(x, w[6]), *w[7:])
+
+    first = Chain(Conv("conv1"), Norm("norm2", size=1, slope=0.0), mask(), Conv("conv2"))
+    block = Chain(Norm("norm1", size=1, slope=0.0), Sum(first, Conv("shortcut")))
+    return Chain(block, Norm("norm3", size=1, slope=0.0)), twin
 
 
 def in_parts(num_parts: int, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -144,6 +167,19 @@ CASES = {
         for size in (1, 2)
         for padding in (0, 1)
     },
+    **{
+        f"leaky pool, size {size}, padding {padding}": Case(
+            Pool(size=size, padding=padding, slope=0.1), pool(size, padding, 0.1), (2, 2, 3, 5)
+        )
+        for size, padding in ((1, 0), (2, 0), (2, 1))
+    },
+    "mask": Case(mask(), lambda x: x * FACTORS, IMAGES),
+    "mask of nothing": Case(Mask(lambda x, num_tasks: None), lambda x: 1 * x, IMAGES),
+    "pre-activation block": Case(
+        *pre_activation(),
+        IMAGES,
+        (*PAIR, (2, 2, 3, 3), *PAIR, (2, 2, 3, 3), (2, 2, 1, 1), *PAIR),
+    ),
     "flatten": Case(Flatten(), lambda x: x.flatten(1), IMAGES),
     "mean of the image": Case(GlobalPool(), lambda x: x.mean((2, 3)), IMAGES),
     "one block": Case(*one_block(), (3, 1, 5, 4), ((2, 1, 3, 3), *PAIR, (2, 8), (2,))),

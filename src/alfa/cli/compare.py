@@ -157,8 +157,8 @@ class Group:
 
     @cached_property
     def figures(self) -> list[float]:
-        """The accuracy of each run, or the loss for regression."""
-        return [each.loss if each.accuracy is None else each.accuracy for each in self.evaluations]
+        """The deciding figure of each run."""
+        return [each.figure.value for each in self.evaluations]
 
 
 def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _as_dict(group: Group, reference: Group) -> dict[str, Any]:
 
 
 def _print(groups: Sequence[Group]) -> None:
-    is_accuracy = groups[0].mean.accuracy is not None
+    is_accuracy = groups[0].mean.figure.is_fraction
     scale, places = (100.0, 2) if is_accuracy else (1.0, 4)
     has_seeds = any(group.has_seeds for group in groups)
     headers = ["run", "figure", *(["over seeds"] if has_seeds else [])]
@@ -217,7 +217,7 @@ def _explanation(groups: Sequence[Group], min_tasks: int) -> str:
         text += " and the interval over seeds." if all(has_seeds) else "; other seeds may differ."
         if first.num_tasks < min_tasks:
             text += f" No difference is significant with fewer than {min_tasks} tasks."
-    return text + ("" if first.accuracy is not None else " For losses, lower is better.")
+    return text + ("" if first.figure.larger_is_better else " For losses, lower is better.")
 
 
 def _check_rank_options(rank: bool, sources: str | None, others: dict[str, Any]) -> None:

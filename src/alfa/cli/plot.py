@@ -98,7 +98,9 @@ def fit(
 @app.command()
 def learning(
     runs: Annotated[list[Path], Argument(help="Run folders, complete or in training.")],
-    metric: Annotated[str | None, Option(help="val_accuracy, val_loss, or train_loss.")] = None,
+    metric: Annotated[
+        str | None, Option(help="val_metric, val_accuracy, val_loss, or train_loss.")
+    ] = None,
     out: Out = Path("learning.png"),
 ) -> None:
     """Plot the learning curves of one or more runs, also during training.

@@ -208,6 +208,8 @@ def _validation_text(record: dict[str, Any]) -> str:
     loss, accuracy = record["val_loss"], record.get("val_accuracy")
     if loss is None:
         return "validation loss not finite"
+    if (metric := record.get("val_metric")) is not None:
+        return f"validation metric {metric:.4f}"
     if accuracy is not None:
         return f"validation accuracy {100 * accuracy:.2f} %"
     return f"validation loss {loss:.3f}"

@@ -48,9 +48,8 @@ def print_list(title: str, lines: Sequence[str], *, limit: int | None = 5, rest:
 
 
 def figure_text(evaluation: lazy.evaluation.Evaluation) -> str:
-    """Format the accuracy or loss of an evaluation with its interval."""
-    name = "loss" if evaluation.accuracy is None else "accuracy"
-    return f"{name} {result_text(vars(evaluation))}"
+    """Format the deciding figure of an evaluation with its name and interval."""
+    return f"{evaluation.figure.name} {result_text(vars(evaluation))}"
 
 
 def accuracy_text(accuracy: float, interval: float | None) -> str:
@@ -75,12 +74,14 @@ def print_results(
     results: dict[str, dict[str, Any]], *, folder: Path, published: dict[str, str] | None = None
 ) -> None:
     """Print a table of test results by run."""
-    is_accuracy = any(each["test"]["accuracy"] is not None for each in results.values())
-    headers = ["accuracy, best model", "ensemble"] if is_accuracy else ["test loss, 95 % interval"]
+    figures = [lazy.evaluation.deciding_figure(each["test"]) for each in results.values()]
+    is_better = any(figure.larger_is_better for figure in figures)
+    names = "/".join(dict.fromkeys(f.name for f in figures if f.larger_is_better == is_better))
+    headers = [f"{names}, best model", "ensemble"] if is_better else ["test loss, 95 % interval"]
     rows = []
     for name, result in results.items():
         test = result["test"]
-        cells = [result_text(test), *([result_text(result.get("ensemble"))] if is_accuracy else [])]
+        cells = [result_text(test), *([result_text(result.get("ensemble"))] if is_better else [])]
         cells += [published[name]] if published else []
         counts = [test["num_tasks"], result["num_iterations"], round(result["seconds"])]
         rows.append([name, *cells, *map(str, counts)])
@@ -90,9 +91,10 @@ def print_results(
 
 
 def result_text(test: Mapping[str, Any] | None, *, loss_places: int = 4) -> str:
-    """Format the accuracy or loss of a test with its interval, or a dash without a test."""
+    """Format the deciding figure of a test with its interval, or a dash without a test."""
     if test is None:
         return "-"
-    if test["accuracy"] is None:
-        return value_text(test["loss"], test["interval"], loss_places)
-    return accuracy_text(test["accuracy"], test["accuracy_interval"])
+    figure = lazy.evaluation.deciding_figure(test)
+    if figure.is_fraction:
+        return accuracy_text(figure.value, figure.interval)
+    return value_text(figure.value, figure.interval, loss_places)

@@ -199,14 +199,14 @@ def _train_seeds(
                 shown.print("already complete")
         results[folder.name] = result
     tests = [result["test"] for result in results.values()]
-    figure = "loss" if tests[0]["accuracy"] is None else "accuracy"
-    statistics = lazy.evaluation.seed_statistics([test[figure] for test in tests])
+    figures = [lazy.evaluation.deciding_figure(test) for test in tests]
+    statistics = lazy.evaluation.seed_statistics([figure.value for figure in figures])
     if computing.as_json:
         print_json({"runs": results, "seeds": asdict(statistics)})
         return
     print_results(results, folder=path)
-    text = seeds_text(statistics, is_accuracy=figure == "accuracy")
-    typer.echo(f"\nover {num_seeds} seeds: {figure} {text} (95 % interval of the mean)")
+    text = seeds_text(statistics, is_accuracy=figures[0].is_fraction)
+    typer.echo(f"\nover {num_seeds} seeds: {figures[0].name} {text} (95 % interval of the mean)")
 
 
 def _complete_result(config: Experiment, path: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from alfa.errors import ConfigError, DataError, check_choice
+from alfa.ops import Loss
 from alfa.registry import Registry
 from alfa.types import Count, Episode
 
@@ -78,6 +79,10 @@ class Tasks(abc.ABC):
         input_shape: the shape of one input.
         num_outputs: the number of outputs of a model for one input.
         loss: the name of the loss.
+        metric: a function of outputs and targets ``[task, example, ...]`` that returns ``[task]``,
+            and larger is better. It replaces the metric of the loss, such as accuracy, in
+            validation, evaluation, and comparisons. Write it as a method or a static method.
+        metric_name: the name of the metric in reports; by default the name of the function.
         varies: tasks have varying numbers of classes, at most `num_outputs`, or of examples; such
             tasks implement `groups`.
 
@@ -99,6 +104,8 @@ class Tasks(abc.ABC):
     input_shape: Sequence[int]
     num_outputs: int
     loss: str
+    metric: Loss | None = None
+    metric_name: str = ""
     varies: bool = False
 
     @abc.abstractmethod

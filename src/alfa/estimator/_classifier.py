@@ -12,7 +12,7 @@ from torch import Tensor
 
 from alfa.errors import ConfigError, check_choice
 from alfa.estimator._base import FewShotEstimator
-from alfa.estimator._heads import HEADS, load_learners
+from alfa.estimator._heads import heads, load_learners
 from alfa.estimator._images import (
     ImageReader,
     ValueRange,
@@ -103,7 +103,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             AlfaError: if an image or the run is invalid, or the last layer of the run has fewer
                 outputs than there are classes.
         """
-        check_choice("head", self.head, ("trained", *HEADS))
+        check_choice("head", self.head, ("trained", *heads()))
         _check_labels_given(y)
         run = self._open_run()
         check_normalized(run.signature, self.run)

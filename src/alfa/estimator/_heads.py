@@ -3,12 +3,31 @@
 import glob
 
 from alfa.errors import ConfigError
-from alfa.inits import Init
+from alfa.inits import INITS, Init, TaskHead
 from alfa.learner import Learner
 from alfa.runs import Run
 
-HEADS = {"prototype": "prototype-head", "zero": "zero-head"}
-"""The inits that create a head for any number of classes, by the name of the head."""
+_SUFFIX = "-head"
+
+
+def heads() -> dict[str, str]:
+    """Return the inits that create a linear layer for any number of classes, by a short name.
+
+    They have no options of their own, so they need no training; ``"prototype"``, for example, is
+    the init ``"prototype-head"``.
+    """
+    return {
+        name.removesuffix(_SUFFIX): name
+        for name in INITS
+        if name.endswith(_SUFFIX)
+        and _creates_head(INITS.get(name))
+        and INITS.options(name).keys() <= {"adapt", "head"}
+    }
+
+
+def _creates_head(kind: type[Init]) -> bool:
+    own = getattr(kind, "initial_head", None)
+    return own is not None and own is not TaskHead.initial_head
 
 
 def load_learners(
@@ -26,7 +45,7 @@ def load_learners(
             raise ConfigError(
                 f"`head` must be 'trained', got {head!r}, because {obstacle}; omit `head`{advice}."
             )
-        replacement = {"name": HEADS[head], "adapt": [glob.escape(name) for name in init.layers]}
+        replacement = {"name": heads()[head], "adapt": [glob.escape(name) for name in init.layers]}
         if (layer := getattr(init, "head", None)) is not None:
             replacement["head"] = layer
         return run.learners(checkpoint, init=replacement, device=device)

@@ -14,7 +14,9 @@ from alfa.evaluation._evaluate import Evaluation, mean_and_interval
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two models in accuracy, or in loss for regression.
+    """The difference between two models in the figure that decides.
+
+    This is the metric of the tasks, or else the accuracy, or the loss for regression.
 
     Attributes:
         mean: the mean over tasks; positive if the first model has the higher value.
@@ -62,16 +64,10 @@ def unpaired_difference(found: Evaluation, other: Evaluation) -> Difference:
     than the interval of `difference`.
     """
     _check_comparable(found, other)
-    (ours, own), (theirs, others) = _mean_and_interval(found), _mean_and_interval(other)
-    interval = None if own is None or others is None else math.hypot(own, others)
-    return Difference(ours - theirs, interval, found.num_tasks)
-
-
-def _mean_and_interval(found: Evaluation) -> tuple[float, float | None]:
-    """Return the accuracy, or the loss for regression, with its interval."""
-    if found.accuracy is None:
-        return found.loss, found.interval
-    return found.accuracy, found.accuracy_interval
+    ours, theirs = found.figure, other.figure
+    has_interval = ours.interval is not None and theirs.interval is not None
+    interval = math.hypot(ours.interval, theirs.interval) if has_interval else None  # type: ignore[arg-type]
+    return Difference(ours.value - theirs.value, interval, found.num_tasks)
 
 
 def _check_comparable(found: Evaluation, other: Evaluation) -> None:
@@ -82,8 +78,12 @@ def _check_comparable(found: Evaluation, other: Evaluation) -> None:
                 f"only results on the same tasks can be compared, but `{name}` is {ours} and "
                 f"{theirs}."
             )
-    if (found.accuracy is None) != (other.accuracy is None):
-        raise ConfigError("an accuracy cannot be compared with a loss; compare similar tasks.")
+    names = found.figure.name, other.figure.name
+    if names[0] != names[1]:
+        raise ConfigError(
+            f"the {names[0]} of one model cannot be compared with the {names[1]} of another; "
+            "evaluate them on the same tasks."
+        )
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,9 @@ def mean_over_seeds(found: Sequence[Evaluation]) -> Evaluation:
     per_task = torch.tensor([one.per_task for one in found], dtype=torch.float64).mean(dim=0)
     mean, interval = mean_and_interval(per_task)
     first = replace(found[0], per_task=tuple(per_task.tolist()))
+    loss = statistics.fmean(one.loss for one in found)
+    if first.metric is not None:
+        return replace(first, loss=loss, interval=None, metric=mean, metric_interval=interval)
     if first.accuracy is None:
         return replace(first, loss=mean, interval=interval)
-    loss = statistics.fmean(one.loss for one in found)
     return replace(first, loss=loss, interval=None, accuracy=mean, accuracy_interval=interval)

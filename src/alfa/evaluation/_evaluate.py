@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from alfa.data import Split, Tasks
 from alfa.errors import ConfigError, DivergedError
 from alfa.evaluation._memory_probe import MemoryProbe
 from alfa.learner import Learner, RandomState
-from alfa.models import BatchNorm, Model, disable_dropout, uses_batch_statistics
+from alfa.models import BatchNorm, disable_dropout, has_batch_norm
 from alfa.ops import Loss, get_loss
 from alfa.rules import RULES
 
@@ -38,7 +38,8 @@ class Evaluation:
     Attributes:
         loss: the mean query loss over tasks.
         interval: half the width of the 95 % confidence interval of `loss`; None for one task.
-        accuracy: the mean query accuracy over tasks; None for regression.
+        accuracy: the mean query accuracy over tasks; None for regression, and for tasks with a
+            metric of their own.
         accuracy_interval: half the width of the 95 % confidence interval of `accuracy`.
         num_tasks: number of tasks.
         num_steps: number of inner steps.
@@ -47,7 +48,10 @@ class Evaluation:
         batch_norm: ``"transductive"`` if queries are normalized by their own statistics,
             ``"inductive"`` if by the support set's; None for a model without batch norm.
         num_models: number of models whose outputs were averaged.
-        per_task: the accuracy on each task, or the loss for regression.
+        metric: the mean metric over tasks, if the tasks define one; larger is better.
+        metric_interval: half the width of the 95 % confidence interval of `metric`.
+        metric_name: the name of the metric.
+        per_task: the metric on each task, or else the accuracy, or the loss for regression.
     """
 
     loss: float
@@ -60,6 +64,9 @@ class Evaluation:
     seed: int
     batch_norm: BatchNorm | None
     num_models: int = 1
+    metric: float | None = None
+    metric_interval: float | None = None
+    metric_name: str | None = None
     per_task: tuple[float, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,7 +78,41 @@ class Evaluation:
     @property
     def score(self) -> float:
         """The validation score; larger is better."""
-        return -self.loss if self.accuracy is None else self.accuracy
+        figure = self.figure
+        return figure.value if figure.larger_is_better else -figure.value
+
+    @property
+    def figure(self) -> "Figure":
+        """The figure that decides: the tasks' metric, or else the accuracy, or else the loss."""
+        return deciding_figure(vars(self))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The figure of an evaluation that ranks and reports use.
+
+    Attributes:
+        name: its name, such as ``"accuracy"``.
+        value: the mean over tasks.
+        interval: half the width of its 95 % confidence interval; None for one task.
+        is_fraction: reports show it in percent.
+        larger_is_better: whether larger values are better.
+    """
+
+    name: str
+    value: float
+    interval: float | None
+    is_fraction: bool = False
+    larger_is_better: bool = True
+
+
+def deciding_figure(found: Mapping[str, Any]) -> Figure:
+    """Return the figure that decides in an evaluation, given its attributes."""
+    if found.get("metric") is not None:
+        return Figure(found["metric_name"], found["metric"], found["metric_interval"])
+    if found["accuracy"] is not None:
+        return Figure("accuracy", found["accuracy"], found["accuracy_interval"], is_fraction=True)
+    return Figure("loss", found["loss"], found["interval"], larger_is_better=False)
 
 
 OnTasks = Callable[[int], None]
@@ -117,7 +158,7 @@ def evaluate(
         >>> found.interval > 0  # half the width of the 95 % confidence interval
         True
     """
-    own, metric = processes.own(num_tasks), get_loss(tasks.loss).metric
+    own, metric = processes.own(num_tasks), tasks.metric or get_loss(tasks.loss).metric
     where = where or f"in the evaluation on {split} tasks"
     options: dict[str, Any] = {"num_steps": num_steps, "split": split, "seed": seed}
     used: list[Learner] = []
@@ -145,7 +186,9 @@ def evaluate(
 
     scores = processes.concatenated(scores_of_own_tasks)
     loss, interval = mean_and_interval(scores[:, 0])
-    accuracy, accuracy_interval = mean_and_interval(scores[:, 1]) if metric else (None, None)
+    measured = mean_and_interval(scores[:, 1]) if metric else (None, None)
+    accuracy, accuracy_interval = (None, None) if tasks.metric else measured
+    own_metric, own_interval = measured if tasks.metric else (None, None)
     return Evaluation(
         loss=loss,
         interval=interval,
@@ -157,8 +200,20 @@ def evaluate(
         seed=seed,
         batch_norm=used[0].batch_norm if has_batch_norm(used[0].model) else None,
         num_models=len(used),
+        metric=own_metric,
+        metric_interval=own_interval,
+        metric_name=_metric_name(tasks),
         per_task=tuple(scores[:, 1 if metric else 0].tolist()),
     )
+
+
+def _metric_name(tasks: Tasks) -> str | None:
+    """Return the name of the tasks' metric, if they define one."""
+    if tasks.metric is None:
+        return None
+    own = str(getattr(tasks.metric, "__name__", type(tasks.metric).__name__))
+    # A lambda has no name.
+    return tasks.metric_name or (own.replace("_", " ") if own.isidentifier() else "metric")
 
 
 @dataclass
@@ -179,9 +234,24 @@ def _scores(
         return torch.empty(0, 1 if metric is None else 2, dtype=torch.float64)
     columns = [[loss(stack.outputs / num_models, stack.targets) for stack in stacks]]
     if metric is not None:
-        columns.append([metric(stack.outputs, stack.targets) for stack in stacks])
+        pairs = ((stack.outputs / num_models, stack.targets) for stack in stacks)
+        columns.append([_check_metric(metric(*pair), len(pair[1])) for pair in pairs])
     order = torch.tensor([index for stack in stacks for index in stack.indices]).argsort()
     return torch.stack([torch.cat(column).cpu().double()[order] for column in columns], dim=1)
+
+
+def _check_metric(values: Tensor, num_tasks: int) -> Tensor:
+    """Return the values; raise ConfigError unless each task has a finite one."""
+    if values.shape != (num_tasks,):
+        raise ConfigError(
+            f"the metric must return one value per task, of shape ({num_tasks},), got "
+            f"{tuple(values.shape)}; take the mean over the examples, for example with "
+            "`.flatten(1).mean(1)`."
+        )
+    if not bool(values.isfinite().all()):
+        wrong = float(values[~values.isfinite()][0])
+        raise ConfigError(f"the metric must be finite, got {wrong}; return a finite worst value.")
+    return values
 
 
 def _adapt(
@@ -238,13 +308,6 @@ def mean_and_interval(values: Tensor) -> tuple[float, float | None]:
         return float(values), None
     deviation = float(values.std(correction=1))
     return float(values.mean()), 1.96 * deviation / math.sqrt(len(values))
-
-
-def has_batch_norm(model: nn.Module) -> bool:
-    """Return True if the outputs for one example depend on the others."""
-    if isinstance(model, Model):
-        return model.has_batch_norm
-    return any(map(uses_batch_statistics, model.modules()))
 
 
 @contextlib.contextmanager

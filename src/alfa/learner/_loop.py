@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
@@ -23,6 +22,7 @@ from alfa.models import (
     OverTasks,
     embed_stacked,
     frozen_module,
+    has_batch_norm,
     run_stacked,
 )
 from alfa.ops import Loss, apply_rates, check_loss, check_losses
@@ -336,13 +336,10 @@ def check_batch_norm(model: nn.Module, batch_norm: str, *, name: str = "batch_no
     check_choice(name, batch_norm, ("transductive", "inductive"))
     if batch_norm != "inductive":
         return "transductive"
-    if not (isinstance(model, Model) and model.has_batch_norm):
-        kind = type(model).__name__
-        reason = f"{kind} has no batch norm"
-        if any(isinstance(part, _BatchNorm) for part in model.modules()):
-            reason = f"the batch norm of {kind} is torch's, which cannot use the support set"
+    if not has_batch_norm(model):
         raise ConfigError(
-            f"`{name}` is 'inductive', but {reason}; leave it out, or use one of alfa's backbones."
+            f"`{name}` is 'inductive', but {type(model).__name__} has no batch norm that uses the "
+            "statistics of the batch; leave it out, or use another model."
         )
     return "inductive"
 

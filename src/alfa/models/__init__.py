@@ -1,6 +1,5 @@
 """Models, and how any module runs on a stack of tasks."""
 
-from alfa.models._backbones import Conv4, Convolutional, ResNet12, ResNet18
 from alfa.models._base import (
     DEFAULT_MODE,
     MODELS,
@@ -9,9 +8,13 @@ from alfa.models._base import (
     Model,
     OverTasks,
     embed_stacked,
+    has_batch_norm,
     register_model,
     run_stacked,
 )
+from alfa.models._conv4 import Conv4
+from alfa.models._convolutional import Convolutional
+from alfa.models._dropout import DropBlock, Dropout
 from alfa.models._frozen import (
     Bound,
     batch_statistics,
@@ -29,6 +32,8 @@ from alfa.models._heads import (
     register_head,
 )
 from alfa.models._mlp import MLP
+from alfa.models._resnets import ResNet12, ResNet18, WideResNet12
+from alfa.models._wide import WideResNet
 
 __all__ = [
     "HEADS",
@@ -45,15 +50,20 @@ __all__ = [
     "Bound",
     "Conv4",
     "Convolutional",
+    "DropBlock",
+    "Dropout",
     "ExecutionMode",
     "Model",
     "OverTasks",
     "ResNet12",
     "ResNet18",
+    "WideResNet",
+    "WideResNet12",
     "batch_statistics",
     "disable_dropout",
     "embed_stacked",
     "frozen_module",
+    "has_batch_norm",
     "register_model",
     "run_stacked",
     "uses_batch_statistics",

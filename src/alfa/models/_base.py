@@ -11,7 +11,8 @@ from torch.func import vmap
 
 from alfa.errors import ConfigError
 from alfa.models._call import call, observe_inputs
-from alfa.models._frozen import Bound
+from alfa.models._frozen import Bound, uses_batch_statistics
+from alfa.models._norm import leading_statistics
 from alfa.ops import Loss
 from alfa.registry import Registry
 from alfa.types import Params
@@ -150,8 +151,9 @@ def run_stacked(
 ) -> Tensor:
     """Run any module on inputs ``[task, example, ...]``, each task with its own parameters.
 
-    `params` are the adapted parameters, and `shared` the others, without a task dimension.
-    Normalization layers in evaluation mode use their running statistics, which never change.
+    `params` are the adapted parameters, and `shared` the others, without a task dimension. Torch's
+    batch norm uses the statistics of the leading `mode.num_norm_examples` examples, if set, like a
+    `Model`'s; in evaluation mode, it uses its running statistics, which never change.
     """
     if isinstance(model, Model):
         return model.stacked(with_shared(params, shared), x, mode)
@@ -162,8 +164,9 @@ def run_stacked(
         def run(params: dict[str, Tensor], copies: dict[str, Tensor], x: Tensor) -> Tensor:
             return call(model, {**shared, **params, **copies}, x)
 
-        return vmap(run, randomness="different")(dict(params), copies, x)
-    outputs = run_each(model, params, shared, x)
+        with leading_statistics(model, mode.num_norm_examples, x.shape[1]):
+            return vmap(run, randomness="different")(dict(params), copies, x)
+    outputs = run_each(model, params, shared, x, mode)
     if not all(isinstance(output, Tensor) for output in outputs):
         raise ConfigError(
             f"{type(model).__name__} returned {type(outputs[0]).__name__}, but an adapted model "
@@ -173,15 +176,20 @@ def run_stacked(
 
 
 def run_each(
-    model: nn.Module, params: Mapping[str, Tensor], shared: Mapping[str, Tensor], x: Tensor
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    shared: Mapping[str, Tensor],
+    x: Tensor,
+    mode: ExecutionMode = DEFAULT_MODE,
 ) -> list[Tensor]:
     """Run any module on the inputs of one task after the other; see `run_stacked`."""
     unbound = {name: p.unbind(0) for name, p in params.items()}
     outputs = []
-    for task, inputs in enumerate(x.unbind(0)):
-        task_params = {name: tensors[task] for name, tensors in unbound.items()}
-        copies = {name: b.clone() for name, b in model.named_buffers()}
-        outputs.append(call(model, {**shared, **task_params, **copies}, inputs))
+    with leading_statistics(model, mode.num_norm_examples, x.shape[1]):
+        for task, inputs in enumerate(x.unbind(0)):
+            task_params = {name: tensors[task] for name, tensors in unbound.items()}
+            copies = {name: b.clone() for name, b in model.named_buffers()}
+            outputs.append(call(model, {**shared, **task_params, **copies}, inputs))
     return outputs
 
 
@@ -206,7 +214,7 @@ def embed_stacked(
         return model.embedded(with_shared(params, shared), x, mode)
     found: list[Tensor] = []
     with observe_inputs([model.get_submodule(head)], lambda _, inputs: found.append(inputs)):
-        run_each(model, params, shared, x)
+        run_each(model, params, shared, x, mode)
     if len(found) != len(x) or any(e.shape[:-1] != x.shape[1:2] for e in found):
         shapes = [list(e.shape) for e in found]
         raise ConfigError(
@@ -214,6 +222,13 @@ def embed_stacked(
             f"got {shapes}; name another layer with `head`."
         )
     return torch.stack(found)
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Return whether the outputs for one example depend on the others through batch norm."""
+    if isinstance(model, Model):
+        return model.has_batch_norm
+    return any(map(uses_batch_statistics, model.modules()))
 
 
 def with_shared(params: Params, shared: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -155,15 +155,18 @@ def _module(stage: stages.Stage, params: Mapping[str, Tensor]) -> nn.Module:
             # Max pooling before the activation, which is monotonic, leaves it fewer values.
             norm = _filled(nn.BatchNorm2d(len(own[0])), *own)
             pool = [nn.MaxPool2d(stage.size)] if stage.size > 1 else []
-            act = nn.LeakyReLU(stage.slope) if stage.slope else nn.ReLU()
-            return nn.Sequential(norm, *pool, *([act] if stage.slope < 1 else []))
+            return nn.Sequential(
+                norm, *pool, *([_activation(stage.slope)] if stage.slope < 1 else [])
+            )
         case stages.Linear():
             return filled_linear(*own)
         case stages.Pool():
             pool = [nn.MaxPool2d(stage.size, padding=stage.padding)] if stage.size > 1 else []
-            return nn.Sequential(nn.ReLU(), *pool)
+            return nn.Sequential(_activation(stage.slope), *pool)
         case stages.MaxPool():
             return nn.MaxPool2d(3, stride=2, padding=1)
+        case stages.Mask():
+            return nn.Identity()
         case stages.Flatten():
             return nn.Flatten()
         case stages.GlobalPool():
@@ -172,6 +175,10 @@ def _module(stage: stages.Stage, params: Mapping[str, Tensor]) -> nn.Module:
         f"a network with {type(stage).__name__} normalizes an example by others of its batch, so "
         "it cannot classify each example independently; train the model without it."
     )
+
+
+def _activation(slope: float) -> nn.Module:
+    return nn.LeakyReLU(slope) if slope else nn.ReLU()
 
 
 def filled_linear(weight: Tensor, bias: Tensor) -> nn.Module:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, run_each
+from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, has_batch_norm, run_each
 from alfa.models._call import call
 from alfa.models._frozen import frozen_module
 from alfa.registry import Registry
@@ -106,9 +106,9 @@ class Headed(Model):
     def __init__(self, backbone: nn.Module, head: Head) -> None:
         super().__init__()
         self.feature_shape = feature_shape(backbone)
+        self.has_batch_norm = has_batch_norm(backbone)
         if isinstance(backbone, Model):
             backbone.remove_head()
-            self.has_batch_norm = backbone.has_batch_norm
         else:
             backbone.set_submodule(last_layer(backbone), nn.Identity())
         self.backbone, self.head = backbone, head
@@ -134,7 +134,7 @@ class Headed(Model):
         own = _with_prefix("backbone.", params)
         if isinstance(self.backbone, Model):
             return self.backbone.stacked(own, x, mode).flatten(2)
-        return torch.stack(run_each(self.backbone, own, {}, x)).flatten(2)
+        return torch.stack(run_each(self.backbone, own, {}, x, mode)).flatten(2)
 
     def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
         if self.head.is_transductive:

@@ -1,6 +1,6 @@
 """The experiments behind the paper's figures, as plain values (supplement, section E)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from alfa.data import SOURCES
@@ -15,6 +15,10 @@ SIZES: Mapping[str, int] = {
     else SOURCES.get(name).size
     for name in SOURCES
 }
+
+
+# Published 1-shot runs have 4 tasks per iteration, except these, by method and backbone.
+_WITH_TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
 
 
 def classification(
@@ -38,8 +42,7 @@ def classification(
     if way > num_val_classes:
         # miniImageNet has 16 validation classes, too few for 20-way tasks.
         tasks["val_way"] = num_val_classes
-    # Published 1-shot runs have 4 tasks per iteration, except those of L2F with ResNet12.
-    num_tasks = 2 if shot > 1 or (backbone == "resnet12" and method.endswith("+l2f")) else 4
+    num_tasks = 2 if shot > 1 or (method, backbone) in _WITH_TWO_TASKS else 4
     return {
         "preset": "default",
         "tasks": tasks,
@@ -69,7 +72,7 @@ def regression(method: str, *, shot: int, hidden: list[int]) -> dict[str, Any]:
 
 # The settings of both methods by Meta-Dataset (Triantafillou et al., 2020), which the paper uses:
 # the inner learning rate, and sections of the experiment.
-_META_DATASET: Mapping[str, tuple[float, Mapping[str, Any]]] = {
+_BY_META_DATASET: Mapping[str, tuple[float, Mapping[str, Any]]] = {
     "fo-maml": (
         0.099,
         {
@@ -91,23 +94,32 @@ _META_DATASET: Mapping[str, tuple[float, Mapping[str, Any]]] = {
 }
 
 
+def _with_rule(prefix: str, rule: Callable[[float], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sections of both methods, under their names with a prefix, with a rule."""
+    settings = _BY_META_DATASET.items()
+    return {f"{prefix}{name}": {**own, "rule": rule(rate)} for name, (rate, own) in settings}
+
+
+_META_DATASET: Mapping[str, Mapping[str, Any]] = {
+    **_with_rule("", lambda rate: {"name": "sgd", "learning_rate": rate}),
+    **_with_rule(
+        "alfa+", lambda rate: {"name": "alfa", "alpha": {"source": "generated", "start": rate}}
+    ),
+}
+
+
 def meta_dataset(method: str) -> dict[str, Any]:
     """Return an experiment for a first-order method on Meta-Dataset, trained on ILSVRC-2012.
 
     `method` is ``"fo-maml"`` or ``"fo-proto-maml"``, optionally with the prefix ``"alfa+"``.
     """
-    base = method.removeprefix("alfa+")
-    rate, sections = _META_DATASET[base]
-    rule: Mapping[str, Any] = {"name": "sgd", "learning_rate": rate}
-    if method != base:
-        rule = {"name": "alfa", "alpha": {"source": "generated", "start": rate}}
+    sections = _META_DATASET[method]
     sizes = {"size": _META_DATASET_SIZE, "stored_size": _META_DATASET_SIZE}
     return {
         "preset": "default",
         "tasks": {"name": "meta-dataset", "dataset": "md-ilsvrc", **sizes},
         "model": {"name": "resnet18"},
         **sections,
-        "rule": rule,
         "inner": {**sections["inner"], "order": "first", "batch_norm": "inductive"},
         "outer": {"num_iterations": 75_000, "num_tasks": 1, "num_val_tasks": 60},
         "test": {"num_tasks": 600, "ensemble": 1},

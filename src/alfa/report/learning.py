@@ -36,6 +36,7 @@ class Metric:
 
 # Ordered by preference.
 METRICS: Mapping[str, Metric] = {
+    "val_metric": Metric("validation metric", explodes=False),
     "val_accuracy": Metric("validation accuracy, %", 100.0, explodes=False),
     "val_loss": Metric("validation loss"),
     "train_loss": Metric("training loss"),

@@ -33,6 +33,7 @@ class Epoch:
     score: float  # larger is better
     loss: float  # mean over query sets
     accuracy: float | None = None  # None for regression
+    metric: float | None = None  # None unless the tasks define one
 
 
 class TrainingProgress(BaseModel):

@@ -6,6 +6,7 @@ metrics.jsonl               one JSON object per validation
 checkpoints/                last.safetensors and previous.safetensors, the two newest states;
                             best.safetensors; epoch-*.safetensors, the models of the ensemble
 result.json                 the test, when training is complete
+plugins.json, plugins/      the hashes and the sources of the run's plugins, if it has any
 """
 
 import json
@@ -22,7 +23,7 @@ from alfa.errors import BusyError, CheckpointError
 from alfa.runs._zoo import model_names
 
 # A temporary file of a killed process.
-_LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors)\.\w{8}")
+_LEFTOVER = re.compile(r"\..+\.(toml|json|jsonl|safetensors|py)\.\w{8}")
 # Seconds to wait for a lock, because `is_busy` of another process holds it briefly.
 _PATIENCE = 0.5
 
@@ -36,6 +37,8 @@ class RunFiles:
         self.signature = path / "signature.json"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
+        self.plugin_hashes = path / "plugins.json"
+        self.plugins = path / "plugins"
         # A hidden file, so that a folder with nothing else counts as empty.
         self.launch = path / ".launch.json"
 
@@ -59,7 +62,7 @@ class RunFiles:
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of a killed process."""
-        for folder in (self.path, self.path / "checkpoints"):
+        for folder in (self.path, self.path / "checkpoints", self.plugins):
             for path in folder.glob(".*"):
                 if _LEFTOVER.fullmatch(path.name):
                     path.unlink()
@@ -179,6 +182,9 @@ class _Test(BaseModel, strict=True):
     interval: float | None
     accuracy: float | None
     accuracy_interval: float | None
+    metric: float | None = None
+    metric_interval: float | None = None
+    metric_name: str | None = None
     num_tasks: int
     num_models: int
 

@@ -23,6 +23,7 @@ from alfa.runs._backbone import load_backbone
 from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
 from alfa.runs._files import RunFiles
+from alfa.runs._plugins import Hashes, read_hashes, store_plugins, warn_of_changes
 from alfa.runs._zoo import MODELS, find_run
 
 CHECKPOINTS = ("best", "last", "ensemble")
@@ -59,7 +60,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a run folder or a pretrained model.
+        """Open a run folder or a pretrained model; warn if the source of a plugin has changed.
 
         Args:
             path: the folder, or a name from `alfa models`; an existing folder has precedence.
@@ -69,6 +70,7 @@ class Run:
         """
         run = cls(find_run(path))
         run.files.check_exists()
+        warn_of_changes(run.plugin_hashes, run.path)
         return run
 
     @classmethod
@@ -122,10 +124,15 @@ class Run:
         return run
 
     def create(self, signature: Signature) -> None:
-        """Write the configuration and the signature of the tasks."""
+        """Write the configuration, the signature of the tasks, and the sources of new plugins."""
         write_atomic(self.files.config, tomli_w.dumps(self.config()).encode())
         write_json(self.files.signature, asdict(signature))
         self.__dict__["signature"] = signature
+        # A resumed run keeps the sources of its beginning.
+        if set(self.experiment.plugins) - set(self.plugin_hashes):
+            listing, folder = self.files.plugin_hashes, self.files.plugins
+            store_plugins(self.experiment.plugins, listing=listing, folder=folder)
+            del self.__dict__["plugin_hashes"]
 
     @property
     def is_pretrained(self) -> bool:
@@ -149,6 +156,14 @@ class Run:
             raise CheckpointError(
                 f"{self.files.signature} is missing or damaged; restore it from a copy of the run."
             ) from None
+
+    @functools.cached_property
+    def plugin_hashes(self) -> Hashes:
+        """The SHA-256 digests of the plugins' source files by module and path in `plugins/`.
+
+        The files are in ``files.plugins``; alfa never executes them.
+        """
+        return read_hashes(self.files.plugin_hashes)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:

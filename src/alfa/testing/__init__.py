@@ -30,6 +30,7 @@ from alfa.objectives import Objective
 from alfa.ops import cross_entropy, mse
 from alfa.rules import SGD, Rule
 from alfa.runs import Run
+from alfa.testing._parts import check_fitted, check_start, check_task_parameters
 from alfa.testing._rates import check_form, check_losses, check_purity, check_saving
 from alfa.training import train_run
 from alfa.types import Episode, Layers, Params
@@ -46,8 +47,9 @@ MakeHead = Callable[[tuple[int, ...], int], Head]
 """Function that returns a head for the shape of the features and the number of outputs."""
 
 _NUM_STEPS = 3
-_NUM_TASKS = 3
 _NUM_CLASSES = 3
+# Other than the number of classes, so that one cannot be taken for the other.
+_NUM_TASKS = 2
 
 
 def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototype-head") -> Path:
@@ -112,7 +114,7 @@ def check_init(make_init: MakeInit) -> None:
     """
     learner = _learner(make_init, lambda layers, num_steps: SGD(layers))
     init = learner.init
-    _check_start(init, dict(learner.model.named_parameters()))
+    check_start(init, _support(init), dict(learner.model.named_parameters()))
     _check_tasks_are_independent(learner)
     _check_orders_agree(learner)
     _check_meta_gradients(learner, init.meta_parameters(), "the init's")
@@ -132,24 +134,21 @@ def check_head(make_head: MakeHead, *, feature_shape: tuple[int, ...] = (4,)) ->
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        backbone = _Body(feature_shape)
-        model = Headed(backbone, make_head(feature_shape, _NUM_CLASSES))
-        init = TaskHead(model, adapt="head")
+        head = make_head(feature_shape, _NUM_CLASSES)
+        check_task_parameters(head)
+        init = TaskHead(model := Headed(_Body(feature_shape), head), adapt="head")
         rule = SGD(init.layers)
     learner = Learner(model, init=init, rule=rule, loss=cross_entropy, num_steps=0).double()
-    head, episode = model.head, _episode(init)
-    own = dict(head.named_parameters())
-    for name in head.task_parameters:
-        assert name in own, f"`task_parameters` has {name!r}, which is not a parameter of the head"
+    episode = _episode(init)
     z = _normal(6, _NUM_TASKS, 6, math.prod(feature_shape))
     first, again = (head.fit(z, episode.support_y, _NUM_CLASSES) for _ in range(2))
-    assert set(first) == set(head.task_parameters), (
-        f"`fit` must return {', '.join(head.task_parameters)}, got {', '.join(first)}"
-    )
+    check_fitted(head, first, z)
     for name, tensor in first.items():
-        assert len(tensor) == _NUM_TASKS, f"{name} must begin with the task dimension"
         assert torch.equal(tensor, again[name]), f"`fit` returns another {name} the second time"
     outputs = _query_outputs(learner, episode)
+    assert outputs.dtype == z.dtype, (
+        f"the outputs are {outputs.dtype}, but the features are {z.dtype}; keep the type of `z`"
+    )
     expected = _NUM_TASKS, episode.query_y.shape[1], _NUM_CLASSES
     assert outputs.shape == expected, (
         f"the outputs must be [task, query, class], {list(expected)}, got {list(outputs.shape)}"
@@ -342,17 +341,3 @@ def _check_more_steps(learner: Learner) -> None:
 def _check_single_precision(learner: Learner) -> None:
     flat = _adapted(copy.deepcopy(learner).float(), order="none")
     assert flat.dtype == torch.float32, "float32 inputs give another data type"
-
-
-def _check_start(init: Init, parameters: dict[str, nn.Parameter]) -> None:
-    support = _support(init)
-    start = init.start(support)
-    assert list(start) == list(init.layers), "`start` must return the parameters in `layers`"
-    assert start.num_tasks == _NUM_TASKS, "`start` must give every task its own parameters"
-    for name, shape in init.layers.items():
-        assert parameters[name].shape == shape, f"{name} must have the shape of the model's"
-    assert set(init.shared()) == set(parameters) - set(init.layers), (
-        "`layers` and `shared` must contain all parameters of the model, each once"
-    )
-    again = init.start(support)
-    assert torch.equal(start.flat, again.flat), "`start` returns another result the second time"

@@ -26,6 +26,9 @@ def check_form(rule: Rule, params: Params, grads: Params) -> None:
                 )
                 assert bool(values.isfinite().all()), f"{name} is not finite at step {step}"
         state = rates.state
+        assert isinstance(state, tuple), (
+            f"`state` must be a tuple of tensors, got {type(state).__name__}; write state=(x,)"
+        )
 
 
 def check_purity(rule: Rule, params: Params, grads: Params) -> None:

@@ -247,11 +247,13 @@ class TrainingLoop:
         record["val_loss"] = None if found is None else found.loss
         if found is not None and found.accuracy is not None:
             record["val_accuracy"] = found.accuracy
+        if found is not None and found.metric is not None:
+            record["val_metric"] = found.metric
         if state.skipped:
             record["skipped"] = state.skipped
         is_best = False
         if found is not None:
-            epoch = Epoch(state.iteration, found.score, found.loss, found.accuracy)
+            epoch = Epoch(state.iteration, found.score, found.loss, found.accuracy, found.metric)
             is_best = state.add_epoch(epoch, num_members=self.trainer.ensemble)
         self.processes.from_first(lambda: self._write(record, is_best=is_best))
         return record
@@ -310,6 +312,7 @@ class TrainingLoop:
             "best_iteration": first.iteration,
             "val_loss": first.loss,
             **({} if first.accuracy is None else {"val_accuracy": first.accuracy}),
+            **({} if first.metric is None else {"val_metric": first.metric}),
             "num_iterations": state.iteration,
             "skipped": state.skipped,
             "num_meta_parameters": sum(p.numel() for p in self.step.parameters),

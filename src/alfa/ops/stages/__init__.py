@@ -17,7 +17,7 @@ its own weights; vectors are ``[task, example, feature]``; parameters are ``[tas
 
 from alfa.ops.stages._base import Gradients, Maybe, Stage, Tape, from_stage_layout, to_stage_layout
 from alfa.ops.stages._composed import Chain, Split, Sum
-from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, MaxPool, Pool
+from alfa.ops.stages._leaves import Conv, Flatten, GlobalPool, Linear, Mask, MaxPool, Pool
 from alfa.ops.stages._norm import Norm
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "GlobalPool",
     "Gradients",
     "Linear",
+    "Mask",
     "MaxPool",
     "Maybe",
     "Norm",

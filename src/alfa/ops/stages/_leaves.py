@@ -1,6 +1,7 @@
 """The other stages that are not composed of stages."""
 
 import abc
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -166,36 +167,63 @@ class _LinearMap(Stage):
 
 
 @final
-class Pool(_LinearMap):
-    """ReLU and max pooling in windows of `size`, 1 for none, after a padding with zeros.
+class Mask(_LinearMap):
+    """Multiplication with random factors, for example for dropout; every pass uses the same.
 
-    The zeros only change the number of windows.
+    `draw` returns the factors of the input of some tasks side by side, or None to change nothing.
     """
 
-    def __init__(self, *, size: int = 2, padding: int = 0) -> None:
-        check_size(size)
-        self.size, self.padding = size, padding
+    def __init__(self, draw: Callable[[Tensor, int], Maybe]) -> None:
+        self.draw = draw
 
     def forward(self, x: Tensor, tape: Tape) -> Tensor:
-        x = self._padded(x)
+        tape.save(mask := self.draw(x, tape.num_tasks))
+        return x if mask is None else x * mask
+
+    def jvp(self, xdot: Tensor, tape: Tape) -> Tensor:
+        (mask,) = tape.saved
+        return xdot if mask is None else xdot * mask
+
+    vjp = jvp
+
+
+@final
+class Pool(_LinearMap):
+    """Leaky ReLU and max pooling in windows of `size`, 1 for none, after a padding.
+
+    The padding only changes the number of windows; it is never selected.
+    """
+
+    def __init__(self, *, size: int = 2, padding: int = 0, slope: float = 0.0) -> None:
+        check_size(size)
+        self.size, self.padding, self.slope = size, padding, slope
+
+    def forward(self, x: Tensor, tape: Tape) -> Tensor:
+        x = self._padded(x, -torch.inf)
         selected, places = max_pool(x, self.size)
-        a = selected.relu()
+        a = F.leaky_relu(selected, self.slope) if self.slope else selected.relu()
         tape.save(a, places, x.shape)
         return a
 
     def jvp(self, xdot: Tensor, tape: Tape) -> Tensor:
         a, places, _ = tape.saved
-        return select(self._padded(xdot), places, self.size).mul(a > 0)
+        return self._sloped(select(self._padded(xdot, 0.0), places, self.size), a)
 
     def vjp(self, dy: Tensor, tape: Tape) -> Tensor:
         a, places, shape = tape.saved
-        image = unpool(dy * (a > 0), places, shape, self.size)
+        image = unpool(self._sloped(dy, a), places, shape, self.size)
         p = self.padding
         return image[:, p : shape[1] - p, p : shape[2] - p].contiguous()
 
-    def _padded(self, images: Tensor) -> Tensor:
+    def _sloped(self, values: Tensor, a: Tensor) -> Tensor:
+        """Multiply by the derivative of the activation."""
+        if not self.slope:
+            return values * (a > 0)
+        return torch.where(a > 0, values, self.slope * values)
+
+    def _padded(self, images: Tensor, value: float) -> Tensor:
         p = self.padding
-        return F.pad(images, (0, 0, p, p, p, p)) if p else images
+        return F.pad(images, (0, 0, p, p, p, p), value=value) if p else images
 
 
 @final

@@ -88,7 +88,7 @@ def _locate(module: str, folder: Path) -> Path | None:
         path = Path(loaded)
         return path if path.suffix == ".py" and path.is_file() else None
     parts = module.split(".")
-    for base in (os.getcwd(), folder, *sys.path):
+    for base in [os.getcwd(), str(folder), *sys.path]:
         for path in (Path(base, *parts, "__init__.py"), Path(base, *parts).with_suffix(".py")):
             if path.is_file():
                 return path

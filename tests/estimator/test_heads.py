@@ -74,7 +74,8 @@ def test_a_replaced_head_keeps_its_layer_and_the_adapted_layers(make_run) -> Non
             {"init": {"name": "attenuated", "base": {"name": "prototype-head"}}},
             r"`head` must be 'trained', got 'zero', .* init, Attenuated, .*; omit `head`\.$",
         ),
-        ({"rule": RULE}, r"trained a decay for each weight .*\(rule\.per_parameter_decay\)"),
+        ({"rule": RULE}, r"rule, ALFA, trained values for each weight .* and a rule without"),
+        ({"rule": {"name": "meta-sgd"}}, r"rule, MetaSGD, trained values for each weight"),
     ],
 )
 def test_a_head_that_cannot_be_replaced(make_run, parts: dict[str, Any], told: str) -> None:
@@ -83,7 +84,12 @@ def test_a_head_that_cannot_be_replaced(make_run, parts: dict[str, Any], told: s
 
 
 @pytest.mark.parametrize(
-    ("parts", "option"), [({"init": ATTENUATED}, "base.name"), ({"rule": RULE}, "name")]
+    ("parts", "option"),
+    [
+        ({"init": ATTENUATED}, "base.name"),
+        ({"rule": RULE}, "name"),
+        ({"rule": {"name": "meta-curvature"}}, "name"),
+    ],
 )
 def test_advice_on_too_many_classes_can_be_followed(
     make_run, parts: dict[str, Any], option: str

@@ -35,6 +35,15 @@ def test_every_method_is_built_from_its_recipe(name: str, spots) -> None:
     assert learner.init.variable_way == ("proto" in name)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_the_settings_of_a_recipe_replace_those_of_the_dataset(name: str) -> None:
+    experiment, method = compose("strokes", method=name), get_method(name)
+    for section, values in method.settings.items():
+        assert values.items() <= getattr(experiment, section).model_dump().items()
+    for section, part in method.parts.items():
+        assert part.items() <= getattr(experiment, section).model_dump().items()
+
+
 def test_an_unknown_method_is_an_error_with_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"`method` is 'mamal', which .* mean 'maml'\?$"):
         get_method("mamal")

@@ -198,9 +198,12 @@ def test_what_is_only_for_testing_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_decay_of_each_weight_is_refused_with_a_sentence(experiment, tmp_path) -> None:
+@pytest.mark.parametrize(
+    "rule", [{"name": "alfa", "per_parameter_decay": True}, {"name": "meta-sgd"}]
+)
+def test_values_of_each_weight_are_refused_with_a_sentence(experiment, tmp_path, rule) -> None:
     made = experiment(rule="alfa")
-    content = made.rule.model_dump() | {"per_parameter_decay": True}
+    content = (made.rule.model_dump() if rule["name"] == "alfa" else {}) | rule
     made = made.model_copy(update={"rule": type(made.rule)(**content)})
     with pytest.raises(ConfigError, match="the last layer has no fixed parameters"):
         train_run(Run.new(tmp_path / "run", made))

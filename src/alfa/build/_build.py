@@ -156,16 +156,11 @@ def _check_tasks(experiment: Experiment, init: Init, rule: Rule, tasks: Tasks | 
                 f"init.name is {name!r}, but these tasks differ in their number of classes; use "
                 f"{heads}, which create a last layer for each task."
             )
-        if experiment.rule.options.get("per_parameter_decay"):
-            raise ConfigError(
-                "rule.per_parameter_decay is true, but these tasks differ in their number of "
-                "classes, so the last layer has no fixed parameters; omit it."
-            )
         if rule.has_fixed_layers:
             raise ConfigError(
                 f"rule.name is {experiment.rule.name!r}, which has values for each weight, but "
                 "these tasks differ in their number of classes, so the last layer has no fixed "
-                "weights; use another rule, such as 'sgd'."
+                "parameters; use another rule, or leave out rule.per_parameter_decay."
             )
     if init.classification_only and not has_classes:
         raise ConfigError(

@@ -39,6 +39,8 @@ def load_learners(
     obstacle = _obstacle(learners[0])
     option = "init.base.name" if isinstance(getattr(init, "init", None), Init) else "init.name"
     retrain = f"train a run with {option}=prototype-head"
+    if learners[0].rule.has_fixed_layers:
+        retrain += ", and a rule without values for each weight"
     if head != "trained":
         if obstacle:
             advice = "" if init.variable_way else f", or {retrain}"
@@ -68,8 +70,9 @@ def _obstacle(learner: Learner) -> str:
         return (
             f"the run's init, {type(init).__name__}, trains more or less than the model's weights"
         )
-    if getattr(learner.rule, "per_parameter_decay", False):
+    if learner.rule.has_fixed_layers:
         return (
-            "the run trained a decay for each weight of its last layer (rule.per_parameter_decay)"
+            f"the run's rule, {type(learner.rule).__name__}, trained values for each weight of the "
+            "last layer"
         )
     return ""

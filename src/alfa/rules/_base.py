@@ -76,8 +76,9 @@ class Rule(nn.Module, abc.ABC):
             changed = [name for name in params if params.layers[name] != self.layers[name]]
             raise ConfigError(
                 f"the rule {type(self).__name__} has values for each weight of the model, but "
-                f"these tasks have other shapes of {', '.join(changed)}; use another rule if the "
-                "number of classes differs."
+                f"these tasks have other shapes of {', '.join(changed)}; if the number of classes "
+                "differs, use another rule (with learned or generated rates, leave out "
+                "`per_parameter_decay`)."
             )
         given: dict[str, Any] = {"losses": losses} if self.uses_losses else {}
         return self.rates(step, params, grads, state, **given)

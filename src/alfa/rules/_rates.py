@@ -142,19 +142,12 @@ class WeightFactor(nn.Module):
         start = torch.full((sum(layers.sizes),), float(decay_start))
         self.decay = nn.Parameter(start) if per_parameter else None
 
-    def forward(self, values: Tensor, layers: Layers) -> Tensor | Params:
-        """Return beta for values that broadcast to ``[task, layer]`` and the tasks' layers."""
+    def forward(self, values: Tensor) -> Tensor | Params:
+        """Return beta for values that broadcast to ``[task, layer]``."""
         if self.form == "factor":
             return values
         if self.decay is None:
             return 1 - values
-        if layers != self.layers:
-            changed = [name for name in layers if layers[name] != self.layers[name]]
-            raise ConfigError(
-                "`per_parameter_decay` has a decay for each weight of the model, but these tasks "
-                f"have other shapes of {', '.join(changed)}; leave it out if the number of classes "
-                "differs."
-            )
         beta = 1 - self.decay * expand_to_parameters(values, self.layers)
         return Params(torch.atleast_2d(beta), self.layers)
 
@@ -184,7 +177,7 @@ class TableRule(Rule):
         if num_steps < 1:
             raise ConfigError(f"`num_steps` must be at least 1, got {num_steps}.")
         self.num_steps = num_steps
-        self.per_parameter_decay = per_parameter_decay
+        self.has_fixed_layers = per_parameter_decay
         # Adaptation starts as plain weight decay.
         beta_start = 1.0 if beta_form == "factor" or per_parameter_decay else DECAY_START
         self.alpha0 = Table(alpha, ALPHA_START, num_steps, len(layers))
@@ -209,7 +202,7 @@ class TableRule(Rule):
         alpha, beta = (table.at(step, like=params.flat) for table in (self.alpha0, self.beta0))
         alpha = alpha if alpha1 is None else alpha * alpha1
         beta = beta if beta1 is None else beta * beta1
-        return alpha, self.weight_factor(beta, params.layers)
+        return alpha, self.weight_factor(beta)
 
 
 @register_rule("learned")

@@ -243,7 +243,7 @@ class Run:
     def _variable_way(self) -> bool:
         """Whether the models take tasks with any number of classes."""
         learner = build_learner(self.experiment, self.signature)
-        return learner.init.variable_way and not getattr(learner.rule, "per_parameter_decay", False)
+        return learner.init.variable_way and not learner.rule.has_fixed_layers
 
     def build(self, device: torch.device | str) -> tuple[Learner, Tasks, dict[str, Any]]:
         """Build the learner and tasks of a new training, and the options of `alfa.Trainer`."""

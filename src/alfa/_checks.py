@@ -99,7 +99,7 @@ def _check_shared(shared: set[str], parameters: set[str], layers: set[str]) -> N
         )
 
 
-def _check_graph(init: Init, start: Params, parameters: dict[str, nn.Parameter]) -> None:
+def _check_graph(init: Init, start: Params, parameters: Mapping[str, nn.Parameter]) -> None:
     """Check that theta_{i,0} depends on the parameters of the model that the outer loop trains."""
     trained = {id(p) for p in init.meta_parameters() if p.requires_grad}
     for name in init.layers:

@@ -52,4 +52,5 @@ class DropBlock(Dropout):
         by_task = kept.permute(0, 2, 3, 1).unflatten(3, (num_tasks, -1))
         counts = by_task.sum((0, 1, 2, 4)).clamp_min(1)
         scale = by_task[..., 0, :].numel() / counts
-        return (by_task * scale.unsqueeze(1)).flatten(3)
+        mask: Tensor = (by_task * scale.unsqueeze(1)).flatten(3)
+        return mask

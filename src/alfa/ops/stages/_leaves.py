@@ -184,7 +184,8 @@ class Mask(_LinearMap):
         (mask,) = tape.saved
         return xdot if mask is None else xdot * mask
 
-    vjp = jvp
+    def vjp(self, dy: Tensor, tape: Tape) -> Tensor:
+        return self.jvp(dy, tape)
 
 
 @final

@@ -79,6 +79,9 @@ class Headed(Model):
             loses this layer.
         head: the new head.
 
+    Attributes:
+        former_head: the name of the layer that the backbone has lost; None if it has no name.
+
     Examples:
         >>> from torch import nn
         >>> from alfa import Conv4
@@ -107,10 +110,13 @@ class Headed(Model):
         super().__init__()
         self.feature_shape = feature_shape(backbone)
         self.has_batch_norm = has_batch_norm(backbone)
+        self.former_head: str | None
         if isinstance(backbone, Model):
+            self.former_head = backbone.head_name
             backbone.remove_head()
         else:
-            backbone.set_submodule(last_layer(backbone), nn.Identity())
+            self.former_head = last_layer(backbone)
+            backbone.set_submodule(self.former_head, nn.Identity())
         self.backbone, self.head = backbone, head
 
     def stacked(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from alfa._io import write_atomic
 from alfa.errors import CheckpointError, did_you_mean
-from alfa.models import Headed, body_parameters, last_layer
+from alfa.models import body_parameters, last_layer
 
 # Buffers of other programs' batch norm; alfa always uses the statistics of the current batch.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -43,8 +43,7 @@ def load_backbone(model: nn.Module, path: Path) -> None:
             f"the weights file {path} is damaged or not a safetensors file ({error})."
         ) from None
     # Any other last layer in the file belongs to the model before `Headed` replaced it.
-    backbone = model.backbone if isinstance(model, Headed) else model
-    heads = {last_layer(model), getattr(backbone, "head_name", None) or last_layer(model)}
+    heads = {last_layer(model), getattr(model, "former_head", None) or last_layer(model)}
     if problems := _problems(wanted, found, tuple(f"{head}." for head in heads)):
         raise CheckpointError(
             f"the weights file {path} does not fit {type(model).__name__}: {'; '.join(problems)}."

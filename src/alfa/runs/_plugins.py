@@ -5,7 +5,6 @@ A run folder stores the source files of every plugin in ``plugins/``, and their 
 """
 
 import hashlib
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,11 +84,12 @@ def _locate(module: str, folder: Path) -> Path | None:
     """Return the source file of a module, or None if it is unknown."""
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded is not None:
-        path = Path(loaded)
+        path = Path(str(loaded))
         return path if path.suffix == ".py" and path.is_file() else None
     parts = module.split(".")
-    for base in [os.getcwd(), str(folder), *sys.path]:
-        for path in (Path(base, *parts, "__init__.py"), Path(base, *parts).with_suffix(".py")):
+    for base in [Path.cwd(), folder, *map(Path, sys.path)]:
+        module_path = base.joinpath(*parts)
+        for path in (module_path / "__init__.py", module_path.with_suffix(".py")):
             if path.is_file():
                 return path
     return None

@@ -114,8 +114,9 @@ def plain_query_loss(model, rule, episode, task, *, num_steps):
         outputs = episode.support_x[task] @ at[:4].view(2, 2).T + at[4:]
         loss = (outputs - episode.support_y[task]).square().mean()
         (g,) = torch.autograd.grad(loss, at)
-        x = torch.tensor([[*two_inputs(loss.item()), *two_inputs(v)] for v in g.tolist()])
-        values = x.to(theta) @ own["lstm.weight_ih"].T + own["lstm.bias_ih"]
+        rows = [[*two_inputs(loss.item()), *two_inputs(v)] for v in g.tolist()]
+        x = torch.tensor(rows, dtype=theta.dtype)
+        values = x @ own["lstm.weight_ih"].T + own["lstm.bias_ih"]
         values = values + h @ own["lstm.weight_hh"].T + own["lstm.bias_hh"]
         into, forget, cell, out = values.chunk(4, dim=1)
         c = forget.sigmoid() * c + into.sigmoid() * cell.tanh()

@@ -211,6 +211,11 @@ class MixesTasksInDirection(Directed):
         return grads.like(grads.flat / grads.flat.norm())
 
 
+class StateIsATensor(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        return replace(super().rates(step, params, grads), state=grads.flat)
+
+
 class IgnoresLosses(UsesLosses):
     def rates(self, step, params, grads, state=(), *, losses=None) -> Rates:
         return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
@@ -239,14 +244,15 @@ def test_valid_rules_pass(rule: type[_Valid]) -> None:
         (LosesState, "saved and loaded"),
         (OtherOrder, "the direction must be a Params with the layers"),
         (MissingLayer, "the direction must be a Params with the layers"),
-        (OneDirection, r"step 0: the direction must .* values \[3, .*, got .* with \[1, "),
-        (OneDirectionLater, r"step 1: the direction must .* values \[3, .*, got .* with \[1, "),
-        (DirectionInSinglePrecision, "the direction is torch.float32, weights are float64"),
+        (OneDirection, r"step 0: the direction must .* values \[\d, .*, got .* with \[1, "),
+        (OneDirectionLater, r"step 1: the direction must .* values \[\d, .*, got .* with \[1, "),
+        (DirectionInSinglePrecision, "the direction is torch.float32, but the weights are float64"),
         (ZeroByZero, "the direction is not finite at step 1"),
         (ChangesTheGradient, "changed its input, the gradients"),
         (ChangesItsState, "changed its input, the state"),
         (RandomDirection, "the direction is not a function of its inputs"),
         (MixesTasksInDirection, "differently alone"),
+        (StateIsATensor, r"`state` must be a tuple .* got Tensor; write state=\(x,\)"),
         (IgnoresLosses, "do not depend on the losses"),
         (MixesLosses, "differently alone"),
     ],

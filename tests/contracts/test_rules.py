@@ -123,11 +123,6 @@ class LosesState(_Valid):
         return Rates(self.log_alpha.exp() * self.factor, params.flat.new_ones(()))
 
 
-class BareState(_Valid):
-    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
-        return Rates(self.log_alpha.exp(), params.flat.new_ones(()), state=grads.flat)
-
-
 class Pair(_Valid):
     def rates(self, step: int, params: Params, grads: Params, state: State = ()):
         return self.log_alpha.exp(), params.flat.new_ones(())
@@ -221,6 +216,11 @@ class MixesTasksInDirection(Directed):
         return grads.like(grads.flat / grads.flat.norm())
 
 
+class StateIsATensor(_Valid):
+    def rates(self, step: int, params: Params, grads: Params, state: State = ()) -> Rates:
+        return replace(super().rates(step, params, grads), state=grads.flat)
+
+
 class IgnoresLosses(UsesLosses):
     def rates(self, step, params, grads, state=(), *, losses=None) -> Rates:
         return Rates(self.log_alpha.exp(), params.flat.new_ones(()))
@@ -251,15 +251,15 @@ def test_valid_rules_pass(rule: type[_Valid]) -> None:
         (MissingLayer, "the direction must be a Params with the layers"),
         (OneDirection, r"step 0: the direction must .* values \[\d, .*, got .* with \[1, "),
         (OneDirectionLater, r"step 1: the direction must .* values \[\d, .*, got .* with \[1, "),
-        (DirectionInSinglePrecision, "the direction is torch.float32, weights are float64"),
+        (DirectionInSinglePrecision, "the direction is torch.float32, but the weights are float64"),
         (ZeroByZero, "the direction is not finite at step 1"),
         (ChangesTheGradient, "changed its input, the gradients"),
         (ChangesItsState, "changed its input, the state"),
         (RandomDirection, "the direction is not a function of its inputs"),
         (MixesTasksInDirection, "differently alone"),
+        (StateIsATensor, r"`state` must be a tuple .* got Tensor; write state=\(x,\)"),
         (IgnoresLosses, "do not depend on the losses"),
         (MixesLosses, "differently alone"),
-        (BareState, r"`state` must be a tuple of tensors, got Tensor; write state=\(x,\)"),
         (Pair, "`rates` must return Rates, not tuple"),
     ],
 )

@@ -132,9 +132,10 @@ def test_no_order_builds_no_graph(make_learner, make_mlp, make_episode, init, ru
 def test_rates_of_no_order_are_plain_numbers(make_learner, make_mlp, make_episode, rule):
     learner = make_learner(make_mlp(), rule=rule)
     for rates in learner(make_episode(), order="none").adapted.rates:
-        for rate in (rates.alpha, rates.beta):
-            # A rule may have a rate for each weight.
-            assert not (rate.flat if isinstance(rate, Params) else rate).requires_grad
+        tensors = [part for part in rates.state if part is not None]
+        for rate in (rates.alpha, rates.beta, rates.direction or {}):
+            tensors += [rate] if isinstance(rate, torch.Tensor) else list(rate.values())
+        assert not any(tensor.requires_grad for tensor in tensors)
 
 
 def test_no_order_builds_no_graph_through_shared_parameters(run, make_mlp):

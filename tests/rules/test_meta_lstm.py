@@ -103,6 +103,53 @@ def test_the_inner_loop_passes_the_losses_and_gradients(make_mlp, make_episode, 
         torch.testing.assert_close(adapted.params.flat[task].detach(), expected)
 
 
+def plain_query_loss(model, rule, episode, task, *, num_steps):
+    """Compute one task's query loss of a linear model in torch, with constant gradients."""
+    own = dict(rule.named_parameters())
+    theta = torch.cat([p.flatten() for p in model.parameters()])
+    h = c = theta.new_zeros(len(theta), rule.lstm.hidden_size)
+    f = i = torch.zeros_like(theta)
+    for _ in range(num_steps):
+        at = theta.detach().requires_grad_()
+        outputs = episode.support_x[task] @ at[:4].view(2, 2).T + at[4:]
+        loss = (outputs - episode.support_y[task]).square().mean()
+        (g,) = torch.autograd.grad(loss, at)
+        rows = [[*two_inputs(loss.item()), *two_inputs(v)] for v in g.tolist()]
+        x = torch.tensor(rows, dtype=theta.dtype)
+        values = x @ own["lstm.weight_ih"].T + own["lstm.bias_ih"]
+        values = values + h @ own["lstm.weight_hh"].T + own["lstm.bias_hh"]
+        into, forget, cell, out = values.chunk(4, dim=1)
+        c = forget.sigmoid() * c + into.sigmoid() * cell.tanh()
+        h = out.sigmoid() * c.tanh()
+        f, i = (
+            h @ own[f"W_{name}"][:-2]
+            + own[f"W_{name}"][-2] * theta
+            + own[f"W_{name}"][-1] * gate
+            + own[f"b_{name}"]
+            for name, gate in (("f", f), ("i", i))
+        )
+        theta = f.sigmoid() * theta - i.sigmoid() * g
+    outputs = episode.query_x[task] @ theta[:4].view(2, 2).T + theta[4:]
+    return (outputs - episode.query_y[task]).square().mean()
+
+
+def test_the_outer_gradient_takes_gradients_and_losses_as_constants(
+    make_mlp, make_episode, perturb, meta_gradients
+):
+    model, episode = make_mlp(hidden=()), make_episode(num_tasks=2)
+    init = LearnedInit(model)
+    rule = perturb(MetaLSTM(init.layers, num_units=3), 0.3)
+    learner = Learner(model, init=init, rule=rule, loss=mse, num_steps=4, order="first")
+    loss, grads = meta_gradients(learner, episode)
+    losses = [plain_query_loss(model, rule, episode, task, num_steps=4) for task in range(2)]
+    twin = torch.stack(losses).mean()
+    torch.testing.assert_close(loss, twin.detach(), rtol=0, atol=1e-12)
+    wanted = torch.autograd.grad(twin, list(learner.meta_parameters()))
+    for one, other in zip(grads, wanted, strict=True):
+        assert bool(other.any())
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-11)
+
+
 def test_it_starts_as_gradient_descent_with_a_little_decay(randn):
     rule = MetaLSTM(LAYERS).double()
     theta = Params.of({name: randn(3, *shape) for name, shape in LAYERS.items()})

@@ -49,7 +49,7 @@ def train(
     folder of images per class; or a .toml file. A dataset takes precedence over a folder of its
     name; write `./NAME` for the folder. `strokes-demo` trains a model of drawings within minutes.
     Methods: `maml`, `alfa+maml` (default), `maml+l2f`, `alfa+maml+l2f`, `proto-maml`,
-    `alfa+proto-maml`, `random`, and `alfa+random`.
+    `alfa+proto-maml`, `meta-sgd`, `meta-curvature`, `meta-lstm`, `random`, and `alfa+random`.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On

@@ -15,6 +15,10 @@ def check_form(rule: Rule, params: Params, grads: Params) -> None:
     for step in range(2):
         rates = _call(rule, step, params, grads, state)
         assert isinstance(rates, Rates), f"`rates` must return Rates, not {type(rates).__name__}"
+        assert isinstance(rates.state, tuple), (
+            f"`state` must be a tuple of tensors, got {type(rates.state).__name__}; write "
+            "state=(x,)"
+        )
         try:
             apply_rates(params, grads, rates)
         except ConfigError as error:
@@ -22,13 +26,10 @@ def check_form(rule: Rule, params: Params, grads: Params) -> None:
         for name, tensors in _values(rates).items():
             for values in tensors:
                 assert values.dtype == torch.float64, (
-                    f"{name} is {values.dtype}, weights are float64"
+                    f"{name} is {values.dtype}, but the weights are float64"
                 )
                 assert bool(values.isfinite().all()), f"{name} is not finite at step {step}"
         state = rates.state
-        assert isinstance(state, tuple), (
-            f"`state` must be a tuple of tensors, got {type(state).__name__}; write state=(x,)"
-        )
 
 
 def check_purity(rule: Rule, params: Params, grads: Params) -> None:

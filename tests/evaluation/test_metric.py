@@ -1,4 +1,4 @@
-"""Tasks with a metric of their own."""
+"""Tasks that define a metric."""
 
 from __future__ import annotations
 

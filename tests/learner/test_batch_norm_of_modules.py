@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 
 class ByHand(nn.Module):
-    """The same module, whose statistics are those of the first `num_norm` examples."""
+    """The same module with the statistics of the first `num_norm` examples."""
 
     def __init__(self, net: Net, num_norm: int) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from alfa.data import Images
 from alfa.errors import ConfigError
 from alfa.evaluation import seeded, without_dropout
 from alfa.inits import LearnedInit
@@ -15,6 +16,8 @@ from alfa.learner import Learner, adapt
 from alfa.models import DropBlock, Dropout, WideResNet, WideResNet12
 from alfa.ops import cross_entropy
 from alfa.rules import SGD
+from alfa.runs import Run
+from alfa.training import Trainer
 from alfa.types import Episode
 
 IMAGES = torch.ones(50, 9, 8, 3 * 4)  # three tasks of four channels
@@ -204,3 +207,19 @@ def test_invalid_probabilities_are_rejected(probability: float) -> None:
     for make_model in (WideResNet12, WideResNet):
         with pytest.raises(ConfigError, match="`dropout` must be at least 0 and less than 1, got"):
             make_model((3, 16, 16), 5, dropout=probability)
+
+
+def test_training_with_dropout_resumes_to_the_same_numbers(tmp_path) -> None:
+    def train(folder: str, num_iterations: int, *, resume: bool = False) -> dict:
+        tasks = Images(dataset="strokes", size=16, way=3, shot=1, num_query=2)
+        generator = torch.Generator().manual_seed(0)
+        options = {"filters": [2, 3, 4, 5], "dropout": 0.3, "block_size": 2}
+        model = WideResNet12(tasks.input_shape, 3, generator=generator, **options)
+        small = {"validate_every": 2, "num_val_tasks": 2, "num_test_tasks": 2, "num_tasks": 1}
+        trainer = Trainer(learner(model), tasks, num_iterations=num_iterations, **small)
+        return trainer.fit(tmp_path / folder, resume=resume)
+
+    whole = train("whole", 4)
+    train("parts", 2)
+    assert train("parts", 4, resume=True)["test"] == whole["test"]
+    assert Run.open(tmp_path / "parts").metrics == Run.open(tmp_path / "whole").metrics

@@ -48,7 +48,7 @@ class Convolutional(Model):
     ) -> None:
         """Add the linear layer, draw all weights, and set all biases to zero.
 
-        `draw` draws the weights of the convolutions; those of the linear layer are Xavier-uniform.
+        `draw` draws the weights of the convolutions; the linear layer is Xavier-uniform.
         """
         self.feature_shape = tuple(feature_shape)
         self.linear: nn.Module = uninitialized(nn.Linear, math.prod(feature_shape), num_outputs)

@@ -26,8 +26,8 @@ class Dropout(_DropoutNd):
 class DropBlock(Dropout):
     """Set squares of each map to zero (Ghiasi et al., 2018).
 
-    With map sizes H and W and square size b, every place where a square fits becomes its corner
-    with the probability
+    With map sizes H and W and square size b, every possible corner of a square is drawn with the
+    probability
 
         gamma = p H W / (b^2 (H - b + 1) (W - b + 1)),
 

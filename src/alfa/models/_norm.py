@@ -49,6 +49,6 @@ def leading_statistics(model: nn.Module, num_norm: int | None, num_examples: int
     norms = [part for part in model.modules() if uses_batch_statistics(part)]
     with contextlib.ExitStack() as handles:
         for norm in norms if num_norm is not None else ():
-            # Parameters and statistics are those of the task while the hook runs.
+            # The layer has the parameters and statistics of the task while the hook runs.
             handles.enter_context(norm.register_forward_hook(hook, with_kwargs=True))
         yield

@@ -25,8 +25,8 @@ _NUM_DIGITS = 12
 def plugin_sources(modules: Iterable[str], folder: Path) -> dict[str, dict[str, Path]]:
     """Return the source files of modules that can be found, by module and relative path.
 
-    This imports nothing. An imported module's own file counts; otherwise, the search is that of
-    alfa's import: the current folder, `folder`, and `sys.path`.
+    This imports nothing. For an imported module, it is the module's own file; otherwise, the search
+    covers the current folder, `folder`, and `sys.path`, as the import of plugins does.
     """
     found = {}
     for module in modules:

@@ -1,7 +1,9 @@
 """Update rules, which choose the rates of each inner step."""
 
+from alfa.rules._adam import InnerAdam
 from alfa.rules._alfa import ALFA
 from alfa.rules._base import RULES, Rule, register_rule
+from alfa.rules._proximal import Proximal
 from alfa.rules._rates import Constant, Generated, Learned, LearnedRates
 from alfa.rules._sgd import SGD
 
@@ -11,8 +13,10 @@ __all__ = [
     "SGD",
     "Constant",
     "Generated",
+    "InnerAdam",
     "Learned",
     "LearnedRates",
+    "Proximal",
     "Rule",
     "register_rule",
 ]

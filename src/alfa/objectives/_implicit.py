@@ -20,11 +20,11 @@ class Implicit(Objective):
     The adapted weights phi are taken as the minimum of L_S(phi) + lambda / 2 |phi - theta|^2. Then
     the gradient in theta is v = (I + H / lambda)^-1 grad L_Q(phi), with H the Hessian of L_S at phi
     (Lemma 1), which conjugate gradients approximate without the inner steps (Algorithm 2). The
-    gradient in psi, the parameters that the inner loop does not adapt, is that of
-    L_Q(phi) - grad L_S(phi)' v / lambda, with phi and v constant.
+    gradient in psi, the parameters that the inner loop does not adapt, is the gradient of
+    L_Q(phi) - grad L_S(phi)' v / lambda with phi and v constant.
 
     Args:
-        strength: lambda, which must be that of the rule.
+        strength: lambda, which must equal the strength of the rule.
         num_cg_steps: number of steps of conjugate gradients.
 
     Examples:

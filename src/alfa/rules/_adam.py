@@ -11,7 +11,7 @@ from alfa.types import NonNegativeFloat, Params, PositiveFloat, Rates, State
 
 @register_rule("adam")
 class InnerAdam(Rule):
-    """Adam (Kingma and Ba, 2015, Algorithm 1), with moments that start anew in every task.
+    """Adam (Kingma and Ba, 2015, Algorithm 1), with moments that start at zero in every task.
 
     With g the gradient at step t = 1, 2, ...: m = beta1 m + (1 - beta1) g,
     v = beta2 v + (1 - beta2) g^2, and the direction is m^ / (sqrt(v^) + eps), where

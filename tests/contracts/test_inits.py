@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pkgutil
+from functools import partial
 
 import pytest
 import torch
@@ -18,13 +19,15 @@ from alfa.types import Params
 
 def variants(name: str) -> list:
     if INITS.wraps(name, "init"):
-        return [
+
+        def make(inner, model):
             # With other seeds, a unit of the network could be dead on these few tasks.
-            lambda model, inner=inner: INITS.get(name)(
-                inner(model), generator=torch.Generator().manual_seed(2)
-            )
-            for inner in (LearnedInit, FixedInit, PrototypeHead)
-        ]
+            context = {"generator": torch.Generator().manual_seed(2), "num_steps": 3}
+            known = INITS.options(name)
+            filled = {key: value for key, value in context.items() if key in known}
+            return INITS.get(name)(inner(model), **filled)
+
+        return [partial(make, inner) for inner in (LearnedInit, FixedInit, PrototypeHead)]
     part = INITS.get(name)
     return [
         part,

@@ -17,6 +17,8 @@ from alfa.testing import check_rule
 from alfa.types import Layers, Params, Rates, State
 
 OPTIONS: dict[str, list[dict[str, object]]] = {
+    "adam": [{}, {"beta1": 0.0}, {"learning_rate": 0.1, "beta2": 0.5, "eps": 0.1}],
+    "proximal": [{}, {"learning_rate": 0.1, "strength": 0.5}],
     "sgd": [{}, {"learning_rate": 0.1, "weight_decay": 0.5}],
     "learned": [
         {},

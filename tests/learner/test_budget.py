@@ -6,6 +6,7 @@ import os
 import warnings
 import weakref
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from alfa.inits import INITS, LearnedInit
 from alfa.learner import GB, Learner, MemoryPlan, plan_memory
 from alfa.learner import _budget as budget
 from alfa.models import Conv4
+from alfa.objectives import OBJECTIVES
 from alfa.ops import cross_entropy, mse
 from alfa.rules import ALFA, RULES, SGD
 from alfa.types import Episode
@@ -112,7 +114,7 @@ def probes(monkeypatch):
     real = Learner.forward
 
     def forward(self, episode, *, num_steps=None, order=None):
-        seen.append((num_steps, episode.num_tasks))
+        seen.append((self.num_steps, episode.num_tasks))
         return real(self, episode, num_steps=num_steps, order=order)
 
     monkeypatch.setattr(Learner, "forward", forward)
@@ -128,9 +130,19 @@ def test_where_nothing_is_left_to_choose_nothing_is_probed(conv4, probes):
     assert probes == []
 
 
-def test_a_single_step_of_a_single_task_is_enough(conv4, probes):
-    plan_memory(*conv4)
-    assert probes == [(0, 1), (1, 1)]
+def test_two_steps_of_a_single_task_are_enough(conv4, probes):
+    learner, episode = conv4
+    plan_memory(learner, episode)
+    assert probes == [(1, 1), (2, 1)]
+    assert learner.num_steps == 5
+
+
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_no_more_steps_are_probed_than_in_training(conv4, probes, num_steps):
+    learner, episode = conv4
+    learner.num_steps = num_steps
+    plan_memory(learner, episode)
+    assert probes == [(num_steps, 1)]
 
 
 def test_there_are_no_more_tasks_at_once_than_tasks(conv4):
@@ -192,7 +204,7 @@ class Kept:
     tensor: Tensor
 
 
-def kept_bytes(learner, episode):
+def kept_bytes(learner, episode, run=lambda learner, episode: learner(episode)):
     alive: weakref.WeakSet[Kept] = weakref.WeakSet()
 
     def pack(tensor):
@@ -201,9 +213,9 @@ def kept_bytes(learner, episode):
         return kept
 
     with saved_tensors_hooks(pack, lambda kept: kept.tensor):
-        outcome = learner(episode)
+        outcome = run(learner, episode)
     storages = [kept.tensor.untyped_storage() for kept in alive]
-    assert outcome.query_losses.requires_grad
+    assert outcome.losses.requires_grad
     sizes = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
     del outcome, storages
     return sum(size for storage, size in sizes.items() if storage.expired())
@@ -250,9 +262,43 @@ def test_what_a_task_keeps_is_known_closely(
     )
     if not list(learner.meta_parameters()):
         pytest.skip("nothing is trained")
-    step, query = budget._saved_by_step_and_query(learner, episode[:1])
+    step, rest = budget._saved_by_step_and_rest(learner, episode[:1])
     real = kept_bytes(learner, episode[:1])
-    assert 10 * step + query == pytest.approx(real, rel=0.15)
+    assert 10 * step + rest == pytest.approx(real, rel=0.15)
+
+
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+@pytest.mark.parametrize("num_steps", [0, 1, 7])
+def test_what_an_objective_keeps_is_known_closely(conv4, make_learner, name, num_steps):
+    learner, episode = conv4
+    learner = make_learner(learner.model, loss=cross_entropy, num_steps=num_steps)
+    if name == "reptile":
+        init = LearnedInit(learner.model, adapt="*")
+        rule = SGD(init.layers)
+        learner = Learner(
+            learner.model, init=init, rule=rule, loss=cross_entropy, num_steps=num_steps
+        )
+    objective = OBJECTIVES.get(name)()
+    run = partial(objective, progress=0.0)
+    step, rest = budget._saved_by_step_and_rest(learner, episode[:1], run)
+    real = kept_bytes(learner, episode[:1], run)
+    assert num_steps * step + rest == pytest.approx(real, rel=0.15)
+
+
+def test_the_queries_of_every_step_need_memory(conv4, needed):
+    learner, episode = conv4
+    every = partial(OBJECTIVES.get("multi-step")(), progress=0.0)
+    last = partial(OBJECTIVES.get("multi-step")(), progress=1.0)
+    candidates = [("store", 4), ("recompute", 1)]
+
+    def estimate(*runs):
+        return budget._needed_bytes(learner, episode, candidates, runs)
+
+    assert estimate(last)["store", 4] == needed("store", 4)
+    assert estimate(every)["store", 4] > 1.5 * needed("store", 4)
+    assert estimate(last, every) == estimate(every, last) == estimate(every)
+    plan = plan_memory(learner, episode, budget=int(1.2 * needed("store", 4)), runs=[last, every])
+    assert (plan.mode, plan.tasks_at_once) == ("store", 1)
 
 
 @pytest.fixture

@@ -45,18 +45,24 @@ def test_a_cosine_is_that_of_torch_until_its_end_and_stays_there() -> None:
     assert rates("cosine", period=2, num=4) == pytest.approx([2.0, 1.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("name", ["constant", "step", "cosine"])
+def test_a_line_falls_until_its_end_and_stays_there() -> None:
+    assert rates("linear", period=4) == pytest.approx([2.0, 1.5, 1.0, 0.5, 0.0, 0.0])
+    assert rates("linear", period=2, min_factor=0.1, num=4) == pytest.approx([2.0, 1.1, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("name", ["constant", "step", "cosine", "linear"])
 def test_every_schedule_can_warm_up(name) -> None:
     plain, warm = rates(name), rates(name, warmup=4)
     assert warm[:4] == pytest.approx([r * n / 4 for r, n in zip(plain, range(1, 5), strict=False)])
     assert warm[4:] == plain[4:]
 
 
-def test_a_cosine_lasts_as_long_as_the_training_unless_told_otherwise() -> None:
-    experiment = compose("sinusoid", overrides=["schedule.name=cosine", "outer.num_iterations=70"])
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+def test_a_schedule_lasts_as_long_as_the_training_unless_told_otherwise(name) -> None:
+    experiment = compose("sinusoid", overrides=[f"schedule.name={name}", "outer.num_iterations=70"])
     assert experiment.schedule.options["period"] == 70
     # The configuration of a run stores the period explicitly.
-    assert math.isclose(SCHEDULES.get("cosine")(period=70).factor(35), 0.5)
+    assert math.isclose(SCHEDULES.get(name)(period=70).factor(35), 0.5)
 
 
 def test_a_scheduler_of_a_program_cannot_be_rebuilt() -> None:

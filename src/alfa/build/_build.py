@@ -92,14 +92,15 @@ def build_learner(
     def build_init(part: Part) -> Init:
         wraps = INITS.wraps(part.name, "init")
         base = build_init(Part(**part.options["base"])) if wraps else model
-        built: Init = _build(part, INITS, base, generator=generator)
+        built: Init = _build(part, INITS, base, **context)
         return built
 
     with _seeded(experiment.seed) as generator:
         model = _build_model(experiment, tasks.input_shape, tasks.num_outputs, generator)
+        context = {"num_steps": inner.num_steps, "generator": generator}
         start = build_init(experiment.init)
         # With zero steps the rule has no effect, which is checked below.
-        context = {"num_steps": max(1, inner.num_steps), "generator": generator}
+        context["num_steps"] = max(1, inner.num_steps)
         rule = _build(experiment.rule, RULES, start.layers, **context)
     _check_tasks(experiment, start, rule, tasks)
     if inner.num_steps == 0 and not inner.num_test_steps and any(True for _ in rule.parameters()):
@@ -118,6 +119,7 @@ def build_learner(
         order=inner.order,
         over_tasks=engine.over_tasks,
         batch_norm=inner.batch_norm,
+        batch_size=inner.batch_size,
     )
     return learner.to(getattr(torch, engine.dtype))
 

@@ -52,7 +52,9 @@ def describe_experiment(
         given = {key: options[key] for key in kind.model_fields if key in options}
         return {key: value for key, value in {**given, **renamed}.items() if value is not None}
 
-    inner = {key: getattr(learner, key) for key in ("num_steps", "order", "batch_norm")}
+    inner = {
+        key: getattr(learner, key) for key in ("num_steps", "order", "batch_norm", "batch_size")
+    }
     dtype = str(learner.dtype).removeprefix("torch.")
     return parse_experiment(
         {

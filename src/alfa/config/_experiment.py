@@ -31,13 +31,15 @@ class Inner(Section):
 
     With 0 steps, the init alone adapts to the support set, as in prototypical networks. Validation
     and test use `num_test_steps` steps if it is set. `batch_norm` normalizes queries by
-    the statistics of the queries (transductive) or of the support set (inductive).
+    the statistics of the queries (transductive) or of the support set (inductive). Each step uses
+    `batch_size` support examples, or all of them if it is not set.
     """
 
     num_steps: NonNegativeInt = 5
     num_test_steps: NonNegativeInt | None = None
     order: Literal["second", "first"] = "second"
     batch_norm: BatchNorm = "transductive"
+    batch_size: Count | None = None
 
 
 class Engine(Section):

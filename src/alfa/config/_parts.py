@@ -94,7 +94,7 @@ def check_part(
                 extra["base"] = inner.model_dump()
         else:
             faults.append(
-                f"init.base is {base!r}, but must be the init to attenuate, "
+                f"init.base is {base!r}, but must be the init to wrap, "
                 "such as {name = 'learned'}."
             )
     model = _options_model(name, registry)

@@ -3,6 +3,7 @@
 from alfa.inits._base import INITS, Init, Support, register_init
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
+from alfa.inits._per_step_norm import PerStepNorm
 
 __all__ = [
     "INITS",
@@ -10,6 +11,7 @@ __all__ = [
     "FixedInit",
     "Init",
     "LearnedInit",
+    "PerStepNorm",
     "PrototypeHead",
     "Support",
     "TaskHead",

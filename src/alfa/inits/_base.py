@@ -37,8 +37,9 @@ class Init(nn.Module, abc.ABC):
 
     To add an init, subclass, implement the abstract methods, and decorate the class with
     ``@register_init("my-init")``. The constructor takes the model first or, to wrap another init,
-    an argument called ``init``; then keyword-only options. `alfa.testing.check_init` checks the
-    contract of every init.
+    an argument called ``init``; then keyword-only options. Alfa supplies ``num_steps`` and
+    ``generator`` if the constructor takes them. `alfa.testing.check_init` checks the contract of
+    every init.
 
     Attributes:
         classification_only: targets must be class labels.
@@ -83,5 +84,5 @@ class Init(nn.Module, abc.ABC):
         """Return the parameters that the outer loop trains."""
 
 
-INITS: Registry[Init] = Registry("init", context=("generator",))
+INITS: Registry[Init] = Registry("init", context=("num_steps", "generator"))
 register_init = INITS.register

@@ -3,6 +3,7 @@
 import copy
 import os
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from alfa.errors import check_choice
-from alfa.learner._learner import Learner
+from alfa.learner._learner import Learner, Outcome
 from alfa.learner._memory import MemoryMode, RandomState
 from alfa.types import Count, Episode
 
@@ -27,6 +28,14 @@ _SHARE = 0.7
 
 Reason = Literal["requested", "resumed", "chosen"]
 """The source of a part of a plan: the caller, an earlier plan, or the estimate."""
+
+Run = Callable[[Learner, Episode], Outcome]
+"""Computes what the outer loop differentiates, such as an objective at some progress."""
+
+
+def _run(learner: Learner, episode: Episode) -> Outcome:
+    outcome: Outcome = learner(episode)
+    return outcome
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ def plan_memory(
     budget: int | None = None,
     previous: MemoryPlan | None = None,
     num_sharing: int = 1,
+    runs: Sequence[Run] = (_run,),
 ) -> MemoryPlan:
     """Choose the fastest mode that fits a budget.
 
@@ -70,6 +80,8 @@ def plan_memory(
         budget: bytes; by default most of the free memory.
         previous: an earlier plan to resume, except for requested parts.
         num_sharing: number of processes that share the memory of this machine.
+        runs: functions that the outer loop differentiates in the course of the training; the plan
+            fits each. By default the query loss of the adapted model.
     """
     check_choice("memory", memory, ("auto", "store", "recompute"))
     # Read it before the probe, whose memory the process may keep.
@@ -98,7 +110,7 @@ def plan_memory(
         chosen = candidates[0]
         needed = known.get(chosen)
     else:
-        estimates = _needed_bytes(learner, episode, candidates)
+        estimates = _needed_bytes(learner, episode, candidates, runs)
         fitting = [candidate for candidate in candidates if estimates[candidate] <= available]
         chosen = fitting[0] if fitting else min(candidates, key=estimates.__getitem__)
         needed = estimates[chosen]
@@ -107,33 +119,42 @@ def plan_memory(
 
 
 def _needed_bytes(
-    learner: Learner, episode: Episode, candidates: list[tuple[MemoryMode, int]]
+    learner: Learner,
+    episode: Episode,
+    candidates: list[tuple[MemoryMode, int]],
+    runs: Sequence[Run] = (_run,),
 ) -> dict[tuple[MemoryMode, int], int]:
     """Estimate the bytes that an outer gradient needs with each mode and number of tasks."""
-    step, query = _saved_by_step_and_query(learner, episode[:1])
     # A recomputed step saves its weights and their gradient.
     rows = 2 * sum(learner.init.layers.sizes) * episode.support_x.element_size()
-    saved = {"store": learner.num_steps * step + query, "recompute": learner.num_steps * rows}
-    # The backward pass of one step or query needs memory in addition.
-    more = max(step, query) + step
-    return {(mode, count): count * saved[mode] + more for mode, count in candidates}
+    needed = dict.fromkeys(candidates, 0)
+    for run in runs:
+        step, rest = _saved_by_step_and_rest(learner, episode[:1], run)
+        saved = {"store": learner.num_steps * step + rest, "recompute": learner.num_steps * rows}
+        # The backward pass of one step or query needs memory in addition.
+        more = max(step, rest) + step
+        for mode, count in candidates:
+            needed[mode, count] = max(needed[mode, count], count * saved[mode] + more)
+    return needed
 
 
-def _saved_by_step_and_query(learner: Learner, episode: Episode) -> tuple[int, int]:
-    """Measure the bytes that autograd saves for each step and for the query.
+def _saved_by_step_and_rest(learner: Learner, episode: Episode, run: Run = _run) -> tuple[int, int]:
+    """Measure the bytes that autograd saves for each inner step, and in addition.
 
-    The probe runs one step at a time, so it needs no more memory than a run that recomputes.
+    A step includes everything that `run` computes after it, such as a query loss of every step. The
+    second step is measured because the first may save less: its rule has no state yet, and the
+    weights of an init that is not trained have no gradient.
     """
     # A user-defined rule may count its calls.
     learner = copy.deepcopy(learner)
-    learner.memory = "store"
-    first, query = 0, _saved_bytes(learner, episode, 0)
-    if query == 0 and learner.num_steps > 0:
-        # The init is not trained, so the first step saves nothing.
-        first, query = 1, _saved_bytes(learner, episode, 1)
-    if first == learner.num_steps:
-        return 0, query
-    return max(_saved_bytes(learner, episode, first + 1) - query, 0), query
+    learner.memory, num_steps = "store", learner.num_steps
+    if num_steps < 2:
+        return 0, _saved_bytes(learner, episode, run)
+    learner.num_steps = 1
+    first = _saved_bytes(learner, episode, run)
+    learner.num_steps = 2
+    step = max(_saved_bytes(learner, episode, run) - first, 0)
+    return step, max(first - step, 0)
 
 
 class _Saved:
@@ -144,7 +165,7 @@ class _Saved:
         self.tensor = tensor.detach()
 
 
-def _saved_bytes(learner: Learner, episode: Episode, num_steps: int) -> int:
+def _saved_bytes(learner: Learner, episode: Episode, run: Run) -> int:
     alive: weakref.WeakSet[_Saved] = weakref.WeakSet()
 
     def pack(tensor: Tensor) -> _Saved:
@@ -157,7 +178,7 @@ def _saved_bytes(learner: Learner, episode: Episode, num_steps: int) -> int:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor),
     ):
         # The outcome holds the graph and with it every saved tensor.
-        outcome: Any = learner(episode, num_steps=num_steps)
+        outcome: Any = run(learner, episode)
         storages = [saved.tensor.untyped_storage() for saved in alive]
         sizes = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
         del outcome, storages

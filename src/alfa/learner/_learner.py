@@ -10,12 +10,12 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from alfa.errors import ConfigError
 from alfa.inits import Init
-from alfa.learner._loop import Adapted, adapt, check_options, steps
+from alfa.learner._loop import Adapted, adapt, check_options, steps, support_gradients
 from alfa.learner._memory import MemoryMode
 from alfa.models import BatchNorm, OverTasks
 from alfa.ops import Loss, check_loss
 from alfa.rules import Rule
-from alfa.types import Episode, Order
+from alfa.types import Episode, Order, Params
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Learner(nn.Module):
         over_tasks: ``"auto"``, ``"loop"``, or ``"stack"``.
         batch_norm: ``"transductive"`` or ``"inductive"``.
         memory: ``"store"`` or ``"recompute"``.
+        batch_size: number of support examples in each inner step; None for all.
 
     Examples:
         >>> from alfa import ALFA, MLP, Learner, LearnedInit, Sinusoids, mse
@@ -79,6 +80,7 @@ class Learner(nn.Module):
         over_tasks: OverTasks = "auto",
         batch_norm: BatchNorm = "transductive",
         memory: MemoryMode = "store",
+        batch_size: int | None = None,
     ) -> None:
         super().__init__()
         self.model, self.init, self.rule = model, init, rule
@@ -88,8 +90,14 @@ class Learner(nn.Module):
         self.over_tasks: OverTasks = over_tasks
         self.batch_norm: BatchNorm = batch_norm
         self.memory: MemoryMode = memory
+        self.batch_size = batch_size
         check_options(
-            model, order=order, over_tasks=over_tasks, batch_norm=batch_norm, memory=memory
+            model,
+            order=order,
+            over_tasks=over_tasks,
+            batch_norm=batch_norm,
+            memory=memory,
+            batch_size=batch_size,
         )
 
     def train(self, mode: bool = True) -> Self:
@@ -136,6 +144,7 @@ class Learner(nn.Module):
             "over_tasks": self.over_tasks,
             "batch_norm": self.batch_norm,
             "memory": self.memory,
+            "batch_size": self.batch_size,
         }
 
     def forward(
@@ -151,6 +160,15 @@ class Learner(nn.Module):
         if self.init.variable_way:
             _check_queries(episode.query_y, way=outputs.shape[-1])
         return Outcome(self.loss(outputs, episode.query_y), outputs, adapted)
+
+    def support_gradients(self, adapted: Adapted, episode: Episode) -> Params:
+        """Return the gradient of each task's support loss at adapted weights.
+
+        It is differentiable in these weights, the shared parameters, and those of the loss.
+        """
+        options = self._options(0, "second")
+        del options["num_steps"]
+        return support_gradients(adapted, episode.support_x, episode.support_y, **options)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init, Support
 from alfa.learner._memory import MemoryMode, recomputed
+from alfa.learner._minibatch import minibatch
 from alfa.models import (
     BatchNorm,
     ExecutionMode,
@@ -117,6 +118,7 @@ def adapt(
     over_tasks: OverTasks = "auto",
     batch_norm: BatchNorm = "transductive",
     memory: MemoryMode = "store",
+    batch_size: int | None = None,
 ) -> Adapted:
     """Adapt a model to every task of a stack, with any rule and any initialization.
 
@@ -137,6 +139,8 @@ def adapt(
         memory: ``"store"`` saves everything that the outer gradient needs of every step;
             ``"recompute"`` saves only the weights, and needs less memory and more time for the same
             gradient.
+        batch_size: number of support examples in each step, which go through the support set in a
+            fixed random order, and then in another one; None for all.
 
     Returns:
         The adapted parameters, the support loss before each step, and the rates.
@@ -152,11 +156,33 @@ def adapt(
         (torch.Size([3, 10, 1]), torch.Size([5, 3]))
     """
     inner_loop = _InnerLoop(
-        model, support_x, support_y, init, rule, loss, order, over_tasks, batch_norm, memory
+        model,
+        support_x,
+        support_y,
+        init,
+        rule,
+        loss,
+        order,
+        over_tasks,
+        batch_norm,
+        memory,
+        batch_size,
     )
     # Only the last position is held.
     (last,) = deque(inner_loop.positions(num_steps), maxlen=1)
     return inner_loop.adapted(last)
+
+
+def support_gradients(
+    adapted: Adapted, support_x: Tensor, support_y: Tensor, **options: Any
+) -> Params:
+    """Return the gradients of the support losses at adapted weights, of order ``"second"``.
+
+    They are differentiable in the weights, the shared parameters, and the parameters of the loss.
+    The options are as in `adapt`.
+    """
+    inner_loop = _InnerLoop(adapted.model, support_x, support_y, **options)
+    return inner_loop._losses_and_gradients(adapted.params, adapted.shared)[1]
 
 
 def steps(
@@ -203,6 +229,7 @@ class _InnerLoop:
     over_tasks: OverTasks = "auto"
     batch_norm: BatchNorm = "transductive"
     memory: MemoryMode = "store"
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         check_loss(self.loss)
@@ -212,6 +239,7 @@ class _InnerLoop:
             over_tasks=self.over_tasks,
             batch_norm=self.batch_norm,
             memory=self.memory,
+            batch_size=self.batch_size,
         )
         _check_support(self.support_x, self.support_y)
         if self.rule.layers != self.init.layers:
@@ -285,7 +313,8 @@ class _InnerLoop:
         shared = before.shared
         if self.init.has_step_parameters and step > 0:
             shared = self._shared_at(step)
-        losses, grads = self._losses_and_gradients(before.params, shared)
+        examples = minibatch(step, self.support_x.shape[1], self.batch_size)
+        losses, grads = self._losses_and_gradients(before.params, shared, examples)
         state: State = before.rates[-1].state if before.rates else ()
         rates: Rates = self.rule(step, before.params, grads, state, losses=losses)
         params = apply_rates(before.params, grads, rates)  # Eq. 4
@@ -298,7 +327,10 @@ class _InnerLoop:
         return shared
 
     def _losses_and_gradients(
-        self, params: Params, shared: Mapping[str, Tensor]
+        self,
+        params: Params,
+        shared: Mapping[str, Tensor],
+        examples: Tensor | slice = slice(None),
     ) -> tuple[Tensor, Params]:
         def compute(tensors: Sequence[Tensor], *, graph: bool) -> tuple[Tensor, Tensor]:
             flat, x, y, *rest = tensors
@@ -310,7 +342,7 @@ class _InnerLoop:
             at = params.like(flat)
             return _compute(self.model, at, shared_at, x, y, bound_loss, self.mode, graph)
 
-        stacked = params.flat, self.support_x, self.support_y
+        stacked = params.flat, self.support_x[:, examples], self.support_y[:, examples]
         rest = *shared.values(), *self.of_loss.values()
         # If nothing before this step is trained, its gradients need no graph.
         graph = self.order == "second" and any(t.requires_grad for t in (*stacked, *rest))
@@ -322,12 +354,20 @@ class _InnerLoop:
 
 
 def check_options(
-    model: nn.Module, *, order: str, over_tasks: str, batch_norm: str, memory: str
+    model: nn.Module,
+    *,
+    order: str,
+    over_tasks: str,
+    batch_norm: str,
+    memory: str,
+    batch_size: int | None,
 ) -> None:
     """Raise ConfigError unless `adapt` supports these options with the model."""
     check_choice("order", order, ("second", "first", "none"))
     check_choice("over_tasks", over_tasks, ("auto", "loop", "stack"))
     check_choice("memory", memory, ("store", "recompute"))
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"`batch_size` must be at least 1 or None, got {batch_size}.")
     check_batch_norm(model, batch_norm)
 
 

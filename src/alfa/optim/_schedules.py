@@ -85,6 +85,25 @@ class Cosine(Schedule):
         return self.min_factor + (1 - self.min_factor) * (1 + math.cos(math.pi * done)) / 2
 
 
+@register_schedule("linear")
+@dataclass(kw_only=True)
+class Linear(Schedule):
+    """The rate falls linearly to `min_factor` of its start.
+
+    Args:
+        period: iterations until the rate has fallen; by default all of the training.
+        min_factor: the fraction of the rate that remains at the end.
+    """
+
+    period: Count | None = None
+    min_factor: NonNegativeFloat = 0.0
+    warmup: NonNegativeInt = 0
+
+    def factor(self, iteration: int) -> float:
+        done = min(1.0, iteration / (self.period or 50_000))
+        return self.min_factor + (1 - self.min_factor) * (1 - done)
+
+
 @register_schedule("custom")
 @dataclass(kw_only=True)
 class CustomSchedule(Constant):

@@ -164,16 +164,20 @@ def check_head(make_head: MakeHead, *, feature_shape: tuple[int, ...] = (4,)) ->
         )
 
 
-def check_objective(make_objective: Callable[[], Objective]) -> None:
+def check_objective(
+    make_objective: Callable[[], Objective], *, make_init: MakeInit = LearnedInit
+) -> None:
     """Check that an objective fulfills its contract.
 
     Args:
         make_objective: returns the objective.
+        make_init: returns the init of the learner for the given model, which has a normalization
+            layer.
 
     Raises:
         AssertionError: the objective violates the contract.
     """
-    learner = _learner(LearnedInit, lambda layers, num_steps: SGD(layers, learning_rate=0.1))
+    learner = _learner(make_init, lambda layers, num_steps: SGD(layers, learning_rate=0.1))
     objective, episode = make_objective().double(), _episode(learner.init)
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
     found = [objective(learner, episode, progress=progress) for progress in (0.0, 0.5, 1.0)]

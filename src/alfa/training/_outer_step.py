@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,6 +60,10 @@ class OuterStep:
                 budget=None if wanted is None else int(wanted * GB),
                 previous=previous,
                 num_sharing=num_processes * self.num_sharing,
+                runs=[
+                    partial(self.objective, progress=progress)
+                    for progress in ((0.0, 0.5, 1.0) if self.objective.uses_progress else (0.0,))
+                ],
             )
             return asdict(plan)
 

@@ -28,6 +28,7 @@ from alfa.models._heads import (
     last_layer,
     register_head,
 )
+from alfa.models._logistic_head import LogisticHead
 from alfa.models._mlp import MLP
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Conv4",
     "Convolutional",
     "ExecutionMode",
+    "LogisticHead",
     "Model",
     "OverTasks",
     "ResNet12",

@@ -1,0 +1,46 @@
+"""Methods on pretrained backbones learn generated characters, well above chance (20 %)."""
+
+from __future__ import annotations
+
+import pytest
+
+from alfa.config import compose
+from alfa.runs import Run
+from alfa.training import train_run
+
+# Enough for a tiny backbone to become useful; the recipes take hundreds of epochs.
+_PRETRAINING = [
+    "num_epochs=2",
+    "batch_size=64",
+    "optimizer=adam",
+    "momentum=0",
+    "learning_rate=0.01",
+    "schedule=cosine",
+    "decay_epochs=[]",
+    "augment=false",
+    "max_batches=25",
+]
+_SMALL = [
+    "model.filters=12",
+    "tasks.num_query=5",
+    "outer.validate_every=10",
+    "outer.num_val_tasks=10",
+    "test.num_tasks=60",
+    "test.ensemble=1",
+    *(f"pretraining.{option}" for option in _PRETRAINING),
+]
+
+
+def accuracy(folder, method: str, *overrides: str) -> float:
+    experiment = compose("strokes", method=method, overrides=[*_SMALL, *overrides])
+    result = train_run(Run.new(folder / method, experiment))
+    return float(result["test"]["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("method", "least"),
+    [("rfs", 0.6), ("rfs-distill", 0.4)],
+)
+def test_a_frozen_backbone_is_enough(tmp_path, method: str, least: float) -> None:
+    more = ["pretraining.num_distillations=1"] if method == "rfs-distill" else []
+    assert accuracy(tmp_path, method, *more) > least

@@ -44,3 +44,18 @@ def accuracy(folder, method: str, *overrides: str) -> float:
 def test_a_frozen_backbone_is_enough(tmp_path, method: str, least: float) -> None:
     more = ["pretraining.num_distillations=1"] if method == "rfs-distill" else []
     assert accuracy(tmp_path, method, *more) > least
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("unicorn-maml", ["outer.num_iterations=5"]),
+        (
+            "alfa+unicorn-maml",
+            ["outer.num_iterations=20", "inner.num_steps=5", "optimizer.learning_rate=0.02"],
+        ),
+    ],
+)
+def test_inner_steps_adapt_a_pretrained_backbone(tmp_path, method: str, more: list[str]) -> None:
+    small = ["outer.validate_every=20", "outer.num_val_tasks=4", "test.num_tasks=20"]
+    assert accuracy(tmp_path, method, *small, *more) > 0.42

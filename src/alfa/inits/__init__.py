@@ -3,6 +3,7 @@
 from alfa.inits._base import INITS, Init, Support, register_init
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
+from alfa.inits._shared_head import SharedHead
 
 __all__ = [
     "INITS",
@@ -11,6 +12,7 @@ __all__ = [
     "Init",
     "LearnedInit",
     "PrototypeHead",
+    "SharedHead",
     "Support",
     "TaskHead",
     "ZeroHead",

@@ -4,6 +4,7 @@ from alfa.methods import _maml as _maml  # isort: skip
 from alfa.methods import _l2f as _l2f
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods import _rfs as _rfs
+from alfa.methods import _unicorn_maml as _unicorn_maml
 from alfa.methods._base import METHODS, Method, get_method, merge, register_method
 
 __all__ = ["METHODS", "Method", "get_method", "merge", "register_method"]

@@ -6,7 +6,7 @@ _RFS = (
     "Tian, Wang, Krishnan, Tenenbaum, and Isola. Rethinking Few-Shot Image Classification: A Good "
     "Embedding Is All You Need? ECCV 2020."
 )
-_PRETRAINING = {
+PRETRAINING = {
     "num_epochs": 100,
     "batch_size": 64,
     "learning_rate": 0.05,
@@ -29,7 +29,7 @@ def _rfs(name: str, title: str, **more: object) -> Method:
         init={"name": "task-head"},
         head={"name": "logistic"},
         settings={"model": {"frozen": True}, "inner": {"num_steps": 0}},
-        parts={"pretraining": {**_PRETRAINING, **more}},
+        parts={"pretraining": {**PRETRAINING, **more}},
     )
 
 

@@ -12,6 +12,7 @@ from alfa.models._base import (
     register_model,
     run_stacked,
 )
+from alfa.models._cosine_head import CosineSGDHead
 from alfa.models._frozen import (
     Bound,
     batch_statistics,
@@ -46,6 +47,7 @@ __all__ = [
     "Bound",
     "Conv4",
     "Convolutional",
+    "CosineSGDHead",
     "ExecutionMode",
     "LogisticHead",
     "Model",

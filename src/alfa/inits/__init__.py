@@ -4,6 +4,7 @@ from alfa.inits._base import INITS, Init, Support, register_init
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
 from alfa.inits._shared_head import SharedHead
+from alfa.inits._weight_map import WeightMap
 
 __all__ = [
     "INITS",
@@ -15,6 +16,7 @@ __all__ = [
     "SharedHead",
     "Support",
     "TaskHead",
+    "WeightMap",
     "ZeroHead",
     "prototypes",
     "register_init",

@@ -1,6 +1,7 @@
 """Named few-shot methods: recipes of an init, a rule, an objective, and a head."""
 
 from alfa.methods import _maml as _maml  # isort: skip
+from alfa.methods import _act2param as _act2param
 from alfa.methods import _baseline_plus_plus as _baseline_plus_plus
 from alfa.methods import _l2f as _l2f
 from alfa.methods import _proto_maml as _proto_maml

@@ -1,6 +1,7 @@
 """Inits: the weights that adaptation starts from."""
 
 from alfa.inits._base import INITS, Init, Support, register_init
+from alfa.inits._conditioned import ConditionedPrototypes
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
 from alfa.inits._shared_head import SharedHead
@@ -9,6 +10,7 @@ from alfa.inits._weight_map import WeightMap
 __all__ = [
     "INITS",
     "Attenuated",
+    "ConditionedPrototypes",
     "FixedInit",
     "Init",
     "LearnedInit",

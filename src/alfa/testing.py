@@ -161,16 +161,20 @@ def check_head(make_head: MakeHead, *, feature_shape: tuple[int, ...] = (4,)) ->
         )
 
 
-def check_objective(make_objective: Callable[[], Objective]) -> None:
+def check_objective(
+    make_objective: Callable[[], Objective], *, make_init: MakeInit = LearnedInit
+) -> None:
     """Check that an objective fulfills its contract.
 
     Args:
         make_objective: returns the objective.
+        make_init: returns the init of the learner for a model; an init that needs class labels
+            makes the tasks classification.
 
     Raises:
         AssertionError: the objective violates the contract.
     """
-    learner = _learner(LearnedInit, lambda layers, num_steps: SGD(layers, learning_rate=0.1))
+    learner = _learner(make_init, lambda layers, num_steps: SGD(layers, learning_rate=0.1))
     objective, episode = make_objective().double(), _episode(learner.init)
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
     found = [objective(learner, episode, progress=progress) for progress in (0.0, 0.5, 1.0)]
@@ -267,9 +271,11 @@ def _normal(seed: int, *shape: int) -> Tensor:
 def _episode(init: Init) -> Episode:
     x = _normal(2, _NUM_TASKS, 10, 2)
     y = torch.arange(1, _NUM_TASKS + 1).view(-1, 1, 1) * x.sum(2, keepdim=True).sin()
+    classes = None
     if init.classification_only:
         y = torch.arange(10).remainder(_NUM_CLASSES).expand(_NUM_TASKS, -1)
-    return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
+        classes = torch.arange(_NUM_TASKS * _NUM_CLASSES).view(_NUM_TASKS, _NUM_CLASSES)
+    return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:], classes)
 
 
 def _support(init: Init) -> Support:

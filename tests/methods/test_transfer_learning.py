@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+import torch
 
 from alfa.config import compose
+from alfa.data import FewShot
 from alfa.runs import Run
 from alfa.training import train_run
 
@@ -61,3 +65,21 @@ def test_a_frozen_backbone_is_enough(tmp_path, method: str, least: float) -> Non
 def test_inner_steps_adapt_a_pretrained_backbone(tmp_path, method: str, more: list[str]) -> None:
     small = ["outer.validate_every=20", "outer.num_val_tasks=4", "test.num_tasks=20"]
     assert accuracy(tmp_path, method, *small, *more) > 0.42
+
+
+@pytest.fixture
+def with_classes(monkeypatch) -> None:
+    """Fill in the classes of the labels."""
+    real = FewShot.episode
+
+    def episode(self, first, *, num_tasks, split="train", seed=0):
+        chosen, _ = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
+        drawn = real(self, first, num_tasks=num_tasks, split=split, seed=seed)
+        return dataclasses.replace(drawn, classes=torch.from_numpy(chosen))
+
+    monkeypatch.setattr(FewShot, "episode", episode)
+
+
+def test_a_conditioned_network_learns(tmp_path, with_classes) -> None:
+    more = ["outer.num_iterations=40", "pretraining=none", "optimizer.learning_rate=0.01"]
+    assert accuracy(tmp_path, "tadam", *more) > 0.4

@@ -80,6 +80,7 @@ class Tasks(abc.ABC):
         loss: the name of the loss.
         varies: tasks have varying numbers of classes, at most `num_outputs`, or of examples; such
             tasks implement `groups`.
+        num_train_classes: the number of training classes if `Episode.classes` refers to them.
 
     Examples:
         >>> import torch
@@ -100,6 +101,7 @@ class Tasks(abc.ABC):
     num_outputs: int
     loss: str
     varies: bool = False
+    num_train_classes: int | None = None
 
     @abc.abstractmethod
     def episode(

@@ -6,6 +6,7 @@ from alfa.methods import _baseline_plus_plus as _baseline_plus_plus
 from alfa.methods import _l2f as _l2f
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods import _rfs as _rfs
+from alfa.methods import _tadam as _tadam
 from alfa.methods import _unicorn_maml as _unicorn_maml
 from alfa.methods._base import METHODS, Method, get_method, merge, register_method
 

@@ -247,7 +247,7 @@ class Run:
             )
         tasks = build_tasks(self.experiment)
         learner = build_learner(self.experiment, tasks).to(device)
-        return learner, tasks, trainer_options(self.experiment, learner)
+        return learner, tasks, trainer_options(self.experiment, learner, tasks)
 
     def load_initial_weights(self, learner: Learner) -> None:
         """Load the backbone weights that the experiment names or training pretrained, if any."""

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from alfa.inits import PrototypeHead
-from alfa.objectives import OBJECTIVES, CoTraining, Objective, QueryLoss
+from alfa.inits import LatentHead, PrototypeHead
+from alfa.objectives import OBJECTIVES, CoTraining, LatentPenalties, Objective, QueryLoss
 from alfa.testing import check_objective
 
+# These need class labels, and one of them a certain init; see below.
+_CLASSIFICATION = ("co-training", "latent-penalties")
 
-# `co-training` needs class labels; see below.
-@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "co-training"])
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name not in _CLASSIFICATION])
 def test_objective_fulfills_the_contract(name: str) -> None:
     options = {"num_steps": 3} if "num_steps" in OBJECTIVES.options(name) else {}
     check_objective(lambda: OBJECTIVES.get(name)(**options))
@@ -24,6 +26,10 @@ def test_co_training_fulfills_the_contract() -> None:
         return objective
 
     check_objective(make, make_init=PrototypeHead)
+
+
+def test_latent_penalties_fulfill_the_contract() -> None:
+    check_objective(LatentPenalties, make_init=lambda model: LatentHead(model, num_latents=3))
 
 
 class OneLoss(QueryLoss):

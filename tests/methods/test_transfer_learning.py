@@ -67,6 +67,11 @@ def test_inner_steps_adapt_a_pretrained_backbone(tmp_path, method: str, more: li
     assert accuracy(tmp_path, method, *small, *more) > 0.42
 
 
+def test_latent_codes_learn(tmp_path) -> None:
+    more = ["outer.num_iterations=15", "outer.num_tasks=2", "optimizer.learning_rate=0.002"]
+    assert accuracy(tmp_path, "leo", *more) > 0.42
+
+
 @pytest.fixture
 def with_classes(monkeypatch) -> None:
     """Fill in the classes of the labels."""

@@ -4,6 +4,7 @@ from alfa.inits._base import INITS, Init, Support, register_init
 from alfa.inits._conditioned import ConditionedPrototypes
 from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
+from alfa.inits._latent import LatentCodes, LatentHead
 from alfa.inits._shared_head import SharedHead
 from alfa.inits._weight_map import WeightMap
 
@@ -13,6 +14,8 @@ __all__ = [
     "ConditionedPrototypes",
     "FixedInit",
     "Init",
+    "LatentCodes",
+    "LatentHead",
     "LearnedInit",
     "PrototypeHead",
     "SharedHead",

@@ -4,6 +4,7 @@ from alfa.methods import _maml as _maml  # isort: skip
 from alfa.methods import _act2param as _act2param
 from alfa.methods import _baseline_plus_plus as _baseline_plus_plus
 from alfa.methods import _l2f as _l2f
+from alfa.methods import _leo as _leo
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods import _rfs as _rfs
 from alfa.methods import _tadam as _tadam

@@ -136,7 +136,7 @@ class LatentHead(TaskHead):
         mean, raw = (members.mT @ pairs / members.sum(1).unsqueeze(2)).chunk(2, dim=2)
         if generator is None:
             return mean, mean.new_zeros(len(mean))
-        deviation = self._deviation(raw, 0.0)
+        deviation: Tensor = self._deviation(raw, 0.0)
         noise = _noise(mean, generator)
         z = mean + deviation * noise
         # log q(z) - log N(z; 0, 1)
@@ -144,7 +144,8 @@ class LatentHead(TaskHead):
         return z, divergence.mean((1, 2))
 
     def _decode(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
-        mean, raw = self.decoder(z).chunk(2, dim=2)
+        decoded: Tensor = self.decoder(z)
+        mean, raw = decoded.chunk(2, dim=2)
         if generator is None:
             return mean
         offset = (2 / (z.shape[1] + mean.shape[2])) ** 0.5

@@ -35,7 +35,7 @@ class WeightMap(TaskHead):
         >>> init = WeightMap(model, adapt="head")
         >>> x, y = torch.randn(1, 14, 3), torch.arange(7).repeat(2)[None]  # 7 classes
         >>> options = {"init": init, "rule": SGD(init.layers), "loss": cross_entropy}
-        >>> adapt(model, x, y, num_steps=0, **options).params["linear3.weight"].shape
+        >>> adapt(model, x, y, num_steps=0, **options).params["linear2.weight"].shape
         torch.Size([1, 7, 8])
     """
 

@@ -9,6 +9,7 @@ import pytest
 
 from alfa.config import compose, load_experiment, parse_experiment
 from alfa.errors import ConfigError
+from alfa.inits import INITS
 
 BASE: dict[str, Any] = {"tasks": {"name": "sinusoid"}, "model": {"name": "mlp", "hidden": [8]}}
 
@@ -41,8 +42,7 @@ def test_all_faults_are_reported_at_once() -> None:
         "Did you mean 'sinusoid'?",
         "model.hiden is not a known key; known: name, weights, frozen, hidden. "
         "Did you mean 'hidden'?",
-        "init.name is 'lerned', but must be one of attenuated, fixed, learned, prototype-head, "
-        "task-head, zero-head. Did you mean 'learned'?",
+        f"init.name is 'lerned', but must be one of {', '.join(INITS)}. Did you mean 'learned'?",
         "rule.alpha is {'source': 'genrated'}, but must be a table with the source of the rate",
         "outer.num_tasks is 0, but must be greater than or equal to 1.",
         "outer.num_task is not a known key; known: num_iterations, num_tasks, max_gradient_norm, ",

@@ -32,6 +32,8 @@ T = TypeVar("T")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Seconds between two checks for other processes at startup, and seconds until startup fails.
 _POLL_SECONDS, _STARTUP_SECONDS = 0.02, 300.0
+# Seconds between two messages of a process for which the others wait.
+_MESSAGE_SECONDS = 60.0
 # The variables that every launcher of several processes sets.
 _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -78,6 +80,14 @@ class Processes:
     def any(self, wish: bool) -> bool:
         """Return True if any process passes True."""
         return wish
+
+    def while_first(self, work: Callable[[Callable[[], None]], None]) -> None:
+        """Work in the first process while the others wait, however long it takes.
+
+        `work` gets a function that it must call at least every few minutes. An error is raised in
+        every process.
+        """
+        work(lambda: None)
 
     def gathered(self, text: str) -> list[str]:
         """Return the texts of all processes, in their order."""
@@ -149,6 +159,28 @@ class Joined(Processes):
 
     def any(self, wish: bool) -> bool:
         return any(wished for (wished,) in self._numbers([int(wish)]))
+
+    def while_first(self, work: Callable[[Callable[[], None]], None]) -> None:
+        called = time.monotonic()
+
+        def keep_waiting() -> None:
+            # Without a message, torch would give up after half an hour.
+            nonlocal called
+            if time.monotonic() - called > _MESSAGE_SECONDS:
+                self.any(True)
+                called = time.monotonic()
+
+        def work_or_wait() -> None:
+            if not self.is_first:
+                while self.any(False):
+                    pass
+                return
+            try:
+                work(keep_waiting)
+            finally:
+                self.any(False)
+
+        self.together(work_or_wait)
 
     def gathered(self, text: str) -> list[str]:
         return [_as_bytes(own).decode() for own in self._ragged(_as_tensor(text.encode()))]

@@ -425,7 +425,7 @@ def test_rows_are_in_the_order_of_the_tasks_whatever_their_sizes() -> None:
     for tasks in (Sinusoids(num_support=5), Grouped(num_support=5)):
         experiment = sines()
         learner = build_learner(experiment, tasks)
-        step = OuterStep(Trainer(learner, tasks, **trainer_options(experiment, learner)))
+        step = OuterStep(Trainer(learner, tasks, **trainer_options(experiment, learner, tasks)))
         step.make_plan()
         rows.append(torch.stack(list(step._rows(3))))
     assert rows[0].equal(rows[1])

@@ -246,6 +246,8 @@ def in_classes(episode: Episode) -> Episode:
 def test_what_a_task_keeps_is_known_closely(
     conv4, module, make_learner, request, kind, init, rule, order
 ):
+    if kind == "module" and init == "conditioned-prototypes":
+        pytest.skip("the module has no normalization layers to condition")
     learner, episode = request.getfixturevalue(kind)
     loss = learner.loss
     if kind == "module" and INITS.get(init).classification_only:

@@ -1,6 +1,7 @@
 """Build tasks, models, learners, and trainer options from a configuration."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,13 +50,23 @@ def _build_model(
     return model
 
 
-def build_objective(experiment: Experiment) -> Objective:
+def build_objective(experiment: Experiment, model: nn.Module, tasks: Tasks) -> Objective:
     """Build the objective of an experiment, by default the query loss."""
-    if experiment.objective is None:
+    part = experiment.objective
+    if part is None:
         return QueryLoss()
-    built: Objective = _build(
-        experiment.objective, OBJECTIVES, num_steps=experiment.inner.num_steps
-    )
+    known = OBJECTIVES.options(part.name)
+    context: dict[str, Any] = {"num_steps": experiment.inner.num_steps}
+    if "num_features" in known:
+        context["num_features"] = math.prod(feature_shape(model))
+    if "num_classes" in known:
+        context["num_classes"] = tasks.num_train_classes
+        if tasks.num_train_classes is None:
+            raise ConfigError(
+                f"objective.name is {part.name!r}, which needs tasks with common training classes; "
+                "use few-shot tasks of images, or omit the objective."
+            )
+    built: Objective = _build(part, OBJECTIVES, **context)
     return built
 
 
@@ -124,9 +135,9 @@ def build_learner(
     return learner.to(getattr(torch, engine.dtype))
 
 
-def trainer_options(experiment: Experiment, learner: Learner) -> dict[str, Any]:
+def trainer_options(experiment: Experiment, learner: Learner, tasks: Tasks) -> dict[str, Any]:
     """Return the arguments of `alfa.Trainer`, except for the learner, tasks, and device."""
-    objective = build_objective(experiment).to(learner.dtype)
+    objective = build_objective(experiment, learner.model, tasks).to(learner.dtype)
     trained = *learner.meta_parameters(), *objective.parameters()
     parameters = [p for p in trained if p.requires_grad]
     optimizer = scheduler = None

@@ -1,7 +1,8 @@
 """`alfa pretrain`."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -18,9 +19,9 @@ def pretrain(
     target: Annotated[str, Argument(help="Dataset such as `cub`, or experiment (.toml).")],
     backbone: opts.Backbone = None,
     out: Annotated[Path | None, Option(help="Folder; defaults to `pretrained/TARGET`.")] = None,
-    epochs: Annotated[int, Option(min=1, help="Passes over all images.")] = 10,
-    batch_size: Annotated[int, Option(min=2, help="Images per batch.")] = 64,
-    learning_rate: Annotated[float, Option(help="Initial rate, decayed by half a cosine.")] = 0.001,
+    epochs: Annotated[int | None, Option(min=1, help="Passes over all images (10).")] = None,
+    batch_size: Annotated[int | None, Option(min=2, help="Images per batch (64).")] = None,
+    learning_rate: Annotated[float | None, Option(help="Initial learning rate (0.001).")] = None,
     augment: Annotated[bool, Option("--augment", help="Flip and shift images at random.")] = False,
     settings: opts.Set = None,
     seed: opts.Seed = None,
@@ -31,6 +32,7 @@ def pretrain(
     """Pretrain the backbone of an experiment to classify all training classes.
 
     Meta-training can start from the result. If the command is interrupted, run it again to resume.
+    The [pretraining] section of the experiment sets all other options.
 
     Examples:
 
@@ -44,6 +46,11 @@ def pretrain(
     name = "-".join(filter(None, [Path(target).stem, backbone]))
     path = out or Path("pretrained") / name
     Computing(device, threads).set_up(config)
+    given = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if augment:
+        chosen["augment"] = True
+    options = replace(config.pretraining or training.Pretraining(), **chosen)
     hint = "run the same command again to resume"
     with stoppable(quiet=as_json, hint=hint) as request, meter(path.name, quiet=as_json) as shown:
 
@@ -53,7 +60,7 @@ def pretrain(
 
         result = training.pretrain_run(
             lazy.runs.Run.new(path, config),
-            options=training.Pretraining(epochs, batch_size, learning_rate, augment),
+            options=options,
             device=device,
             should_stop=request,
             on_progress=on_progress,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from alfa.models import BatchNorm, OverTasks
+from alfa.optim import Pretraining
 from alfa.types import Count, NonNegativeInt, PositiveFloat
 
 
@@ -114,6 +115,8 @@ class Experiment(Section):
     objective: Part | None = None
     optimizer: Part = Part(name="adam")
     schedule: Part = Part(name="constant")
+    # Trains the backbone first, unless the model has weights.
+    pretraining: Pretraining | None = None
     inner: Inner = Inner()
     outer: Outer = Outer()
     test: Test = Test()
@@ -134,6 +137,7 @@ class Experiment(Section):
         # A run stores its initial weights, so their path does not matter.
         if "weights" in content["model"]:
             content["model"]["weights"] = True
+            content.pop("pretraining", None)
         return content
 
 

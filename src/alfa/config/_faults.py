@@ -1,27 +1,36 @@
 """Error messages for experiments, one sentence each."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from alfa.config._experiment import Experiment, Section
+from alfa.config._experiment import Engine, Experiment, Inner, Outer, Test
 from alfa.errors import did_you_mean
+from alfa.optim import Pretraining
+
+_SECTIONS = {Inner, Outer, Test, Engine, Pretraining}
 
 
-def boolean_faults(model: type[BaseModel], given: Mapping[str, Any], prefix: str = "") -> list[str]:
+def boolean_faults(model: type[Any], given: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Report booleans in place of numbers, because pydantic would convert them."""
     faults = []
     for key, value in given.items():
-        field = model.model_fields.get(key)
-        annotation: Any = field.annotation if field else None
+        annotation = _annotations(model).get(key)
         kinds = _kinds(annotation)
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             faults.append(f"{prefix}{key} is {str(value).lower()}, but must be a number.")
-        is_section = isinstance(annotation, type) and issubclass(annotation, Section)
-        if isinstance(value, Mapping) and is_section:
-            faults += boolean_faults(annotation, value, f"{prefix}{key}.")
+        for section in kinds & _SECTIONS if isinstance(value, Mapping) else ():
+            faults += boolean_faults(section, value, f"{prefix}{key}.")
     return faults
+
+
+def _annotations(model: type[Any]) -> dict[str, Any]:
+    """Return the types of the keys of a section."""
+    if issubclass(model, BaseModel):
+        return {key: field.annotation for key, field in model.model_fields.items()}
+    return {field.name: field.type for field in dataclasses.fields(model)}
 
 
 def _kinds(annotation: Any) -> set[Any]:
@@ -59,8 +68,15 @@ def sentence(
             return f"{where} is not a known key{listed}.{did_you_mean(path[-1], known)}"
         case "missing":
             return f"{where} is missing."
+        case "unexpected_keyword_argument" if path[0] == "pretraining" and model is Experiment:
+            known = list(_annotations(Pretraining))
+            hint = did_you_mean(path[-1], known)
+            return f"{where} is not a known key; known: {', '.join(known)}.{hint}"
         case "unexpected_keyword_argument":
             return f"{where} is not a known key."
+        case "value_error":
+            # The text of a ConfigError, which states the argument and the value.
+            return f"{where}: {fault['ctx']['error']}"
         case "model_type" | "model_attributes_type" if model is Experiment:
             message = "a table, such as {name = '...'}"
         case "sequence_str" | "is_instance_of":

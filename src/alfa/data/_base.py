@@ -85,6 +85,7 @@ class Tasks(abc.ABC):
         metric_name: the name of the metric in reports; by default the name of the function.
         varies: tasks have varying numbers of classes, at most `num_outputs`, or of examples; such
             tasks implement `groups`.
+        num_train_classes: the number of training classes if `Episode.classes` refers to them.
 
     Examples:
         >>> import torch
@@ -107,6 +108,7 @@ class Tasks(abc.ABC):
     metric: Loss | None = None
     metric_name: str = ""
     varies: bool = False
+    num_train_classes: int | None = None
 
     @abc.abstractmethod
     def episode(

@@ -57,6 +57,8 @@ class FewShot(ImageTasks):
         self.way, self.shot, self.num_query = way, shot, num_query
         self.augment, self.val_way = augment, val_way
         self.input_shape, self.num_outputs = images.shape, way
+        if "train" in images.splits:
+            self.num_train_classes = len(images.splits["train"])
         self._faults = {split: self._faults_of(split) for split in SPLITS}
         if all(self._faults.values()):
             self.check(*(images.splits or SPLITS))

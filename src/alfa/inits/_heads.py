@@ -108,9 +108,19 @@ class TaskHead(ModelInit):
         weights: Mapping[str, Tensor] = module.fit(support.embed(body, self.head), support.y, way)
         return weights
 
+    def initial_body(self, theta: Params, support: Support, way: int) -> Params:
+        """Return the other adapted layers of every task, by default theta.
+
+        Args:
+            theta: all adapted layers, `LearnedInit.start`; the last layer is replaced later.
+            support: the support sets.
+            way: number of classes of each task.
+        """
+        return theta
+
     def start(self, support: Support) -> Params:
         way = _num_classes(support.y)
-        theta = super().start(support)
+        theta = self.initial_body(super().start(support), support, way)
         names = [name for name in self._layers if name not in self._head_names]
         body = Params(theta.flat[:, :0], Layers({}))
         if names:

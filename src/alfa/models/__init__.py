@@ -14,6 +14,7 @@ from alfa.models._base import (
 )
 from alfa.models._conv4 import Conv4
 from alfa.models._convolutional import Convolutional
+from alfa.models._cosine_head import CosineSGDHead
 from alfa.models._dropout import DropBlock, Dropout
 from alfa.models._frozen import (
     Bound,
@@ -31,6 +32,7 @@ from alfa.models._heads import (
     last_layer,
     register_head,
 )
+from alfa.models._logistic_head import LogisticHead
 from alfa.models._mlp import MLP
 from alfa.models._resnets import ResNet12, ResNet18, WideResNet12
 from alfa.models._wide import WideResNet
@@ -52,7 +54,9 @@ __all__ = [
     "Convolutional",
     "DropBlock",
     "Dropout",
+    "CosineSGDHead",
     "ExecutionMode",
+    "LogisticHead",
     "Model",
     "OverTasks",
     "ResNet12",

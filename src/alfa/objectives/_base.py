@@ -17,7 +17,9 @@ class Objective(nn.Module, abc.ABC):
     Its own parameters, if any, are trained with the learner's.
 
     To add an objective, subclass, implement `forward`, and decorate the class with
-    ``@register_objective("my-objective")``. The constructor takes keyword-only options.
+    ``@register_objective("my-objective")``. The constructor takes keyword-only options; alfa
+    supplies ``num_steps``, ``num_features`` of the last layer, and ``num_classes`` of the training
+    split if the constructor takes them.
     `alfa.testing.check_objective` checks the contract of every objective.
 
     Attributes:
@@ -53,5 +55,7 @@ class Objective(nn.Module, abc.ABC):
         """
 
 
-OBJECTIVES: Registry[Objective] = Registry("objective", context=("num_steps",))
+OBJECTIVES: Registry[Objective] = Registry(
+    "objective", context=("num_steps", "num_features", "num_classes")
+)
 register_objective = OBJECTIVES.register

@@ -1,6 +1,7 @@
 """Operations with fast first and second derivatives, and the losses."""
 
 from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward
+from alfa.ops._logistic_regression import logistic_regression
 from alfa.ops._losses import (
     LOSSES,
     Loss,
@@ -38,6 +39,7 @@ __all__ = [
     "expand_to_parameters",
     "get_loss",
     "layer_means",
+    "logistic_regression",
     "mlp",
     "mlp_mse_gradients",
     "mse",

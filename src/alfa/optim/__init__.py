@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules of the outer loop, by name."""
 
 from alfa.optim._optimizers import OPTIMIZERS, Adam, OptimizerFactory, register_optimizer
+from alfa.optim._pretraining import Pretraining
 from alfa.optim._schedules import SCHEDULES, Schedule, register_schedule
 
 __all__ = [
@@ -8,6 +9,7 @@ __all__ = [
     "SCHEDULES",
     "Adam",
     "OptimizerFactory",
+    "Pretraining",
     "Schedule",
     "register_optimizer",
     "register_schedule",

@@ -5,6 +5,7 @@ signature.json              properties of the training tasks that the model depe
 metrics.jsonl               one JSON object per validation
 checkpoints/                last.safetensors and previous.safetensors, the two newest states;
                             best.safetensors; epoch-*.safetensors, the models of the ensemble
+pretraining/                the state and the weights of the pretrained backbone, if any
 result.json                 the test, when training is complete
 plugins.json, plugins/      the hashes and the sources of the run's plugins, if it has any
 """
@@ -39,6 +40,8 @@ class RunFiles:
         self.result = path / "result.json"
         self.plugin_hashes = path / "plugins.json"
         self.plugins = path / "plugins"
+        self.pretraining = path / "pretraining"
+        self.backbone = self.pretraining / "backbone.safetensors"
         # A hidden file, so that a folder with nothing else counts as empty.
         self.launch = path / ".launch.json"
 

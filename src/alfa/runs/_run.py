@@ -19,6 +19,7 @@ from alfa.data import TASKS, Signature, Tasks
 from alfa.errors import CheckpointError, ConfigError
 from alfa.learner import Learner
 from alfa.ops import get_loss
+from alfa.optim import Pretraining
 from alfa.runs._backbone import load_backbone
 from alfa.runs._best import TrainingProgress
 from alfa.runs._checkpoint import Checkpoint, load_newest
@@ -185,6 +186,12 @@ class Run:
     def rule_name(self) -> str:
         return self.experiment.rule.name
 
+    @property
+    def pretraining(self) -> Pretraining | None:
+        """How training pretrains the backbone; None if it does not, or the model has weights."""
+        has_weights = "weights" in self.experiment.model.options
+        return None if has_weights else self.experiment.pretraining
+
     def config(self) -> dict[str, Any]:
         """Return the experiment as plain values."""
         return to_dict(self.experiment)
@@ -247,13 +254,21 @@ class Run:
 
     def build(self, device: torch.device | str) -> tuple[Learner, Tasks, dict[str, Any]]:
         """Build the learner and tasks of a new training, and the options of `alfa.Trainer`."""
+        options = self.experiment.model.options
+        if options.get("frozen") and "weights" not in options and self.pretraining is None:
+            raise ConfigError(
+                "model.frozen is true, but the model has no weights, so its features would stay "
+                "random; set model.weights, add a [pretraining], or omit model.frozen."
+            )
         tasks = build_tasks(self.experiment)
         learner = build_learner(self.experiment, tasks).to(device)
-        return learner, tasks, trainer_options(self.experiment, learner)
+        return learner, tasks, trainer_options(self.experiment, learner, tasks)
 
     def load_initial_weights(self, learner: Learner) -> None:
-        """Load the backbone weights that the experiment names, if any."""
+        """Load the backbone weights that the experiment names or training pretrained, if any."""
         weights = self.experiment.model.options.get("weights")
+        if self.pretraining is not None and self.files.backbone.is_file():
+            weights = self.files.backbone
         if weights is not None:
             load_backbone(learner.model, Path(weights))
 

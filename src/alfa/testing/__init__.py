@@ -172,7 +172,7 @@ def check_objective(
     Args:
         make_objective: returns the objective.
         make_init: returns the init of the learner for the given model, which has a normalization
-            layer.
+            layer; an init that needs class labels makes the tasks classification.
 
     Raises:
         AssertionError: the objective violates the contract.
@@ -274,9 +274,11 @@ def _normal(seed: int, *shape: int) -> Tensor:
 def _episode(init: Init) -> Episode:
     x = _normal(2, _NUM_TASKS, 10, 2)
     y = torch.arange(1, _NUM_TASKS + 1).view(-1, 1, 1) * x.sum(2, keepdim=True).sin()
+    classes = None
     if init.classification_only:
         y = torch.arange(10).remainder(_NUM_CLASSES).expand(_NUM_TASKS, -1)
-    return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:])
+        classes = torch.arange(_NUM_TASKS * _NUM_CLASSES).view(_NUM_TASKS, _NUM_CLASSES)
+    return Episode(x[:, :6], y[:, :6], x[:, 6:], y[:, 6:], classes)
 
 
 def _support(init: Init) -> Support:

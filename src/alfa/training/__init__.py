@@ -1,8 +1,9 @@
 """The outer loop, and pretraining."""
 
+from alfa.optim import Pretraining
 from alfa.training._loop import Progress, Work
 from alfa.training._outer_step import OuterStep, clip_gradient
-from alfa.training._pretrain import WEIGHTS, Epoch, Pretraining, pretrain, pretrain_run
+from alfa.training._pretrain import WEIGHTS, Epoch, pretrain, pretrain_run
 from alfa.training._trainer import Trainer, train_run
 
 __all__ = [

@@ -20,9 +20,15 @@ from alfa.learner import Learner
 from alfa.runs import Checkpoint, Epoch, Run, TrainingProgress, load_best, recover_best
 from alfa.training._consistency import check_data, check_files, versions
 from alfa.training._outer_step import OuterStep
+from alfa.training._pretrain import Epoch as PretrainingEpoch
+from alfa.training._pretrain import pretrain_run
 
 if TYPE_CHECKING:
     from alfa.training._trainer import Trainer
+
+
+# The iteration and the last validation of a training that has not begun.
+_UNTRAINED = (0, TrainingProgress(iteration=0).validated)
 
 
 class Work(NamedTuple):
@@ -174,6 +180,38 @@ class TrainingLoop:
             known=self.state.stamps,
             has_begun=self.state.iteration > 0,
             tell=lambda message: self._report(message=message),
+        )
+
+    def pretrain(self) -> None:
+        """Pretrain the backbone before the first iteration, if the experiment asks for it."""
+        state = self.state
+        if self.run.pretraining is None or (state.iteration, state.validated) != _UNTRAINED:
+            return
+
+        def load() -> Checkpoint:
+            self.run.load_initial_weights(self.learner)
+            return self._checkpoint(self.optimizer)
+
+        self.processes.while_first(self._pretrain)
+        self.restore(self.from_first(load))
+
+    def _pretrain(self, keep_waiting: Callable[[], None]) -> None:
+        def report(done: int, total: int, epoch: PretrainingEpoch | None) -> None:
+            keep_waiting()
+            if epoch is not None:
+                held_out = ""
+                if epoch.accuracy is not None:
+                    held_out = f", accuracy {100 * epoch.accuracy:.2f} % on held-out images"
+                text = f"pretraining, {done:,} of {total:,} batches, loss {epoch.loss:.3f}"
+                self._report(message=f"{text}{held_out}")
+            self._report(work=Work("pretraining", done, total, "batches"))
+
+        pretrain_run(
+            self.run,
+            path=self.run.files.pretraining,
+            device=self.trainer.device,
+            should_stop=self.should_stop,
+            on_progress=report,
         )
 
     def train(self) -> None:

@@ -1,10 +1,11 @@
 """Pretraining: a backbone trained as an ordinary classifier."""
 
+import copy
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +22,9 @@ from alfa.data import FewShot, ImageSet, Tasks, Varied, augmented
 from alfa.errors import CheckpointError, ConfigError, DivergedError, Stopped
 from alfa.evaluation import seeded, without_dropout
 from alfa.models import body_parameters
-from alfa.optim import Adam
+from alfa.optim import Pretraining
 from alfa.runs import Checkpoint, Run, RunFiles, load_newest, save_backbone
 from alfa.training._consistency import check_data, check_files, versions
-from alfa.types import Count, PositiveFloat
 
 WEIGHTS, RESULT = "backbone.safetensors", "result.json"
 STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
@@ -36,34 +36,6 @@ _ORDER, _AUGMENT, _HELD_OUT = 1, 2, 3
 _HELD_OUT_PART = 10
 # The sections of a configuration that determine the result of pretraining.
 _DECIDING = ("tasks", "model")
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """Options of pretraining, which minimizes the mean cross-entropy of each batch with Adam.
-
-    Attributes:
-        num_epochs: number of passes over all images.
-        batch_size: number of images per step; batch norm uses their statistics.
-        learning_rate: the initial rate; it falls to zero along half a cosine.
-        augment: flip images left to right and shift them at random.
-        max_batches: limits the batches per epoch, and the held-out batches, for trials; None uses
-            all.
-    """
-
-    num_epochs: Count = 10
-    batch_size: Count = 64
-    learning_rate: PositiveFloat = 0.001
-    augment: bool = False
-    max_batches: Count | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("num_epochs", 1), ("batch_size", 2), ("max_batches", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"`{name}` must be at least {least}, got {value}.")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"`learning_rate` must be above 0, got {self.learning_rate}.")
 
 
 class Epoch(NamedTuple):
@@ -81,6 +53,7 @@ def pretrain(
     tasks: Tasks,
     path: Path,
     *,
+    new_model: Callable[[int], nn.Module] | None = None,
     seed: int = 0,
     config: Mapping[str, Any] | None = None,
     options: Pretraining = Pretraining(),  # noqa: B008 - frozen
@@ -96,6 +69,8 @@ def pretrain(
         model: the model, with an output for each training class.
         tasks: the tasks whose images are used.
         path: the folder of the weights and the training state.
+        new_model: returns an untrained model for a generation of distillation, numbered from 1; by
+            default every generation starts from the weights of `model`.
         seed: the seed of the order of the images.
         config: plain values that describe the model, tasks, and seed; pretraining does not resume
             in a folder with a different description.
@@ -120,18 +95,50 @@ def pretrain(
     body_parameters(model)
     with RunFiles(path).lock():
         return _Pretrainer(
-            model, tasks, images, path, config or {}, device, should_stop, on_progress
+            model, tasks, images, path, new_model, config or {}, device, should_stop, on_progress
         ).run()
 
 
-def pretrain_run(run: Run, **options: Any) -> dict[str, Any]:
-    """Pretrain the model of a run's experiment in its folder; see `pretrain` for the options."""
+def pretrain_run(
+    run: Run, *, path: Path | None = None, options: Pretraining | None = None, **others: Any
+) -> dict[str, Any]:
+    """Pretrain the model of a run's experiment; see `pretrain` for the other options.
+
+    Args:
+        run: the run.
+        path: the folder of the weights and the training state; by default the run's.
+        options: the options of the training; by default the experiment's.
+        others: other options of `pretrain`.
+    """
+    options = options or run.experiment.pretraining or Pretraining()
     tasks = build_tasks(run.experiment)
+    check_pretraining(run, tasks, options)
     sources = _sources(tasks)
     num_classes = sum(len(source.splits["train"].first) for source in sources)
-    model = build_model(run.experiment, sources[0].shape, num_classes)
-    seed = run.experiment.seed
-    return pretrain(model, tasks, run.path, seed=seed, config=run.config(), **options)
+    experiment = run.experiment
+    part = experiment.model
+    # Otherwise, the backbone could not be trained.
+    trained = type(part)(**{k: v for k, v in part.model_dump().items() if k != "frozen"})
+    experiment = experiment.model_copy(update={"model": trained})
+    if options.classifier == "linear":
+        experiment = experiment.model_copy(update={"head": None})
+
+    def new_model(generation: int) -> nn.Module:
+        other = experiment.model_copy(update={"seed": experiment.seed + generation})
+        return build_model(other, sources[0].shape, num_classes)
+
+    others = {"new_model": new_model, "seed": experiment.seed, "config": run.config(), **others}
+    return pretrain(new_model(0), tasks, path or run.path, options=options, **others)
+
+
+def check_pretraining(run: Run, tasks: Tasks, options: Pretraining) -> None:
+    """Raise ConfigError unless the model of a run can be pretrained on the tasks."""
+    _sources(tasks)
+    if options.classifier == "head" and run.experiment.head is None:
+        raise ConfigError(
+            "pretraining.classifier is 'head', but the experiment has no [head]; add one, or use "
+            "'linear'."
+        )
 
 
 def _sources(tasks: Tasks) -> Sequence[ImageSet]:
@@ -203,8 +210,10 @@ class _State(BaseModel):
 
     # The checksum of the images.
     data: str
-    # The loss and accuracy of each epoch.
+    # The loss and accuracy of each epoch, over all generations.
     epochs: list[tuple[float, float | None]] = []
+    # The generation in training; later ones imitate the model of the one before.
+    generation: NonNegativeInt = 0
     seconds: float = 0.0
     # Completed batches of the current epoch, and the sum of their losses.
     batch: NonNegativeInt = 0
@@ -219,6 +228,7 @@ class _Pretrainer:
     tasks: Tasks
     images: _Images
     path: Path
+    new_model: Callable[[int], nn.Module] | None
     config: Mapping[str, Any]
     device: torch.device | str
     should_stop: Callable[[], bool]
@@ -226,25 +236,33 @@ class _Pretrainer:
 
     def __post_init__(self) -> None:
         self.options, self.seed = self.images.options, self.images.seed
-        self.optimizer = Adam(self.model.parameters(), fused=True)
+        self.optimizer = self.options.make_optimizer(self.model)
+        self.initial = {key: tensor.clone() for key, tensor in self.model.state_dict().items()}
+        self.teacher: nn.Module | None = None
         self.state = _State(data=self.tasks.signature().data)
         deciding = {key: value for key, value in self.config.items() if key in _DECIDING}
         if "model" in deciding:
             # Pretraining does not use the weights that a meta-learner starts from.
-            deciding["model"] = {k: v for k, v in deciding["model"].items() if k != "weights"}
-        text = json.dumps([deciding, self.seed, asdict(self.options)], sort_keys=True)
+            unused = ("weights", "frozen")
+            deciding["model"] = {k: v for k, v in deciding["model"].items() if k not in unused}
+        if self.options.classifier == "head":
+            deciding["head"] = self.config.get("head")
+        text = json.dumps([deciding, self.seed, self.options.as_dict()], sort_keys=True)
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def run(self) -> dict[str, Any]:
+        RunFiles(self.path).remove_leftovers()
         self._resume()
-        num_batches = self.images.num_batches
-        while len(self.state.epochs) < self.options.num_epochs:
-            epoch = self._train_epoch(len(self.state.epochs))
+        options, num_batches = self.options, self.images.num_batches
+        num_epochs = (options.num_distillations + 1) * options.num_epochs
+        while (number := len(self.state.epochs)) < num_epochs:
+            if number // options.num_epochs > self.state.generation:
+                self._begin_generation()
+            epoch = self._train_epoch(number, num_epochs * num_batches)
             self.state.epochs.append(epoch)
             self.state.batch, self.state.losses = 0, 0.0
             self._save()
-            done = len(self.state.epochs) * num_batches
-            self.on_progress(done, self.options.num_epochs * num_batches, epoch)
+            self.on_progress((number + 1) * num_batches, num_epochs * num_batches, epoch)
         save_backbone(self.model, self.path / WEIGHTS)
         epochs = [Epoch(*epoch)._asdict() for epoch in self.state.epochs]
         result = {
@@ -254,7 +272,7 @@ class _Pretrainer:
             "num_classes": self.images.num_classes,
             "num_images": len(self.images.trained),
             "seconds": round(self.state.seconds, 2),
-            "options": asdict(self.options),
+            "options": self.options.as_dict(),
             "versions": versions(),
             "config": self.config,
         }
@@ -276,7 +294,9 @@ class _Pretrainer:
                 )
         else:
             check_data(self.path, checkpoint.progress["data"], self.tasks)
-            checkpoint.restore(self.model, self.optimizer)
+            if checkpoint.progress["generation"] > 0:
+                self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+            checkpoint.restore(self.model, self.optimizer, self.teacher)
             self.state = _State(**{**checkpoint.progress, "data": self.state.data})
         known, has_begun = self.state.stamps, checkpoint is not None
         self.state.stamps = check_files(ALONE, self.tasks, known=known, has_begun=has_begun)
@@ -287,20 +307,30 @@ class _Pretrainer:
             self.optimizer,
             fingerprint=self.fingerprint,
             progress=self.state.model_dump(mode="json"),
+            objective=self.teacher,
         )
         checkpoint.save(self.path / STATE, previous=self.path / PREVIOUS)
 
-    def _train_epoch(self, number: int) -> Epoch:
+    def _begin_generation(self) -> None:
+        """Make the trained model the teacher of an untrained one."""
+        self.state.generation += 1
+        self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+        weights = self.initial
+        if self.new_model is not None:
+            weights = self.new_model(self.state.generation).state_dict()
+        self.model.load_state_dict(weights)
+        self.optimizer = self.options.make_optimizer(self.model)
+
+    def _train_epoch(self, number: int, total: int) -> Epoch:
         state, num_batches = self.state, self.images.num_batches
-        total = self.options.num_epochs * num_batches
         saved = began = time.perf_counter()
         for x, y in self.images.epoch(number, state.batch):
-            done = number * num_batches + state.batch
+            epoch = number % self.options.num_epochs
             for group in self.optimizer.param_groups:
-                group["lr"] = self.options.learning_rate * (1 + np.cos(np.pi * done / total)) / 2
+                group["lr"] = self.options.rate(epoch, state.batch / num_batches)
             self.optimizer.zero_grad()
             with seeded(self.model, self.seed, number, state.batch):
-                loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
+                loss = self._loss(x.to(self.device), y.to(self.device))
                 loss.backward()
             self.optimizer.step()
             state.losses += float(loss.detach())
@@ -315,11 +345,24 @@ class _Pretrainer:
             if now - saved > _SECONDS_PER_CHECKPOINT:
                 self._save()
                 saved = now
-            self.on_progress(done + 1, total, None)
+            self.on_progress(number * num_batches + state.batch, total, None)
             if self.should_stop():
                 self._save()
                 raise Stopped
         return Epoch(state.losses / num_batches, self._accuracy())
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        outputs = self.model(x)
+        loss = F.cross_entropy(outputs, y)
+        if self.teacher is None:
+            return loss
+        w, temperature = self.options.distillation_weight, self.options.temperature
+        with torch.no_grad(), without_dropout(self.teacher):
+            target = (self.teacher(x) / temperature).softmax(1)
+        log_p = (outputs / temperature).log_softmax(1)
+        # (1 - w) cross-entropy + w T^2 KL(teacher, student)
+        divergence = F.kl_div(log_p, target, reduction="batchmean")
+        return (1 - w) * loss + w * temperature**2 * divergence
 
     @torch.no_grad()
     def _accuracy(self) -> float | None:

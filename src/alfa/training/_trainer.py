@@ -25,6 +25,7 @@ from alfa.runs import Run
 from alfa.training._consistency import compare_processes
 from alfa.training._loop import OnProgress, TrainingLoop
 from alfa.training._outer_step import trained_parameters
+from alfa.training._pretrain import check_pretraining
 
 
 @dataclass(eq=False, repr=False)
@@ -157,6 +158,8 @@ class Trainer:
         self.tasks.check(*SPLITS)
         if not isinstance(run, Run):
             run = Run.new(run, describe_experiment(**vars(self)))
+        if run.pretraining is not None:
+            check_pretraining(run, self.tasks, run.pretraining)
         files = run.files
         resumes = processes.from_first(lambda: files.exists) if resume == "auto" else resume
         loop = TrainingLoop(self, run, processes, num_sharing, should_stop, on_progress)
@@ -164,6 +167,7 @@ class Trainer:
         with ExitStack() as stack:
             locks = stack if lock else None
             loop.restore(loop.from_first(lambda: loop.begin(locks, resume=resumes)))
+            loop.pretrain()
             loop.train()
             return loop.test(extra or {})
 

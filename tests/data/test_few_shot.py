@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alfa.config import parse_experiment
+from alfa.config import parse_experiment, to_dict
 from alfa.data import SPLITS, TASKS, FewShot, Images, ImageSet, Strokes, _image_set
 from alfa.errors import ConfigError, DataError
 from alfa.types import Episode
@@ -332,3 +332,60 @@ def test_the_example_runs():
     results = [doctest.DocTestRunner().run(test) for test in finder.find(FewShot)]
     assert sum(result.attempted for result in results) > 0
     assert sum(result.failed for result in results) == 0
+
+
+TRAINING = {"train_way": 8, "train_shot": 1, "train_num_query": 4}
+
+
+class TestTraining:
+    """Training tasks of another size."""
+
+    def test_training_tasks_have_their_own_sizes(self, images):
+        tasks = FewShot(images, way=5, shot=3, num_query=7, **TRAINING)
+        episode = tasks.episode(0, num_tasks=2)
+        assert (episode.support_y.shape, episode.query_y.shape) == ((2, 8), (2, 32))
+        assert tasks.num_outputs == 5
+        for task in range(2):
+            parts = (getattr(episode, name)[task] for name in PARTS)
+            check_task(*parts, way=8, classes=set(range(10)))
+
+    @pytest.mark.parametrize("split", ["val", "test"])
+    def test_other_tasks_are_unchanged(self, tasks, images, split):
+        other = FewShot(images, way=5, shot=3, num_query=7, **TRAINING)
+        where = {"num_tasks": 3, "split": split, "seed": 4}
+        assert same(tasks.episode(2, **where), other.episode(2, **where))
+
+    def test_without_options_training_tasks_are_unchanged(self, tasks, images):
+        given = FewShot(
+            images, way=5, shot=3, num_query=7, train_way=5, train_shot=3, train_num_query=7
+        )
+        assert same(tasks.episode(2, num_tasks=3), given.episode(2, num_tasks=3))
+
+    def test_a_model_of_other_images_gets_tasks_of_the_same_sizes(self, colourful):
+        tasks = FewShot(colourful, way=3, shot=2, num_query=4, train_way=5, train_num_query=1)
+        like = tasks.like(tasks.signature())
+        assert same(tasks.episode(0, num_tasks=2), like.episode(0, num_tasks=2))
+
+    def test_a_split_that_is_too_small_is_named(self, images):
+        tasks = FewShot(images, way=5, shot=3, num_query=7, train_way=11, train_shot=20)
+        tasks.check("val", "test")
+        with pytest.raises(DataError, match=r"train has 10 classes, but `train_way` is 11; train"):
+            tasks.check("train")
+
+    @pytest.mark.parametrize("key", ["train_way", "train_shot", "train_num_query"])
+    def test_there_must_be_one_of_each(self, images, key):
+        with pytest.raises(ConfigError, match=f"`{key}` must be at least 1, got 0"):
+            FewShot(images, **{key: 0})
+
+    def test_a_configuration_without_the_options_is_unchanged(self):
+        content = {"tasks": {"name": "images"}, "model": {"name": "conv4"}}
+        assert not [key for key in to_dict(parse_experiment(content))["tasks"] if "train" in key]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_an_episode_names_the_classes_of_its_labels(tasks, split):
+    episode = tasks.episode(3, num_tasks=4, split=split)
+    begin = {"train": 0, "val": 10, "test": 16}[split]
+    owners, _ = decoded(episode.query_x)
+    assert episode.classes.shape == (4, 5)
+    assert torch.equal(begin + episode.classes.gather(1, episode.query_y), owners)

@@ -113,6 +113,27 @@ def test_a_task_has_classes_of_one_source_only() -> None:
     assert {tasks.draw(index)[0].name for index in range(20)} == {"one", "two"}
 
 
+def test_the_classes_of_all_sources_are_numbered_consecutively() -> None:
+    counts = {"train": [10] * 6}
+    first = make_images("first", counts)
+    tasks = Varied([first, make_images("second", counts)])
+    seen = set()
+    for group in tasks.groups(0, num_tasks=30):
+        for task, index in enumerate(group.indices):
+            source, drawn = tasks.draw(index)
+            wanted = drawn.classes + (0 if source is first else 6)
+            assert group.episode.classes[task].tolist() == wanted.tolist()
+            seen |= set(wanted.tolist())
+    assert seen == set(range(12))
+
+
+def test_groups_of_tasks_without_classes_have_none() -> None:
+    x, y = torch.zeros(1, 2, 1), torch.zeros(1, 2, dtype=torch.long)
+    known = Episode(x, y, x, y, classes=torch.zeros(1, 1))
+    (group,) = grouped([0, 1], [known, Episode(x, y, x, y)])
+    assert group.episode.classes is None
+
+
 def test_related_classes_are_those_of_the_source(images) -> None:
     names = [f"{'ab'[n % 2]}/{n}" for n in range(12)]
     alphabets = ImageSet.of_arrays(

@@ -62,9 +62,18 @@ def grouped(indices: Iterable[int], tasks: Iterable[Episode]) -> list[Group]:
     for members in sizes.values():
         numbers, same = zip(*members, strict=True)
         # A single task is not copied.
-        stacked = (torch.cat([getattr(t, part) for t in same]) for part in parts)
-        groups.append(Group(numbers, Episode(*stacked) if len(same) > 1 else same[0]))
+        task = same[0]
+        if same[1:]:
+            stacked = {part: torch.cat([getattr(t, part) for t in same]) for part in parts}
+            task = Episode(**stacked, classes=_classes(same))
+        groups.append(Group(numbers, task))
     return groups
+
+
+def _classes(tasks: Sequence[Episode]) -> torch.Tensor | None:
+    """Return the class indices of all tasks, or None if a task has none."""
+    known = [task.classes for task in tasks if task.classes is not None]
+    return torch.cat(known) if len(known) == len(tasks) else None
 
 
 class Tasks(abc.ABC):

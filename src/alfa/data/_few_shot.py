@@ -29,6 +29,10 @@ class FewShot(ImageTasks):
         num_query: query images per class.
         augment: flip training images horizontally and shift them at random; not for characters.
         val_way: classes per validation task, if fewer than `way`.
+        train_way: classes per training task, if other than `way`; needs an init for any number of
+            classes.
+        train_shot: support images per class of training tasks, if other than `shot`.
+        train_num_query: query images per class of training tasks, if other than `num_query`.
 
     Examples:
         >>> from alfa.data import FewShot, Strokes
@@ -47,14 +51,21 @@ class FewShot(ImageTasks):
         num_query: Count = 15,
         augment: bool = False,
         val_way: Count | None = None,
+        train_way: Count | None = None,
+        train_shot: Count | None = None,
+        train_num_query: Count | None = None,
     ) -> None:
-        for key, value in (("way", way), ("shot", shot), ("num_query", num_query)):
-            if value < 1:
+        sizes = {"way": way, "shot": shot, "num_query": num_query}
+        train = {"train_way": train_way, "train_shot": train_shot}
+        train["train_num_query"] = train_num_query
+        for key, value in {**sizes, **train}.items():
+            if value is not None and value < 1:
                 raise ConfigError(f"`{key}` must be at least 1, got {value}.")
         if val_way is not None and not 1 <= val_way <= way:
             raise ConfigError(f"`val_way` must be from 1 to `way` ({way}), got {val_way}.")
         self.images, self.sources = images, (images,)
         self.way, self.shot, self.num_query = way, shot, num_query
+        self.train_way, self.train_shot, self.train_num_query = train.values()
         self.augment, self.val_way = augment, val_way
         self.input_shape, self.num_outputs = images.shape, way
         if "train" in images.splits:
@@ -65,12 +76,28 @@ class FewShot(ImageTasks):
 
     def way_of(self, split: Split) -> int:
         """Return the number of classes per task of a split."""
-        return self.val_way if split == "val" and self.val_way is not None else self.way
+        own = {"train": self.train_way, "val": self.val_way}.get(split)
+        return self.way if own is None else own
+
+    def shot_of(self, split: Split) -> int:
+        """Return the number of support images per class of a split."""
+        return (self.train_shot if split == "train" else None) or self.shot
+
+    def num_query_of(self, split: Split) -> int:
+        """Return the number of query images per class of a split."""
+        return (self.train_num_query if split == "train" else None) or self.num_query
 
     def like(self, signature: Signature) -> FewShot:
         images = self.images.like(signature.input_shape, signature.mean, signature.std)
         return FewShot(
-            images, way=self.way, shot=self.shot, num_query=self.num_query, val_way=self.val_way
+            images,
+            way=self.way,
+            shot=self.shot,
+            num_query=self.num_query,
+            val_way=self.val_way,
+            train_way=self.train_way,
+            train_shot=self.train_shot,
+            train_num_query=self.train_num_query,
         )
 
     def check(self, *splits: Split) -> None:
@@ -86,10 +113,11 @@ class FewShot(ImageTasks):
         if split not in self.images.splits:
             return [f"it has no {split} classes"]
         classes, way = self.images.splits[split], self.way_of(split)
-        num_examples = self.shot + self.num_query
+        num_examples = self.shot_of(split) + self.num_query_of(split)
         faults = []
         if len(classes) < way:
-            faults.append(f"{split} has {len(classes)} classes, but `way` is {way}")
+            key = "train_way" if split == "train" and self.train_way is not None else "way"
+            faults.append(f"{split} has {len(classes)} classes, but `{key}` is {way}")
         sizes = zip(classes.names, classes.count, strict=True)
         small = [f"{name} ({count})" for name, count in sizes if count < num_examples]
         if small:
@@ -102,21 +130,22 @@ class FewShot(ImageTasks):
     def episode(
         self, first: int, *, num_tasks: int, split: Split = "train", seed: int = 0
     ) -> Episode:
-        _, numbers = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
-        generators: list[np.random.Generator] = []
+        classes, numbers = self.draw(first, num_tasks=num_tasks, split=split, seed=seed)
+        shot, generators = self.shot_of(split), list[np.random.Generator]()
         if self.augment and split == "train":
             # Separate generators, so that augmentation does not change the drawn images.
             indices = range(first, first + num_tasks)
             generators = [task_rng(seed, split, index).spawn(1)[0] for index in indices]
         support_y, query_y = (
             torch.arange(self.way_of(split)).repeat_interleave(count).repeat(num_tasks, 1)
-            for count in (self.shot, self.num_query)
+            for count in (shot, self.num_query_of(split))
         )
         return Episode(
-            self._inputs(numbers[:, :, : self.shot], generators),
+            self._inputs(numbers[:, :, :shot], generators),
             support_y,
-            self._inputs(numbers[:, :, self.shot :], generators),
+            self._inputs(numbers[:, :, shot:], generators),
             query_y,
+            classes=torch.from_numpy(classes),
         )
 
     def draw(
@@ -125,7 +154,7 @@ class FewShot(ImageTasks):
         """Draw the class indices ``[task, way]`` and image indices ``[task, way, example]``."""
         self.check(split)
         classes = self.images.splits[split]
-        way, num_examples = self.way_of(split), self.shot + self.num_query
+        way, num_examples = self.way_of(split), self.shot_of(split) + self.num_query_of(split)
         chosen = np.empty((num_tasks, way), dtype=np.int64)
         numbers = np.empty((num_tasks, way, num_examples), dtype=np.int64)
         for task in range(num_tasks):
@@ -174,13 +203,24 @@ class Images(FewShot):
         augment: bool = False,
         seen_size: Count | None = None,
         val_way: Count | None = None,
+        train_way: Count | None = None,
+        train_shot: Count | None = None,
+        train_num_query: Count | None = None,
     ) -> None:
         images = open_images(dataset, size=size)
         if seen_size is not None:
             shape = (images.shape[0], seen_size, seen_size)
             images = images.like(shape, images.mean, images.std)
         super().__init__(
-            images, way=way, shot=shot, num_query=num_query, augment=augment, val_way=val_way
+            images,
+            way=way,
+            shot=shot,
+            num_query=num_query,
+            augment=augment,
+            val_way=val_way,
+            train_way=train_way,
+            train_shot=train_shot,
+            train_num_query=train_num_query,
         )
 
 

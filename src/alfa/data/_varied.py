@@ -174,11 +174,15 @@ class Varied(ImageTasks):
         support = np.concatenate([own[:shot] for own, shot in pairs])
         query = np.concatenate([own[shot:] for own, shot in pairs])
         labels = np.arange(len(drawn.classes))
+        # The classes of all sources are numbered consecutively.
+        earlier = self.sources[: self.sources.index(source)]
+        num_before = sum(len(other.splits[split]) for other in earlier)
         return Episode(
             source.normalised(source.take(support)).unsqueeze(0),
             torch.from_numpy(labels.repeat(drawn.num_support)).unsqueeze(0),
             source.normalised(source.take(query)).unsqueeze(0),
             torch.from_numpy(labels.repeat(drawn.num_query)).unsqueeze(0),
+            classes=torch.from_numpy(drawn.classes + num_before).unsqueeze(0),
         )
 
     def largest(self, num_tasks: int) -> Episode:

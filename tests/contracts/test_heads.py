@@ -29,6 +29,22 @@ class Valid(Head):
         return -self.scale * (z.unsqueeze(1) - self.centers).square().sum(-1)
 
 
+class Normalized(Valid):
+    """Batch norm, which can be inductive, makes a head no transductive one."""
+
+    def __init__(self, feature_shape, num_outputs) -> None:
+        super().__init__(feature_shape, num_outputs)
+        self.norm = nn.BatchNorm1d(num_outputs, track_running_stats=False)
+
+    def forward(self, z):
+        return self.norm(super().forward(z))
+
+
+class NormalizedTransductive(Normalized):
+    def forward(self, z):
+        return super().forward(z - z.mean(0))
+
+
 class OtherNames(Valid):
     def fit(self, z, y, way):
         return {"prototypes": prototypes(z, y, way)}
@@ -95,6 +111,7 @@ class Transposed(Valid):
 @pytest.mark.parametrize("feature_shape", [(4,), (2, 3, 3)])
 def test_a_valid_head_passes(feature_shape: tuple[int, ...]) -> None:
     check_head(Valid, feature_shape=feature_shape)
+    check_head(Normalized, feature_shape=feature_shape)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +134,7 @@ def test_a_valid_head_passes(feature_shape: tuple[int, ...]) -> None:
         (OneName, r"is the text 'centers', but must be a tuple of names; write \('centers',\)"),
         (Random, "another centers the second time"),
         (Transductive, "set `is_transductive`"),
+        (NormalizedTransductive, "set `is_transductive`"),
         (Unused, "has no effect"),
         (Transposed, r"\[task, query, class\]"),
     ],

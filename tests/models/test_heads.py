@@ -349,6 +349,8 @@ CONTENT = {
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_run_round_trips_through_toml(registered, tmp_path, frozen: bool) -> None:
     content = {**CONTENT, "model": {**CONTENT["model"], "frozen": frozen}}
+    if frozen:
+        content["pretraining"] = {"num_epochs": 1, "max_batches": 1, "batch_size": 4}
     experiment = parse_experiment(content)
     train_run(Run.new(tmp_path / "run", experiment))
     run = Run.open(tmp_path / "run")

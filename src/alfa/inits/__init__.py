@@ -6,7 +6,9 @@ from alfa.inits._heads import PrototypeHead, TaskHead, ZeroHead, prototypes
 from alfa.inits._inits import Attenuated, FixedInit, LearnedInit, select_layers
 from alfa.inits._latent import LatentCodes, LatentHead
 from alfa.inits._per_step_norm import PerStepNorm
+from alfa.inits._ridge import RidgeHead
 from alfa.inits._shared_head import SharedHead
+from alfa.inits._svm import SVMHead
 from alfa.inits._weight_map import WeightMap
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "PerStepNorm",
     "PrototypeHead",
     "SharedHead",
+    "RidgeHead",
+    "SVMHead",
     "Support",
     "TaskHead",
     "WeightMap",

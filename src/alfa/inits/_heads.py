@@ -76,7 +76,10 @@ class TaskHead(ModelInit):
                     f"`adapt` leaves out {name}, but every task creates the layer {self.head}; "
                     f"add '{self.head}.*' to `adapt`."
                 )
-        self._check_head(model.get_submodule(self.head))
+        module = model.get_submodule(self.head)
+        self._check_head(module)
+        if isinstance(module, Head):
+            self.variable_way = module.variable_way
 
     def _check_head(self, module: nn.Module) -> None:
         """Raise ConfigError unless this init can compute the weights of the last layer."""

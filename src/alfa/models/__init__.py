@@ -28,13 +28,18 @@ from alfa.models._heads import (
     Head,
     Headed,
     body_parameters,
+    check_inductive_head,
     feature_shape,
     last_layer,
     register_head,
 )
 from alfa.models._logistic_head import LogisticHead
+from alfa.models._matching import Matching, MatchingFCE
 from alfa.models._mlp import MLP
+from alfa.models._propagation import LabelPropagation
+from alfa.models._relation import Relation
 from alfa.models._resnets import ResNet12, ResNet18, WideResNet12
+from alfa.models._snail import SNAIL
 from alfa.models._wide import WideResNet
 
 __all__ = [
@@ -42,12 +47,16 @@ __all__ = [
     "Head",
     "Headed",
     "body_parameters",
+    "check_inductive_head",
     "feature_shape",
     "last_layer",
     "register_head",
     "DEFAULT_MODE",
     "MLP",
+    "LabelPropagation",
     "MODELS",
+    "Matching",
+    "MatchingFCE",
     "BatchNorm",
     "Bound",
     "Conv4",
@@ -59,10 +68,12 @@ __all__ = [
     "LogisticHead",
     "Model",
     "OverTasks",
+    "Relation",
     "ResNet12",
     "ResNet18",
     "WideResNet",
     "WideResNet12",
+    "SNAIL",
     "batch_statistics",
     "disable_dropout",
     "embed_stacked",

@@ -1,15 +1,18 @@
 """Heads: last layers of any kind, whose weights a support set determines."""
 
 import abc
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
 from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, has_batch_norm, run_each
-from alfa.models._call import call
-from alfa.models._frozen import frozen_module
+from alfa.models._call import call, observe_inputs
+from alfa.models._frozen import frozen_module, uses_batch_statistics
+from alfa.models._norm import normalize_like
 from alfa.registry import Registry
 
 
@@ -22,10 +25,16 @@ class Head(nn.Module, abc.ABC):
     and the number of outputs, then keyword-only options; alfa supplies ``generator`` if the
     constructor takes it. All parameters except `task_parameters` are meta-learned.
 
+    Batch norm that uses the statistics of the batch (`track_running_stats=False`) works as in a
+    backbone: transductive, or inductive with the statistics of the support set.
+
     Attributes:
         task_parameters: names of the parameters that `fit` computes for each task. Their shapes may
             differ from task to task.
-        is_transductive: the outputs of a query depend on the other queries.
+        is_transductive: the outputs of a query depend on the other queries, except through batch
+            norm.
+        variable_way: tasks may have any number of classes, instead of at most the number of
+            outputs.
 
     Examples:
         >>> from torch import nn
@@ -48,6 +57,7 @@ class Head(nn.Module, abc.ABC):
 
     task_parameters: tuple[str, ...]
     is_transductive: bool = False
+    variable_way: bool = True
 
     @abc.abstractmethod
     def fit(self, z: Tensor, y: Tensor, way: int) -> Mapping[str, Tensor]:
@@ -109,7 +119,8 @@ class Headed(Model):
     def __init__(self, backbone: nn.Module, head: Head) -> None:
         super().__init__()
         self.feature_shape = feature_shape(backbone)
-        self.has_batch_norm = has_batch_norm(backbone)
+        self.head_norms = [part for part in head.modules() if uses_batch_statistics(part)]
+        self.has_batch_norm = has_batch_norm(backbone) or bool(self.head_norms)
         self.former_head: str | None
         if isinstance(backbone, Model):
             self.former_head = backbone.head_name
@@ -123,16 +134,33 @@ class Headed(Model):
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
     ) -> Tensor:
         z = self.embedded(params, x, mode)
-        # Batch norm may use the support set, but a transductive head must not see it as queries.
-        num_support = mode.num_norm_examples or 0
-        parts = z.tensor_split([num_support], dim=1) if num_support else [z]
         own = _with_prefix("head.", params)
         outputs = []
         for task in range(len(z)):
             tensors = {name: tensor[task] for name, tensor in own.items()}
             tensors |= {name: buffer.clone() for name, buffer in self.head.named_buffers()}
-            outputs.append(torch.cat([call(self.head, tensors, part[task]) for part in parts]))
+            outputs.append(self._head_outputs(tensors, z[task], mode.num_norm_examples))
         return torch.stack(outputs)
+
+    def _head_outputs(
+        self, tensors: Mapping[str, Tensor], z: Tensor, num_support: int | None
+    ) -> Tensor:
+        """Return one task's outputs ``[example, class]``.
+
+        The leading `num_support` examples are the support set, whose statistics normalize the
+        others. A transductive head must not see them as queries.
+        """
+        if not num_support:
+            return call(self.head, tensors, z)
+        found: dict[nn.Module, list[Tensor]] = {norm: [] for norm in self.head_norms}
+        with observe_inputs(self.head_norms, lambda norm, inputs: found[norm].append(inputs)):
+            support = call(self.head, tensors, z[:num_support])
+        queries = z[num_support:]
+        # torch's batch norm refuses a single example, even if the hook replaces its statistics.
+        padded = torch.cat([queries, queries]) if len(queries) == 1 else queries
+        with _normalized_like(found):
+            outputs = call(self.head, tensors, padded)[: len(queries)]
+        return torch.cat([support, outputs])
 
     def embedded(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
@@ -143,12 +171,7 @@ class Headed(Model):
         return torch.stack(run_each(self.backbone, own, {}, x, mode)).flatten(2)
 
     def frozen(self, params: Mapping[str, Tensor], x: Tensor) -> nn.Module:
-        if self.head.is_transductive:
-            raise ConfigError(
-                f"{type(self.head).__name__} classifies the queries of a task together, so it has "
-                "no form that classifies each image independently; use `evaluate`, or train a "
-                "method with another head."
-            )
+        check_inductive_head(self)
         own = _with_prefix("backbone.", params)
         if isinstance(self.backbone, Model):
             body = self.backbone.frozen(own, x)
@@ -187,12 +210,37 @@ def feature_shape(model: nn.Module) -> tuple[int, ...]:
     return (layer.in_features,)
 
 
+def check_inductive_head(model: nn.Module) -> None:
+    """Raise ConfigError if the head of a model classifies the queries of a task together."""
+    if isinstance(model, Headed) and model.head.is_transductive:
+        raise ConfigError(
+            f"{type(model.head).__name__} classifies the queries of a task together, so it cannot "
+            "classify images independently; use `evaluate`, or train a method with another head."
+        )
+
+
 def body_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of a model's backbone: all except for its last layer."""
     if isinstance(model, Headed):
         return dict(model.backbone.named_parameters())
     head = f"{last_layer(model)}."
     return {name: p for name, p in model.named_parameters() if not name.startswith(head)}
+
+
+@contextlib.contextmanager
+def _normalized_like(inputs: Mapping[nn.Module, Sequence[Tensor]]) -> Iterator[None]:
+    """Within this context, batch norms use the statistics of the inputs of their earlier calls."""
+
+    def fixed(left: Iterator[Tensor]) -> Callable[..., Tensor]:
+        def hook(norm: Any, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            return normalize_like(norm, given[0], next(left))
+
+        return hook
+
+    with contextlib.ExitStack() as handles:
+        for norm, earlier in inputs.items():
+            handles.enter_context(norm.register_forward_hook(fixed(iter(earlier))))
+        yield
 
 
 def _with_prefix(prefix: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:

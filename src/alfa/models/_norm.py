@@ -11,6 +11,18 @@ from alfa.errors import ConfigError
 from alfa.models._frozen import uses_batch_statistics
 
 
+def normalize_like(norm: _BatchNorm, z: Tensor, reference: Tensor) -> Tensor:
+    """Apply a batch norm to z with the mean and the biased variance of the reference examples."""
+    dims = [dim for dim in range(z.ndim) if dim != 1]
+    mean = reference.mean(dims, keepdim=True)
+    var = (reference - mean).square().mean(dims, keepdim=True)
+    xhat = (z - mean) * (var + norm.eps).rsqrt()
+    if norm.weight is None:
+        return xhat
+    shape = [1, -1] + [1] * (z.ndim - 2)
+    return norm.weight.view(shape) * xhat + norm.bias.view(shape)
+
+
 @contextlib.contextmanager
 def leading_statistics(model: nn.Module, num_norm: int | None, num_examples: int) -> Iterator[None]:
     """Within this context, let torch's batch norm use the statistics of the leading examples.
@@ -29,15 +41,7 @@ def leading_statistics(model: nn.Module, num_norm: int | None, num_examples: int
                 "of the support set are unknown; use batch_norm='transductive', or normalize one "
                 "row for each example."
             )
-        dims = [dim for dim in range(z.ndim) if dim != 1]
-        support = z[:num_norm]
-        mean = support.mean(dims, keepdim=True)
-        var = (support - mean).square().mean(dims, keepdim=True)
-        xhat = (z - mean) * (var + norm.eps).rsqrt()
-        if norm.weight is None:
-            return xhat
-        shape = [1, -1] + [1] * (z.ndim - 2)
-        return norm.weight.view(shape) * xhat + norm.bias.view(shape)
+        return normalize_like(norm, z, z[:num_norm])
 
     nested = [part for part in model.modules() if getattr(part, "has_batch_norm", False)]
     if nested and num_norm is not None:

@@ -1,6 +1,7 @@
 """Operations with fast first and second derivatives, and the losses."""
 
 from alfa.ops._conv import Kernel, Patches, Term, conv, conv_backward
+from alfa.ops._crammer_singer import crammer_singer_dual
 from alfa.ops._logistic_regression import logistic_regression
 from alfa.ops._losses import (
     LOSSES,
@@ -35,6 +36,7 @@ __all__ = [
     "check_losses",
     "conv",
     "conv_backward",
+    "crammer_singer_dual",
     "cross_entropy",
     "expand_to_parameters",
     "get_loss",

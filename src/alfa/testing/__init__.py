@@ -157,6 +157,10 @@ def check_head(make_head: MakeHead, *, feature_shape: tuple[int, ...] = (4,)) ->
     _check_orders_agree(learner)
     _check_meta_gradients(learner, init.meta_parameters(), "the head's")
     _check_single_precision(learner)
+    if model.has_batch_norm:
+        # Otherwise, batch norm makes the outputs of a query depend on the other queries.
+        learner.batch_norm = "inductive"
+        outputs = _query_outputs(learner, episode)
     if not head.is_transductive:
         alone = _query_outputs(learner, replace(episode, query_x=episode.query_x[:, :1]))
         assert torch.allclose(outputs[:, :1], alone, rtol=1e-8, atol=1e-10), (

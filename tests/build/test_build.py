@@ -93,6 +93,22 @@ def test_tasks_that_differ_in_their_examples_need_no_head_of_their_own() -> None
         build_learner(experiment, Signature((1,), 5, "cross_entropy", varies=True))
 
 
+def test_training_with_more_classes_needs_a_head_of_their_own() -> None:
+    content = {
+        "tasks": {"name": "images", "size": 16, "train_way": 7},
+        "model": {"name": "conv4", "filters": 2},
+    }
+    signature = Signature((1, 16, 16), 5, "cross_entropy")
+    heads = parse_experiment({**content, "init": {"name": "prototype-head"}})
+    assert build_learner(heads, signature).init.variable_way
+    with pytest.raises(ConfigError, match=r"\(tasks.train_way is 7, tasks.way 5\); use .*-head"):
+        build_learner(parse_experiment(content), signature)
+    decays = {"rule": {"name": "alfa", "per_parameter_decay": True}}
+    experiment = parse_experiment({**content, **decays, "init": {"name": "prototype-head"}})
+    with pytest.raises(ConfigError, match="per_parameter_decay is true"):
+        build_learner(experiment, signature)
+
+
 def test_what_is_frozen_is_not_trained(tmp_path) -> None:
     result = train_run(Run.new(tmp_path / "sgd", _experiment({"name": "frozen"})))
     assert result["num_meta_parameters"] == 0

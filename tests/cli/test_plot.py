@@ -178,6 +178,14 @@ def test_an_episode_is_one_of_the_runs_own_test(alfa, spots, tmp_path, monkeypat
     assert told["note"].endswith("correct after 1 steps")
 
 
+def test_a_run_without_inner_steps_has_no_rates(refused, tmp_path) -> None:
+    settings = ["tasks.size=16", "model.filters=4"]
+    run = Run.new(tmp_path / "run", compose("strokes", method="protonet", overrides=settings))
+    learner, tasks, _ = run.build("cpu")
+    Run.save(run.path, learner, tasks)
+    assert "has no inner steps, so there are no rates to plot" in refused("plot", "rates", run.path)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -213,11 +221,3 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence(
     command = command.split() if " " in command else ["plot", command]
     assert sentence in refused(*command, *rest)
     assert not list(tmp_path.glob("*.png"))
-
-
-def test_a_run_without_inner_steps_has_no_rates(alfa, refused, tmp_path) -> None:
-    settings = ["init.name=prototype-head", "init.adapt=['head']", "inner.num_steps=0"]
-    settings += ["rule.name=sgd", "model.filters=4", "tasks.num_query=2", "test.num_tasks=2"]
-    settings += ["outer.num_iterations=1", "outer.num_val_tasks=2"]
-    run = _trained(alfa, tmp_path / "zero", "strokes", settings)
-    assert "has no inner steps, so there are no rates to plot" in refused("plot", "rates", run)

@@ -161,13 +161,17 @@ def trainer_options(experiment: Experiment, learner: Learner, tasks: Tasks) -> d
 def _check_tasks(experiment: Experiment, init: Init, rule: Rule, tasks: Tasks | Signature) -> None:
     """Raise a ConfigError if the init or the rule does not support the tasks."""
     name, has_classes = experiment.init.name, get_loss(tasks.loss).has_classes
+    options = experiment.tasks.options
+    way = options.get("way")
+    train_way = options.get("train_way", way)
     # Regression tasks of varying size differ only in their examples.
-    if tasks.varies and has_classes:
+    if (tasks.varies or train_way != way) and has_classes:
         if not init.variable_way:
             heads = " or ".join(known for known in INITS if INITS.get(known).variable_way)
+            reason = "" if tasks.varies else f" (tasks.train_way is {train_way}, tasks.way {way})"
             raise ConfigError(
-                f"init.name is {name!r}, but these tasks differ in their number of classes; use "
-                f"{heads}, which create a last layer for each task."
+                f"init.name is {name!r}, but these tasks differ in their number of classes"
+                f"{reason}; use {heads}, which create a last layer for each task."
             )
         if rule.has_fixed_layers:
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from alfa.errors import ConfigError
 _SIZE_OPTIONS = ("size", "stored_size")
 # Options that change the inputs of a model or its training, but not the tasks.
 _IRRELEVANT = ("augment", "seen_size", *_SIZE_OPTIONS)
+# Options that change only the tasks of one split.
+_OF_SPLIT = {"train": ("train_way", "train_shot", "train_num_query"), "val": ("val_way",)}
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def check_same_tasks(
 
     `hint` is another fix for runs whose images differ in size.
     """
-    ignored = (*_IRRELEVANT, *(() if split == "val" else ("val_way",)))
+    others = [names for own, names in _OF_SPLIT.items() if own != split]
+    ignored = (*_IRRELEVANT, *itertools.chain(*others))
     experiments = [run.with_overrides(own) for run, own in zip(runs, changes, strict=True)]
     first = experiments[0].tasks.model_dump()
     for run, experiment in zip(runs[1:], experiments[1:], strict=True):

@@ -77,6 +77,7 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         y: Tensor,
         *,
         chance_loss: float | None = None,
+        has_new_head: bool = False,
     ) -> None:
         """Adapt each learner to the support set x, y; average their outputs."""
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
@@ -99,7 +100,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 advice="try fewer steps (`num_steps`) or other examples.",
             )
             losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
-            _warn_if_not_learned(losses, chance_loss)
+            takes_steps = has_new_head or max(self.num_steps_, learner.num_steps) > 0
+            _warn_if_not_learned(losses, chance_loss, takes_steps=takes_steps)
             if not number:
                 self.support_losses_ = losses
                 self.rates_ = _rates(adapted.rates, learner)
@@ -141,8 +143,13 @@ class MeanOutput(nn.Module):
         return torch.stack([model(x) for model in self.models]).mean(0)
 
 
-def _warn_if_not_learned(losses: np.ndarray, chance_loss: float | None) -> None:
-    """Warn if adaptation increased the support loss, or left it no better than chance."""
+def _warn_if_not_learned(
+    losses: np.ndarray, chance_loss: float | None, *, takes_steps: bool
+) -> None:
+    """Warn if adaptation increased the support loss, or left it no better than chance.
+
+    Methods such as prototypical networks take no steps.
+    """
     first, last = losses[[0, -1]]
     if last > first:
         message = (
@@ -151,9 +158,11 @@ def _warn_if_not_learned(losses: np.ndarray, chance_loss: float | None) -> None:
             "zero), fewer steps, or a run that was trained on similar images."
         )
     elif chance_loss is not None and last >= chance_loss:
+        after = f"after {len(losses) - 1} steps " if takes_steps else ""
+        advice = "more steps or " if takes_steps else ""
         message = (
-            f"after {len(losses) - 1} steps the support loss is {last:.3g}, no better than chance "
-            f"({chance_loss:.3g}); try more steps or a run that was trained on similar images."
+            f"{after}the support loss is {last:.3g}, no better than chance ({chance_loss:.3g}); "
+            f"try {advice}a run that was trained on similar images."
         )
     else:
         return

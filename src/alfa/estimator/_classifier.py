@@ -121,7 +121,14 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             self.value_range_, self.signature_ = self._reader.values, run.signature
             x = self._reader.read(X)
             chance_loss = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
-            self._fit(run, learners, x, torch.from_numpy(labels), chance_loss=chance_loss)
+            self._fit(
+                run,
+                learners,
+                x,
+                torch.from_numpy(labels),
+                chance_loss=chance_loss,
+                has_new_head=self.head != "trained",
+            )
             is_right = self._logits(x).argmax(1).numpy() == labels
             self.support_accuracy_ = float(np.mean(is_right))
             self.support_hits_ = np.bincount(labels[is_right], minlength=len(self.classes_))

@@ -5,6 +5,7 @@ import glob
 from alfa.errors import ConfigError
 from alfa.inits import INITS, Init, TaskHead
 from alfa.learner import Learner
+from alfa.models import Headed, check_inductive_head
 from alfa.runs import Run
 
 _SUFFIX = "-head"
@@ -35,6 +36,7 @@ def load_learners(
 ) -> list[Learner]:
     """Load the learners of a checkpoint; raise if the run does not support the head."""
     learners = run.learners(checkpoint, device=device)
+    check_inductive_head(learners[0].model)
     init, num_outputs = learners[0].init, run.signature.num_outputs
     obstacle = _obstacle(learners[0])
     option = "init.base.name" if isinstance(getattr(init, "init", None), Init) else "init.name"
@@ -65,6 +67,8 @@ def load_learners(
 def _obstacle(learner: Learner) -> str:
     """Return the reason why another init cannot replace the learner's, or an empty string."""
     init = learner.init
+    if isinstance(learner.model, Headed):
+        return f"the run's last layer, {type(learner.model.head).__name__}, is not linear"
     own = {id(p) for p in init.parameters()} - {id(p) for p in learner.model.parameters()}
     if own or not any(True for _ in init.meta_parameters()):
         return (

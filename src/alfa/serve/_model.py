@@ -19,6 +19,7 @@ from alfa.data.sources import SOURCES
 from alfa.errors import AlfaWarning, ConfigError, DataError
 from alfa.estimator import FewShotClassifier, check_normalized
 from alfa.export import check_installed, make_onnx
+from alfa.models import check_inductive_head
 from alfa.runs import Run
 from alfa.serve._drawing import draw
 from alfa.serve._limits import MAX_CLASSES
@@ -94,8 +95,10 @@ class Model:
         dataset = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
         names = dataset if isinstance(dataset, str) else ", ".join(map(str, dataset))
         # Loading the learner now reports a damaged checkpoint early.
-        variable_way = opened.learner("best").init.variable_way
-        limit = MAX_CLASSES if variable_way else min(MAX_CLASSES, signature.num_outputs)
+        learner = opened.learner("best")
+        check_inductive_head(learner.model)
+        most = MAX_CLASSES if learner.init.variable_way else signature.num_outputs
+        limit = min(MAX_CLASSES, most)
         return cls(opened.path, names, opened.rule_name, signature, limit)
 
     @property

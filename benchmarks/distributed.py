@@ -46,7 +46,7 @@ class Rounds:
         experiment = compose(dataset, method="alfa+maml", overrides=["outer.num_tasks=4"])
         tasks = build_tasks(experiment)
         learner = build_learner(experiment, tasks)
-        trainer = Trainer(learner, tasks, **trainer_options(experiment, learner))
+        trainer = Trainer(learner, tasks, **trainer_options(experiment, learner, tasks))
         self.step = OuterStep(trainer, processes=processes)
         self.step.make_plan()
         self.iteration, self.processes = 0, processes

@@ -32,6 +32,9 @@ ALLOWED = {
     ("bench/plain.py", _OWN_RULE): "plain torch for the two rules of the workloads",
     ("bench/worker.py", "engine in ('alfa', 'limit')"): "an engine, not a rule",
     ("bench/workloads.py", "engine != 'alfa'"): "an engine, not a rule",
+    ("objectives/_latent.py", "isinstance(learner.init, LatentHead)"): "an error for other inits",
+    ("optim/_pretraining.py", "self.optimizer == 'adam'"): "an outer optimizer, not a rule",
+    ("optim/_pretraining.py", "self.optimizer != 'sgd'"): "an outer optimizer, not a rule",
     ("build/_describe.py", "name.partition('.')[0] != 'alfa'"): "the package, not a rule",
 }
 # Assigned tables of data, as file and variable, and the reason.

@@ -113,7 +113,7 @@ def test_a_misspelled_dataset_is_refused(refused, tmp_path: Path) -> None:
 
 def test_the_faults_of_an_experiment_are_listed_below_one_line(alfa, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    faults = ["--set", "rule.name=adam", "--set", "outer.num_tasks=0", "--set", "model.hiden=[8]"]
+    faults = ["--set", "rule.name=adamw", "--set", "outer.num_tasks=0", "--set", "model.hiden=[8]"]
     answer = alfa("train", "sinusoid", "--out", out, *faults)
     first, *rest = answer.err.splitlines()
     assert (answer.code, answer.out) == (2, "")

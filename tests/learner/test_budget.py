@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from alfa.inits import INITS, LearnedInit
+from alfa.inits import INITS, LatentHead, LearnedInit
 from alfa.learner import GB, Learner, MemoryPlan, plan_memory
 from alfa.learner import _budget as budget
 from alfa.models import Conv4
@@ -269,18 +269,25 @@ def test_what_a_task_keeps_is_known_closely(
     assert 10 * step + rest == pytest.approx(real, rel=0.15)
 
 
+# Objectives that require a certain init, or options that the builder supplies.
+INIT_OF = {"reptile": partial(LearnedInit, adapt="*"), "latent-penalties": LatentHead}
+OPTIONS_OF = {"co-training": {"num_features": 8 * 4 * 4, "num_classes": 10}}
+
+
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 @pytest.mark.parametrize("num_steps", [0, 1, 7])
 def test_what_an_objective_keeps_is_known_closely(conv4, make_learner, name, num_steps):
     learner, episode = conv4
     learner = make_learner(learner.model, loss=cross_entropy, num_steps=num_steps)
-    if name == "reptile":
-        init = LearnedInit(learner.model, adapt="*")
+    if name in INIT_OF:
+        init = INIT_OF[name](learner.model).double()
         rule = SGD(init.layers)
         learner = Learner(
             learner.model, init=init, rule=rule, loss=cross_entropy, num_steps=num_steps
         )
-    objective = OBJECTIVES.get(name)()
+    if name == "co-training":
+        episode = replace(episode, classes=torch.arange(3).expand(4, -1))
+    objective = OBJECTIVES.get(name)(**OPTIONS_OF.get(name, {})).double()
     run = partial(objective, progress=0.0)
     step, rest = budget._saved_by_step_and_rest(learner, episode[:1], run)
     real = kept_bytes(learner, episode[:1], run)

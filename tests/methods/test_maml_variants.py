@@ -35,7 +35,7 @@ def build():
             for parameter in learner.model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
         episode = tasks.episode(0, num_tasks=2).to(dtype=torch.float64)
-        objective = trainer_options(experiment, learner)["objective"] or QueryLoss()
+        objective = trainer_options(experiment, learner, tasks)["objective"] or QueryLoss()
         return learner, objective, episode
 
     return make
@@ -111,7 +111,8 @@ def test_maml_plus_plus_begins_as_maml(build) -> None:
 
 def outer_step(name: str, learner: Learner, objective, episode: Episode) -> None:
     """Take the first outer step of a recipe."""
-    options = trainer_options(composed(name), learner)
+    experiment = composed(name)
+    options = trainer_options(experiment, learner, build_tasks(experiment))
     objective(learner, episode, progress=0.0).losses.mean().backward()
     options["optimizer"].step()
 

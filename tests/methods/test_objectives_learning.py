@@ -32,7 +32,7 @@ FAST = "optimizer.learning_rate=0.01"
         ("boil", 60, 0.3, [FAST]),
         # These two take smaller outer steps, and many inner steps improve random weights, too.
         ("reptile", 70, 0.05, ["rule.learning_rate=0.003", "inner.num_test_steps=8"]),
-        ("imaml", 40, 0.05, [FAST, "inner.num_test_steps=4"]),
+        ("imaml", 60, 0.05, ["optimizer.learning_rate=0.003", "inner.num_test_steps=2"]),
     ],
 )
 def test_a_method_learns(tmp_path, name, num_iterations, gain, overrides) -> None:
@@ -48,7 +48,7 @@ def test_a_method_learns(tmp_path, name, num_iterations, gain, overrides) -> Non
         return found.accuracy
 
     before = accuracy()
-    trainer = Trainer(learner, tasks, **trainer_options(experiment, learner))
+    trainer = Trainer(learner, tasks, **trainer_options(experiment, learner, tasks))
     trainer.fit(Run.new(tmp_path / "run", experiment))
     after = accuracy()
     # Chance is one third.

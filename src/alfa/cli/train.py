@@ -48,8 +48,12 @@ def train(
     TARGET is a dataset such as `cifar-fs`, `strokes`, or `sinusoid`; a folder or archive with one
     folder of images per class; or a .toml file. A dataset takes precedence over a folder of its
     name; write `./NAME` for the folder. `strokes-demo` trains a model of drawings within minutes.
-    Methods: `maml`, `alfa+maml` (default), `maml+l2f`, `alfa+maml+l2f`, `proto-maml`,
-    `alfa+proto-maml`, `meta-sgd`, `meta-curvature`, `meta-lstm`, `random`, and `alfa+random`.
+    Methods with inner steps: `maml`, `alfa+maml` (default), `maml+l2f`, `alfa+maml+l2f`, `maml++`,
+    `anil`, `boil`, `reptile`, `imaml`, `meta-sgd`, `meta-curvature`, `meta-lstm`, `proto-maml`,
+    `alfa+proto-maml`, `random`, and `alfa+random`. Methods without: `protonet`, `matching`,
+    `matching-fce`, `relation`, `r2d2`, `metaoptnet`, `tadam`, `tpn`, and `snail`. Methods that
+    first pretrain the backbone: `rfs`, `rfs-distill`, `baseline++`, `act2param`, `leo`,
+    `unicorn-maml`, and `alfa+unicorn-maml`.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On

@@ -28,7 +28,7 @@ def test_every_method_has_a_title_and_a_reference() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_built_from_its_recipe(name: str, spots) -> None:
     small = ["tasks.size=none", "tasks.way=3", "tasks.num_query=2", "model.filters=4"]
-    overrides = [*small, "model.num_blocks=1", "tasks.dataset=spots"]
+    overrides = [*small, "model.num_blocks=1", "model.num_pools=1", "tasks.dataset=spots"]
     experiment = compose("strokes", method=name, overrides=overrides)
     method = get_method(name)
     assert method.init.items() <= {"name": experiment.init.name, **experiment.init.options}.items()
@@ -48,6 +48,17 @@ def test_the_settings_of_a_recipe_replace_those_of_the_dataset(name: str) -> Non
         chosen = getattr(experiment, section)
         values = chosen.as_dict() if section == "pretraining" else chosen.model_dump()
         assert part.items() <= values.items()
+
+
+def test_a_recipe_may_change_the_options_of_one_backbone() -> None:
+    small, large = (
+        compose("strokes", method="relation", backbone=name) for name in ("conv4", "resnet12-wide")
+    )
+    assert small.model.options["num_pools"] == 2
+    assert "num_pools" not in large.model.options
+    overrides = ["model.num_pools=3"]
+    chosen = compose("strokes", method="relation", overrides=overrides)
+    assert chosen.model.options["num_pools"] == 3
 
 
 def test_an_unknown_method_is_an_error_with_a_hint() -> None:

@@ -29,14 +29,15 @@ class Plain(nn.Module):
         super().__init__()
         for name, module in like.named_children():
             self.add_module(name, module)
-        self.num_blocks = like.num_blocks
+        self.num_blocks, self.num_pools = like.num_blocks, like.num_pools
 
     def forward(self, x: Tensor) -> Tensor:
         for block in range(1, self.num_blocks + 1):
             x = self.get_submodule(f"conv{block}")(x)
             norm = self.get_submodule(f"norm{block}")
             x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
-            x = F.max_pool2d(F.leaky_relu(x, 0.01), 2)
+            x = F.leaky_relu(x, 0.01)
+            x = F.max_pool2d(x, 2) if block <= self.num_pools else x
         return self.linear(x.flatten(1))
 
 
@@ -153,6 +154,18 @@ def test_filters_are_one_number_or_one_for_each_block() -> None:
         for filters in (4, [4, 4, 4, 4])
     )
     assert all(map(torch.equal, one.parameters(), each.parameters()))
+
+
+def test_blocks_without_pooling_equal_plain_torch() -> None:
+    model, episode = make((2, 9, 8), filters=2, num_pools=1)
+    assert model.feature_shape == (2, 4, 4)
+    assert_equal(meta_gradients(model, episode), meta_gradients(Plain(model), episode))
+
+
+@pytest.mark.parametrize("num_pools", [0, 5])
+def test_invalid_numbers_of_pools_are_rejected(num_pools) -> None:
+    with pytest.raises(ConfigError, match=r"`num_pools` must be from 1 to `num_blocks` \(4\), got"):
+        Conv4((3, 16, 16), 5, num_pools=num_pools)
 
 
 @pytest.mark.parametrize("filters", [0, [4, 4, 4], [4, 4, 4, 0], []], ids=str)
@@ -313,7 +326,7 @@ def test_training_follows_the_curve_of_plain_torch() -> None:
 
 def test_too_small_images_are_rejected() -> None:
     with pytest.raises(
-        ConfigError, match="images of 12 x 28 are too small for a Conv4 of 4 blocks"
+        ConfigError, match="images of 12 x 28 are too small for a Conv4 with 4 max pools"
     ):
         Conv4((1, 12, 28), 5)
 

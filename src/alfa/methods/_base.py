@@ -21,6 +21,7 @@ class Method:
         head: the section of the experiment; None for the model's own last layer.
         objective: the section of the experiment; None for the query loss.
         parts: other sections to replace, such as the optimizer.
+        backbones: options of the model by its name, for backbones that need them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Method:
     head: Mapping[str, Any] | None = None
     objective: Mapping[str, Any] | None = None
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    backbones: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def apply(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return an experiment, before validation, with the choices of this method."""
@@ -40,7 +42,13 @@ class Method:
             if part is not None:
                 chosen[key] = part
         others = {key: part for key, part in content.items() if key not in ("head", "objective")}
-        return merge({**others, **{key: dict(part) for key, part in chosen.items()}}, self.settings)
+        others |= {key: dict(part) for key, part in chosen.items()}
+        return merge(merge(others, {"model": self._model_options(content)}), self.settings)
+
+    def _model_options(self, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        model = content.get("model")
+        name = model.get("name") if isinstance(model, Mapping) else None
+        return self.backbones.get(str(name), {})
 
 
 def merge(content: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

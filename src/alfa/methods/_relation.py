@@ -17,5 +17,7 @@ register_method(
         head={"name": "relation"},
         objective={"name": "query-loss", "loss": "squared_one_hot"},
         parts={"schedule": {"name": "step", "gamma": 0.5, "every": 100_000}},
+        # The comparator needs larger maps.
+        backbones={"conv4": {"num_pools": 2}},
     )
 )

@@ -25,7 +25,8 @@ class Conv4(Convolutional):
         num_outputs: number of classes.
         filters: number of filters of each convolution: one number, or one for each block, such as
             64, 96, 128, 256.
-        num_blocks: number of blocks; each halves height and width.
+        num_blocks: number of blocks.
+        num_pools: number of leading blocks that halve height and width, if not all of them.
         generator: source of the random weights.
 
     Examples:
@@ -43,21 +44,28 @@ class Conv4(Convolutional):
         *,
         filters: Count | Sequence[Count] = 48,
         num_blocks: Count = 4,
+        num_pools: Count | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        name = f"a Conv4 of {num_blocks} blocks"
-        num_channels, height, width = image_shape(input_shape, min_size=2**num_blocks, name=name)
+        pools = num_blocks if num_pools is None else num_pools
+        if not 1 <= pools <= num_blocks:
+            raise ConfigError(
+                f"`num_pools` must be from 1 to `num_blocks` ({num_blocks}), got {num_pools}."
+            )
+        name = f"a Conv4 with {pools} max pools"
+        num_channels, height, width = image_shape(input_shape, min_size=2**pools, name=name)
         sizes = [filters] * num_blocks if isinstance(filters, int) else list(filters)
         if len(sizes) != num_blocks or min(sizes) < 1:
             raise ConfigError(
                 f"`filters` must be a number of at least 1, or one for each of {num_blocks} "
                 f"blocks, got {filters if isinstance(filters, int) else list(filters)}."
             )
-        self.num_blocks = num_blocks
+        self.num_blocks, self.num_pools = num_blocks, pools
         stages: list[Stage] = []
-        options: dict[str, Any] = {"slope": 0.01, "pool": 2, "bias": True}
+        options: dict[str, Any] = {"slope": 0.01, "bias": True}
         for block, (fan_in, outputs) in enumerate(pairwise([num_channels, *sizes]), start=1):
+            options["pool"] = 2 if block <= pools else 1
             stages += self.add_conv_norm(f"{block}", fan_in, outputs, 3, **options)
-        feature_shape = sizes[-1], height >> num_blocks, width >> num_blocks
+        feature_shape = sizes[-1], height >> pools, width >> pools
         self.build([*stages, Flatten()], feature_shape, num_outputs, generator)

@@ -66,7 +66,7 @@ class Relation(Head):
                 f"a relation network with `padding` {padding} compares feature maps of at least "
                 f"{smallest} x {smallest}, but the features have the shape {list(feature_shape)}; "
                 "use larger images, or a backbone with fewer pooling layers, such as conv4 with "
-                "`num_blocks` 2."
+                "`num_pools` 2."
             )
         self.sums = nn.Parameter(torch.zeros(num_outputs, prod(feature_shape)))
         blocks: list[nn.Module] = []

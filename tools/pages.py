@@ -68,22 +68,23 @@ supplement, with the commands that reproduce them, their cost, and our results. 
 {_table(["table", "content", "cells to run", "measured figures"], rows)}
 
 Some figures appear in several tables, so a table can have more measured figures than cells.
-Tables C and D only repeat and quote figures.
 """
 
 
 def _page(table: Table, collection: Collection, costs: Mapping[str, Any]) -> str:
     grid = comparison_grid(table, collection, links_from=PAGES.resolve())
     heading, _, body = markdown(grid).partition("\n")
-    # The legend is missing if no figure was measured.
-    about, *legend, figures = body.strip().split("\n\n")
+    about, *others = body.strip().split("\n\n")
+    # The legend is missing if no figure was measured, and not every table has footnotes.
+    place = next(index for index, part in enumerate(others) if part.startswith("|"))
+    legend, figures = others[:place], others[place:]
     parts = [heading.removeprefix("#"), about, *_commands(table), *_cost(table, costs)]
     note = (
         " ".join([*legend, "`docs/results/runs` contains the runs."])
         if grid.num_measured
         else "Published results; none has been measured here yet."
     )
-    parts += ["## Figures", note, figures]
+    parts += ["## Figures", note, *figures]
     return (
         "\n\n".join(
             part if part[0] in "#`|" else fill(part, 100, break_on_hyphens=False) for part in parts

@@ -13,7 +13,7 @@ from alfa.errors import ConfigError
 from alfa.optim import SCHEDULES
 
 
-def rates(name: str, *, num: int = 6, **options: float) -> list[float]:
+def rates(name: str, *, num: int = 6, **options: object) -> list[float]:
     """The learning rates of the first iterations, with a base rate of 2."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler = SCHEDULES.get(name)(**options)(optimizer)
@@ -50,7 +50,25 @@ def test_a_line_falls_until_its_end_and_stays_there() -> None:
     assert rates("linear", period=2, min_factor=0.1, num=4) == pytest.approx([2.0, 1.1, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("name", ["constant", "step", "cosine", "linear"])
+def test_a_rate_changes_at_its_milestones() -> None:
+    options = {"milestones": [2, 3, 5], "factors": [0.5, 0.25, 1.5]}
+    assert rates("piecewise", **options) == [2.0, 2.0, 1.0, 0.5, 0.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("milestones", "factors", "message"),
+    [
+        ([5, 2], [0.1, 0.1], r"`milestones` must ascend, got \[5, 2\]\.$"),
+        ([2, 2], [0.1, 0.1], r"`milestones` must ascend, got \[2, 2\]\.$"),
+        ([2, 5], [0.1], r"one value for each of the 2 milestones, got \[0\.1\]\.$"),
+    ],
+)
+def test_milestones_without_order_or_factors_are_rejected(milestones, factors, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SCHEDULES.get("piecewise")(milestones=milestones, factors=factors)
+
+
+@pytest.mark.parametrize("name", ["constant", "step", "piecewise", "cosine", "linear"])
 def test_every_schedule_can_warm_up(name) -> None:
     plain, warm = rates(name), rates(name, warmup=4)
     assert warm[:4] == pytest.approx([r * n / 4 for r, n in zip(plain, range(1, 5), strict=False)])

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from alfa.bench.speed import Speed
 from alfa.paper import TABLES, Cell, estimate, plan_jobs
 from alfa.paper import _estimate as module
-from alfa.paper._estimate import cost_of, measure_job, measure_pretraining
+from alfa.paper._estimate import cost_of, measure_job
+from alfa.runs import RunFiles
 
 MAML = TABLES["table1"].entries["maml/conv4", "miniimagenet-5w5s"]
 CUB = TABLES["table2"].entries["maml/conv4", "cub"]
 RANDOM = TABLES["table1"].entries["random/conv4", "miniimagenet-5w5s"]
 SINE = TABLES["table8"].entries["maml", "5s-2x40"]
 VARIED = TABLES["table3"].entries["ilsvrc", "alfa+fo-maml"]
+PROTONET = TABLES["tableC"].entries["protonet/conv4-64", "miniimagenet-5w5s"]
 SPEED = Speed(iteration=2.0, task=0.5, memory=7)
-assert all(isinstance(cell, Cell) for cell in (MAML, CUB, RANDOM, SINE, VARIED))
+assert all(isinstance(cell, Cell) for cell in (MAML, CUB, RANDOM, SINE, VARIED, PROTONET))
 
 
 @pytest.fixture
@@ -100,21 +103,51 @@ def test_a_backbone_that_jobs_share_counts_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         module,
         "pretraining_seconds",
-        lambda model, size, num_images, device: measured.append(num_images) or 1_000_000.0,
+        lambda model, size, num_images, device: measured.append(num_images) or 0.25,
     )
     jobs = plan_jobs(TABLES["table3"].cells, tmp_path)
     costs = [estimate(jobs, tmp_path)[job.name] for job in jobs]
-    assert [cost.seconds > 1_000_000 for cost in costs] == [True, False, False, False]
-    assert [cost.pretraining for cost in costs] == [1_000_000, 0, 0, 0]
-    # The second estimate reuses the measurement.
-    assert measured == [90 * 712 * 1_300]
+    # A quarter of a second for each image of 90 epochs.
+    expected = 0.25 * 90 * 712 * 1_300
+    assert [cost.seconds > expected for cost in costs] == [True, False, False, False]
+    assert [cost.pretraining for cost in costs] == [expected, 0, 0, 0]
+    # The second estimate reuses the measurement of one image.
+    assert measured == [1]
     weights = jobs[0].pretraining / "backbone.safetensors"
     weights.parent.mkdir(parents=True)
     weights.touch()
-    assert estimate(jobs, tmp_path)[jobs[0].name].seconds < 1_000_000
+    assert estimate(jobs, tmp_path)[jobs[0].name].seconds < expected
 
 
-@pytest.mark.parametrize("cell", [MAML, SINE, VARIED], ids=lambda cell: cell.id)
+@pytest.mark.parametrize(
+    ("cell", "num_images"),
+    [
+        # 100 epochs of 64 classes of 600 images
+        (TABLES["table1"].entries["leo/wrn-28-10", "miniimagenet-5w5s"], 100 * 64 * 600),
+        (TABLES["table1"].entries["leo/wrn-28-10", "tieredimagenet-5w5s"], 100 * 448_695),
+        # Distillation repeats the training twice.
+        (TABLES["tableD"].entries["ilsvrc", "rfs-distill"], 3 * 100 * 712 * 1_300),
+    ],
+)
+def test_a_run_that_pretrains_its_own_backbone_takes_longer(
+    cell, num_images, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "measure_job", lambda job, device: SPEED)
+    speed = replace(SPEED, iteration=0.5)
+    monkeypatch.setattr(module, "measure_pretraining", lambda job, device: speed)
+    jobs = plan_jobs([cell], tmp_path)
+    (cost,) = estimate(jobs, tmp_path).values()
+    assert cost.pretraining == 0.5 * num_images
+    assert cost.seconds == cost.pretraining + cost_of(jobs[0], SPEED).seconds
+    # A run with a checkpoint has a backbone.
+    checkpoint = RunFiles(jobs[0].path).checkpoint("last")
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    (cost,) = estimate(jobs, tmp_path).values()
+    assert cost.pretraining == 0
+
+
+@pytest.mark.parametrize("cell", [MAML, SINE, VARIED, PROTONET], ids=lambda cell: cell.id)
 def test_a_job_is_measured_without_its_data(cell, tmp_path, monkeypatch) -> None:
     """Random images have the size of the data, and options come from the experiment."""
     seen = {}
@@ -137,6 +170,9 @@ def test_a_job_is_measured_without_its_data(cell, tmp_path, monkeypatch) -> None
         assert tasks.input_shape == (3, *2 * [experiment.tasks.options["size"]])
     if cell is MAML:
         assert (tasks.way, tasks.shot, tasks.num_query) == (5, 5, 15)
+        assert seen["test_tasks"] is tasks
+    if cell is PROTONET:
+        assert (tasks.way, seen["test_tasks"].way) == (20, 5)
     assert (seen["sizes"] is not None) == (cell is VARIED)
 
 
@@ -150,10 +186,16 @@ def test_sizes_of_varying_tasks_match_imagenet(tmp_path) -> None:
     assert sizes.largest == 500 + 50 * 10
 
 
-def test_the_cost_of_a_quick_backbone_matches_its_number_of_images(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "cell", [VARIED, TABLES["table1"].entries["leo/wrn-28-10", "miniimagenet-5w1s"]]
+)
+def test_the_cost_of_a_quick_backbone_matches_its_number_of_images(
+    cell, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "measure_job", lambda job, device: SPEED)
     monkeypatch.setattr(
-        module, "pretraining_seconds", lambda model, size, num_images, device: num_images
+        module, "pretraining_seconds", lambda model, size, num_images, device: 2.0 * num_images
     )
-    (job,) = plan_jobs([VARIED], tmp_path, quick=True)
+    (cost,) = estimate(plan_jobs([cell], tmp_path, quick=True), tmp_path).values()
     # One batch of four.
-    assert measure_pretraining(job).iteration == 4
+    assert cost.pretraining == 8

@@ -136,11 +136,12 @@ TABLE_1 = [TABLES["table1"]]
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
-        ({}, 48),
+        ({}, 56),
         ({"rows": ["alfa+maml"]}, 8),
         ({"rows": ["alfa+maml/conv4"]}, 4),
         ({"rows": ["alfa+maml", "maml"], "shots": ["5"], "dataset": ["miniimagenet"]}, 4),
         ({"backbone": ["conv4"], "dataset": ["tieredimagenet"]}, 12),
+        ({"rows": ["leo"]}, 4),
     ],
 )
 def test_filters_select_cells(wanted: dict, count: int) -> None:
@@ -155,6 +156,8 @@ def test_filters_select_cells(wanted: dict, count: int) -> None:
         ("table6", {"rows": ["maml-alpha-per-step"]}, 2),
         ("table6", {"rows": ["adaptive"]}, 8),
         ("tableA", {"rows": ["multi"]}, 5),
+        ("tableC", {"rows": ["protonet"]}, 4),
+        ("tableD", {"rows": ["rfs-distill"]}, 10),
     ],
 )
 def test_filters_select_rows_and_columns(table: str, wanted: dict, count: int) -> None:
@@ -168,7 +171,7 @@ def test_filters_select_rows_and_columns(table: str, wanted: dict, count: int) -
         (["table1"], {"shots": ["3"]}, "no cell of table1 has --shots 3; choose from 1, 5."),
         (["table3"], {"dataset": ["cub"]}, "choose from md-ilsvrc, md-omniglot"),
         (["table3"], {"shots": ["3"]}, "no cell of table3 has --shots 3; omit it."),
-        (["tableC", "tableD"], {}, "tableC, tableD: all figures are quoted or repeated"),
+        (["tableC"], {"rows": ["adaresnet"]}, "no cell of tableC has --rows adaresnet"),
         (
             ["table2", "table4"],
             {"dataset": ["cub"], "shots": ["1"]},

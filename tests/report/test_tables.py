@@ -30,7 +30,12 @@ def grid() -> Grid:
                 ),
             ),
             Row("4-CONV", "100 % MAML", (Box("40.00"), Box("41.00"), Box("42.00"))),
-            Row("others", "LEO_1", (Box("1.00"), Box("2.00"), Box("9.00", "quick", "quick"))),
+            Row(
+                "others",
+                "LEO_1",
+                (Box("1.00"), Box("2.00"), Box("9.00", "quick", "quick")),
+                ("It is pretrained.", "It is wide."),
+            ),
         ),
         notes=("A note.",),
         plus_minus="Theirs: 60.00 +- 0.50.",
@@ -64,7 +69,9 @@ def test_markdown_has_ours_before_theirs(grid: Grid) -> None:
         "| ALFA, 4-CONV | **51.00 +- 0.60** (within; seeds 50.50, 51.50) / 50.00 +- 0.50 "
         "| 60.00 +- 0.50 (quoted) | - |",
         "| 100 % MAML, 4-CONV | 40.00 | 41.00 | 42.00 |",
-        "| LEO_1, others | 1.00 | 2.00 | **quick** / 9.00 |",
+        "| LEO_1, others (1, 2) | 1.00 | 2.00 | **quick** / 9.00 |",
+        "",
+        "(1) It is pretrained. (2) It is wide.",
     ]
 
 
@@ -81,8 +88,10 @@ def test_comma_separated_values_have_a_line_for_every_place(grid: Grid) -> None:
         "verdict": "within",
         "notes": "seeds 50.50, 51.50",
         "run": "",
+        "footnotes": "",
     }
     assert rows[1]["quoted"] == "yes"
+    assert rows[8]["footnotes"] == "It is pretrained. It is wide."
 
 
 def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
@@ -93,14 +102,16 @@ def test_latex_is_escaped_and_has_groups(grid: Grid) -> None:
     assert r"ALFA & $51.00 \pm 0.60^{a,b}$ & -- & -- \\" in lines
     assert r"\quad published & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{c}$ & -- \\" in lines
     assert lines.count(r"\midrule") == 2
-    assert r"LEO\_1 & -- & -- & \textit{quick}$^{d}$ \\" in lines
+    assert r"LEO\_1$^{d,e}$ & -- & -- & \textit{quick}$^{f}$ \\" in lines
     # Notes on single figures and on all figures are below the table.
-    assert lines[-6:-1] == [
+    assert lines[-8:-1] == [
         r"\par\footnotesize $^{a}$ within: differs from the published figure by no more than the "
         "choice of test tasks explains",
         r"\par\footnotesize $^{b}$ seeds 50.50, 51.50",
         r"\par\footnotesize $^{c}$ quoted by the paper",
-        r"\par\footnotesize $^{d}$ quick: not a result: the run only checks that everything works",
+        r"\par\footnotesize $^{d}$ It is pretrained.",
+        r"\par\footnotesize $^{e}$ It is wide.",
+        r"\par\footnotesize $^{f}$ quick: not a result: the run only checks that everything works",
         r"\par\footnotesize Our plus-minus is half of the 95 \% interval of the mean over the "
         r"test tasks of all seeds. Theirs: 60.00 $\pm$ 0.50.",
     ]
@@ -118,7 +129,11 @@ def test_where_nothing_is_ours_the_published_figures_stand_alone(published: Grid
     assert r"\caption{Cats \& dogs. Published figures.}" in lines
     assert r"100 \% MAML & $40.00$ & $41.00$ & $42.00$ \\" in lines
     assert r"ALFA & $50.00 \pm 0.50$ & $60.00 \pm 0.50^{a}$ & -- \\" in lines
-    assert lines[-2] == r"\par\footnotesize $^{a}$ quoted by the paper"
+    assert lines[-4:-1] == [
+        r"\par\footnotesize $^{a}$ quoted by the paper",
+        r"\par\footnotesize $^{b}$ It is pretrained.",
+        r"\par\footnotesize $^{c}$ It is wide.",
+    ]
     assert "Our plus-minus" not in markdown(published)
     assert "bold" not in markdown(published)
 

@@ -16,7 +16,8 @@ from alfa.data import FewShot, ImageSet, Tasks
 from alfa.errors import DivergedError
 from alfa.evaluation import MemoryProbe, check_finite, stack_size, without_dropout
 from alfa.learner import GB, Learner, plan_memory
-from alfa.training import clip_gradient
+from alfa.objectives import Objective, QueryLoss
+from alfa.training import clip_gradient, trained_parameters
 
 # Work longer than this many seconds is timed once.
 _LONG = 6.0
@@ -72,6 +73,8 @@ def measure_speed(
     tasks: Tasks,
     *,
     num_tasks: int,
+    test_tasks: Tasks | None = None,
+    objective: Objective | None = None,
     num_test_steps: int | None = None,
     max_gradient_norm: float | None = None,
     memory: Literal["auto", "store", "recompute"] = "auto",
@@ -82,12 +85,13 @@ def measure_speed(
 ) -> Speed:
     """Measure outer iterations and evaluations, with options as for `alfa.Trainer`.
 
-    The tasks are usually `random_images`. If the real tasks vary in size, `sizes` describes them,
-    and `tasks` are small ones.
+    The tasks are usually `random_images`; `test_tasks` are those of evaluations, if they differ.
+    If the real tasks vary in size, `sizes` describes them, and `tasks` are small ones.
     """
     learner = learner.to(device)
-    task, test_memory = _cost_of_task(learner, tasks, num_test_steps, sizes, device)
-    parameters = list(learner.meta_parameters())
+    task, test_memory = _cost_of_task(learner, test_tasks or tasks, num_test_steps, sizes, device)
+    objective = (QueryLoss() if objective is None else objective).to(device, learner.dtype)
+    parameters = trained_parameters(learner, objective)
     if not parameters:
         return Speed(0.0, task, _PROGRAM + test_memory)
     plan = plan_memory(
@@ -96,6 +100,7 @@ def measure_speed(
         memory=memory,
         tasks_at_once=tasks_at_once,
         budget=None if memory_budget is None else int(memory_budget * GB),
+        runs=[partial(objective, progress=0.0)],
     )
     learner.memory = plan.mode
     # The learning rate is too small to change the learner.
@@ -108,12 +113,12 @@ def measure_speed(
         episode = tasks.episode(0, num_tasks=num_timed).to(device, learner.dtype)
         optimizer.zero_grad()
         for first in range(0, num_timed, plan.tasks_at_once):
-            outcome = learner(episode[first : first + plan.tasks_at_once])
+            outcome = objective(learner, episode[first : first + plan.tasks_at_once], progress=0.0)
             losses = outcome.adapted.support_losses, outcome.query_losses
             # A loss on random images may diverge.
             with contextlib.suppress(DivergedError):
                 check_finite(*losses, rule="", where="")
-            outcome.query_losses.mean().backward()
+            outcome.losses.mean().backward()
         adapted = _finished(device)
         # Training checks take noticeable time with small models.
         clip_gradient(parameters, max_gradient_norm)

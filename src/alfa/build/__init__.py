@@ -1,6 +1,12 @@
 """Build objects from a configuration, and describe objects as a configuration."""
 
-from alfa.build._build import build_learner, build_model, build_tasks, trainer_options
+from alfa.build._build import (
+    build_learner,
+    build_model,
+    build_objective,
+    build_tasks,
+    trainer_options,
+)
 from alfa.build._describe import describe_experiment
 from alfa.build._image_folder import (
     ImageFolder,
@@ -16,6 +22,7 @@ __all__ = [
     "ImageFolder",
     "build_learner",
     "build_model",
+    "build_objective",
     "build_tasks",
     "describe_counts",
     "describe_experiment",

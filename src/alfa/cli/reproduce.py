@@ -175,10 +175,10 @@ def _print_tables(jobs_by_table: Mapping[str, Sequence[Job]], out: Path, *, as_j
         return
     rows = []
     for row in found:
-        states_text = ", ".join(f"{count} {state}" for state, count in row["states"].items())
-        repeats = ", ".join(lazy.paper.TABLES[name].label for name in row["repeats"])
-        cells = str(row["cells"] or "-")
-        rows.append([row["table"], cells, states_text or f"repeats {repeats}", row["title"]])
+        state = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+        labels = [lazy.paper.TABLES[name].label for name in row["repeats"]]
+        state += f"; repeats {', '.join(labels)}" if labels else ""
+        rows.append([row["table"], str(row["cells"]), state, row["title"]])
     print_table(["table", "cells", "state", "title"], rows, justify="left", wraps=("title",))
     typer.echo(f"\nruns are in {out}; `alfa reproduce table1 --list` lists the cells of table1.")
 

@@ -66,6 +66,34 @@ class Step(Schedule):
         return self.gamma ** (iteration // self.every)
 
 
+@register_schedule("piecewise")
+@dataclass(kw_only=True)
+class Piecewise(Schedule):
+    """The rate is constant between milestones.
+
+    Args:
+        milestones: iterations at which the rate changes, in ascending order.
+        factors: the fraction of the first rate from each milestone on.
+    """
+
+    milestones: tuple[Count, ...] = (10_000,)
+    factors: tuple[NonNegativeFloat, ...] = (0.1,)
+    warmup: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ConfigError(f"`milestones` must ascend, got {list(self.milestones)}.")
+        if len(self.factors) != len(self.milestones):
+            raise ConfigError(
+                f"`factors` must have one value for each of the {len(self.milestones)} milestones, "
+                f"got {list(self.factors)}."
+            )
+
+    def factor(self, iteration: int) -> float:
+        num_passed = sum(iteration >= milestone for milestone in self.milestones)
+        return self.factors[num_passed - 1] if num_passed else 1.0
+
+
 @register_schedule("cosine")
 @dataclass(kw_only=True)
 class Cosine(Schedule):

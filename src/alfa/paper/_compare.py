@@ -118,7 +118,12 @@ def comparison_grid(table: Table, collection: Collection, *, links_from: Path) -
         about=table.about,
         columns=tuple((column.group, column.title) for column in table.columns),
         rows=tuple(
-            Row(row.group, row.title, tuple(box(row.key, column.key) for column in table.columns))
+            Row(
+                row.group,
+                row.title,
+                tuple(box(row.key, column.key) for column in table.columns),
+                row.footnotes,
+            )
             for row in table.rows
         ),
         notes=(note,) if any(cell.pretrained for cell in cells) else (),

@@ -13,13 +13,13 @@ import torch
 import alfa
 from alfa._io import write_json
 from alfa.bench.speed import Speed, TaskSizes, measure_speed, pretraining_seconds, random_images
-from alfa.build import build_learner, build_model, build_tasks
+from alfa.build import build_learner, build_model, build_objective, build_tasks
 from alfa.config import Experiment
-from alfa.data import Limits, Sampler, class_names, related_classes
+from alfa.data import SOURCES, Limits, Sampler, class_names, related_classes
 from alfa.errors import AlfaError
 from alfa.paper._cell_status import State, cell_status, has_trained, is_done
 from alfa.paper._job import PRETRAINING, QUICK_PRETRAINING, Job
-from alfa.runs import Run
+from alfa.runs import Run, RunFiles
 from alfa.training import Pretraining
 
 FILE = "speeds.json"
@@ -69,10 +69,12 @@ def estimate(
         before(job)
         key = _speed_key(job.experiment, device)
         costs[job.name] = cost = cost_of(job, measured(key, measure_job, job))
+        path, options = _pretraining(job)
         # The first of the jobs that share a backbone pretrains it.
-        if job.pretraining is not None and job.pretraining not in backbones:
-            backbones.add(job.pretraining)
-            seconds = measured(f"pretraining {key}", measure_pretraining, job).iteration
+        if options is not None and path not in backbones:
+            backbones.add(path)
+            per_image = measured(f"pretraining {key}", measure_pretraining, job).iteration
+            seconds = per_image * _num_images(job, options)
             costs[job.name] = replace(cost, seconds=cost.seconds + seconds, pretraining=seconds)
     on_measured(len(left), len(left))
     return costs
@@ -83,14 +85,21 @@ def measure_job(job: Job, *, device: torch.device | str = "cpu") -> Speed:
     experiment = job.experiment
     options, engine = experiment.tasks.options, experiment.engine
     if "dataset" not in options:
-        tasks = build_tasks(experiment)
+        tasks = test_tasks = build_tasks(experiment)
     else:
-        counts = {key: options[key] for key in ("way", "shot", "num_query") if key in options}
-        tasks = random_images(options.get("seen_size") or options["size"], **counts)
+        size = options.get("seen_size") or options["size"]
+        keys = ("way", "shot", "num_query")
+        counts = {key: options[key] for key in keys if key in options}
+        own = {key: options[f"train_{key}"] for key in keys if f"train_{key}" in options}
+        test_tasks = random_images(size, **counts)
+        tasks = random_images(size, **{**counts, **own}) if own else test_tasks
+    learner = build_learner(experiment, test_tasks)
     return measure_speed(
-        build_learner(experiment, tasks),
+        learner,
         tasks,
         num_tasks=experiment.outer.num_tasks,
+        test_tasks=test_tasks,
+        objective=build_objective(experiment, learner.model, tasks),
         num_test_steps=experiment.inner.num_test_steps,
         max_gradient_norm=experiment.outer.max_gradient_norm,
         memory=engine.memory,
@@ -121,16 +130,33 @@ def _varied_sizes(experiment: Experiment) -> TaskSizes:
 
 
 def measure_pretraining(job: Job, *, device: torch.device | str = "cpu") -> Speed:
-    """Measure the pretraining of a job's backbone on ImageNet as one iteration."""
-    options: Pretraining = QUICK_PRETRAINING if job.is_quick else PRETRAINING
-    size = job.experiment.tasks.options["size"]
-    num_classes = len(class_names(_IMAGENET, "train"))
+    """Measure the pretraining of a job's backbone on one image, as if it were an iteration."""
+    size, (num_classes, _) = job.experiment.tasks.options["size"], _train_counts(job)
     model = build_model(job.experiment, (3, size, size), num_classes)
-    num_images = num_classes * _IMAGES_PER_CLASS
+    return Speed(pretraining_seconds(model, size, num_images=1, device=device), 0.0, 0)
+
+
+def _pretraining(job: Job) -> tuple[Path, Pretraining | None]:
+    """Return the folder and the options of a pretraining that is left to do; None without one."""
+    if job.pretraining is not None:
+        return job.pretraining, QUICK_PRETRAINING if job.is_quick else PRETRAINING
+    has_started = RunFiles(job.path).checkpoint("last").is_file()
+    return job.path, None if has_started else job.experiment.pretraining
+
+
+def _num_images(job: Job, options: Pretraining) -> int:
+    """Return the number of images in all epochs of a pretraining."""
+    _, num_images = _train_counts(job)
     if options.max_batches is not None:
         num_images = min(num_images, options.max_batches * options.batch_size)
-    num_images *= options.num_epochs
-    return Speed(pretraining_seconds(model, size, num_images=num_images, device=device), 0.0, 0)
+    return num_images * options.num_epochs * (1 + options.num_distillations)
+
+
+def _train_counts(job: Job) -> tuple[int, int]:
+    """Return the published numbers of training classes and images of a job's cells."""
+    dataset = job.cells[0].content["tasks"]["dataset"]
+    num_classes, num_images = SOURCES.get(dataset).published["train"]
+    return num_classes, num_images or num_classes * _IMAGES_PER_CLASS
 
 
 def cost_of(job: Job, speed: Speed) -> Cost:
@@ -170,7 +196,7 @@ def _progress(job: Job) -> tuple[int, bool]:
 
 def _speed_key(experiment: Experiment, device: torch.device | str) -> str:
     """Return a key of everything that determines the speed of an experiment."""
-    sections = {"model", "init", "rule", "inner", "engine"}
+    sections = {"model", "head", "init", "rule", "objective", "inner", "engine"}
     content = {
         "tasks": {k: v for k, v in experiment.tasks.options.items() if k != "dataset"},
         **experiment.model_dump(include=sections),

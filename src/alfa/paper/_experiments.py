@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alfa.data import SOURCES
-from alfa.methods import METHODS
+from alfa.methods import METHODS, merge
 
 # Meta-Dataset's images, except drawings, are stored larger than models need, and resized later.
-_META_DATASET_SIZE = 126
+META_DATASET_SIZE = 126
 # The image size of each prepared dataset.
 SIZES: Mapping[str, int] = {
-    name: _META_DATASET_SIZE
+    name: META_DATASET_SIZE
     if name.startswith("md-") and name != "md-quickdraw"
     else SOURCES.get(name).size
     for name in SOURCES
@@ -18,7 +18,7 @@ SIZES: Mapping[str, int] = {
 
 
 # Published 1-shot runs have 4 tasks per iteration, except these, by method and backbone.
-_WITH_TWO_TASKS = {("maml+l2f", "resnet12"), ("alfa+maml+l2f", "resnet12")}
+_NUM_ONE_SHOT_TASKS = {("maml+l2f", "resnet12"): 2, ("alfa+maml+l2f", "resnet12"): 2}
 
 
 def classification(
@@ -27,31 +27,35 @@ def classification(
     *,
     shot: int,
     way: int = 5,
-    backbone: str = "conv4",
-    num_steps: int = 5,
+    model: Mapping[str, Any] | None = None,
+    num_steps: int | None = None,
     rule: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a few-shot classification experiment of 100 epochs of 500 iterations.
 
-    `method` is a key of `alfa.methods.METHODS`; `rule` replaces its `[rule]` section.
+    `method` is a key of `alfa.methods.METHODS`. `rule` replaces its `[rule]` section, `num_steps`
+    its number of inner steps, and `model` 4-CONV.
     """
-    recipe = METHODS[method]
+    model = {"name": "conv4"} if model is None else model
     tasks = {"name": "images", "dataset": dataset, "size": SIZES[dataset]}
     tasks |= {"way": way, "shot": shot, "num_query": 15}
     num_val_classes, _ = SOURCES.get(dataset).published["val"]
     if way > num_val_classes:
         # miniImageNet has 16 validation classes, too few for 20-way tasks.
         tasks["val_way"] = num_val_classes
-    num_tasks = 2 if shot > 1 or (method, backbone) in _WITH_TWO_TASKS else 4
-    return {
-        "preset": "default",
-        "tasks": tasks,
-        "model": {"name": backbone},
-        "init": recipe.init,
-        "rule": recipe.rule if rule is None else rule,
-        "inner": {"num_steps": num_steps},
-        "outer": {"num_iterations": 50_000, "num_tasks": num_tasks},
-    }
+    num_tasks = 2 if shot > 1 else _NUM_ONE_SHOT_TASKS.get((method, model["name"]), 4)
+    content = METHODS[method].apply(
+        {
+            "preset": "default",
+            "tasks": tasks,
+            "model": model,
+            "inner": {"num_steps": 5},
+            "outer": {"num_iterations": 50_000, "num_tasks": num_tasks},
+        }
+    )
+    if rule is not None:
+        content["rule"] = rule
+    return content if num_steps is None else merge(content, {"inner": {"num_steps": num_steps}})
 
 
 def regression(method: str, *, shot: int, hidden: list[int]) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def meta_dataset(method: str) -> dict[str, Any]:
     `method` is ``"fo-maml"`` or ``"fo-proto-maml"``, optionally with the prefix ``"alfa+"``.
     """
     sections = _META_DATASET[method]
-    sizes = {"size": _META_DATASET_SIZE, "stored_size": _META_DATASET_SIZE}
+    sizes = {"size": META_DATASET_SIZE, "stored_size": META_DATASET_SIZE}
     return {
         "preset": "default",
         "tasks": {"name": "meta-dataset", "dataset": "md-ilsvrc", **sizes},

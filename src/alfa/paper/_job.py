@@ -100,7 +100,8 @@ def on_strokes(run: str) -> str:
 
 def _quick_name(name: str, cell: Cell) -> str:
     """Return the name of a quick model, which models without prepared datasets share."""
-    return name if _has_images(cell.content["tasks"]) else on_strokes(name)
+    is_alone = cell.depends_on_dataset or _has_images(cell.content["tasks"])
+    return name if is_alone else on_strokes(name)
 
 
 def _has_images(tasks: Mapping[str, Any]) -> bool:
@@ -140,12 +141,15 @@ def _make_quick(content: dict[str, Any]) -> None:
     elif "dataset" in tasks:
         generated = {"dataset": "strokes", "size": _QUICK_SIZE}
         tasks |= {"seen_size": _QUICK_SIZE} if is_prepared else generated
-        tasks["num_query"] = 1
+        tasks |= {key: 1 for key in ("num_query", "train_num_query") if key in tasks}
     else:
         tasks["num_query"] = 5
-    # A ResNet takes seconds even for tiny images, because of its many weights.
-    count = 1 if content["model"]["name"].startswith("resnet") else 2
+    # A residual network takes seconds even for tiny images, because of its many weights.
+    count = 1 if content["model"]["name"].startswith(("resnet", "wrn")) else 2
     content["outer"] |= {"num_iterations": count, "num_val_tasks": count}
     content["outer"] |= {"num_tasks": 1, "validate_every": 1}
+    if "pretraining" in content:
+        quick = {"num_epochs": 1, "batch_size": 4, "max_batches": 1, "decay_epochs": []}
+        content["pretraining"] |= quick
     ensemble = min(2, content.get("test", {}).get("ensemble", 2))
     content["test"] = {"num_tasks": count, "ensemble": ensemble}

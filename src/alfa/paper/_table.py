@@ -47,6 +47,7 @@ class Cell:
     test_dataset: str | None = None  # if it differs from the training dataset
     pretrained: str | None = None  # the name of a pretrained backbone; models may share one
     quoted: bool = False  # the paper quotes the figure from other work
+    depends_on_dataset: bool = False  # the same row has other settings for another dataset
 
     @property
     def table(self) -> str:
@@ -83,6 +84,7 @@ class Line:
     key: str  # its name in cell ids and on the command line
     title: str  # its name in the paper
     group: str = ""  # the heading of several rows or columns
+    footnotes: tuple[str, ...] = ()  # sentences
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,6 @@ def select(tables: Sequence[Table], wanted: Mapping[str, Collection[str]]) -> li
     """
     found = {cell.id: (cell, _traits(table, cell)) for table in tables for cell in table.cells}
     names = ", ".join(table.name for table in tables)
-    if not found:
-        raise ConfigError(f"{names}: all figures are quoted or repeated; nothing can be run.")
     for trait, values in wanted.items():
         known = {value: None for _, traits in found.values() for value in traits[trait]}
         for value in values:

@@ -2,11 +2,13 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
 from alfa.methods import METHODS
 from alfa.paper._experiments import classification, meta_dataset, regression
+from alfa.paper._other_methods import depends_on_dataset, meta_dataset_rfs, other_method
 from alfa.paper._table import Cell, Entries, Figure, Line, Quoted, Table
 
 _PUBLISHED: Mapping[str, Any] = tomllib.loads(
@@ -14,7 +16,7 @@ _PUBLISHED: Mapping[str, Any] = tomllib.loads(
 )
 _BACKBONES = {"conv4": "4-CONV", "resnet12": "ResNet12"}
 _MINI = "miniimagenet-5w5s"
-_QUOTED = "quoted from others"
+_OTHERS = "other methods"
 
 
 def _make(name: str, cell: Callable[[str, str, str, Figure], Cell]) -> Table:
@@ -24,35 +26,36 @@ def _make(name: str, cell: Callable[[str, str, str, Figure], Cell]) -> Table:
     published figure.
     """
     published = _PUBLISHED[name]
-    figures, titles = published["figures"], published.get("rows", {})
-    is_interval = published["plus_minus"] != "deviation"
-    entries: Entries = {
-        (row, column): cell(name, row, column, Figure(text, is_interval))
-        for row, texts in figures.items()
-        for (column, *_), text in zip(published["columns"], texts, strict=True)
-    }
-    rows = [Line(key, *titles[key]) if key in titles else _method_row(key) for key in figures]
-    return _with_quoted_rows(name, tuple(rows), entries)
-
-
-def _method_row(key: str) -> Line:
-    method, _, backbone = key.partition("/")
-    return Line(key, METHODS[method].title, _BACKBONES.get(backbone, ""))
-
-
-def _with_quoted_rows(name: str, rows: tuple[Line, ...], entries: Entries) -> Table:
-    published = _PUBLISHED[name]
     columns = tuple(Line(*words) for words in published["columns"])
-    for title, texts in published.get("quoted", {}).items():
-        line = Line(title.partition(",")[0].lower().replace(" ", "-"), title, _QUOTED)
-        rows = (*rows, line)
+    rows = tuple(_row(key, published) for key in published["figures"])
+    is_interval = published["plus_minus"] != "deviation"
+    entries: Entries = {}
+    for row, texts in zip(rows, published["figures"].values(), strict=True):
         for column, text in zip(columns, texts, strict=True):
-            entries[line.key, column.key] = Quoted(None if text == "-" else Figure(text))
+            figure = None if text == "-" else Figure(text, is_interval)
+            if figure is None or row.key in published.get("not_run", ()):
+                entries[row.key, column.key] = Quoted(figure)
+            else:
+                entries[row.key, column.key] = cell(name, row.key, column.key, figure)
     plus_minus = _PUBLISHED["plus_minus"][published["plus_minus"]]
     return Table(name, published["title"], published["about"], plus_minus, rows, columns, entries)
 
 
-# --- Tables 1, 4, and B: methods and shots
+def _row(key: str, published: Mapping[str, Any]) -> Line:
+    method, _, backbone = key.partition("/")
+    words = published.get("rows", {}).get(key)
+    if words is None:
+        words = [METHODS[method].title, _BACKBONES.get(backbone, "")]
+    title, group = [*words, ""][:2]
+    return Line(key, title, group, _footnotes(key, published))
+
+
+def _footnotes(row: str, published: Mapping[str, Any]) -> tuple[str, ...]:
+    names = published.get("footnotes", {}).get(row, ())
+    return tuple(_PUBLISHED["footnotes"][name] for name in names)
+
+
+# --- Tables 1, 4, B, and C: methods and shots
 
 
 def _cell_1(table: str, row: str, column: str, published: Figure) -> Cell:
@@ -60,8 +63,13 @@ def _cell_1(table: str, row: str, column: str, published: Figure) -> Cell:
     backbone = backbone or "conv4"
     dataset, _, sizes = column.rpartition("-")
     way, shot = map(int, sizes.removesuffix("s").split("w"))
-    content = classification(dataset, method, way=way, shot=shot, backbone=backbone)
     run = f"{column}/{method}/{backbone}"
+    if _PUBLISHED[table].get("rows", {}).get(row, [""])[-1] == _OTHERS:
+        content = other_method(dataset, method, shot=shot, backbone=backbone)
+        is_own = depends_on_dataset(dataset, method, shot=shot)
+        name = f"{table}/{run}"
+        return Cell(name, published, run, content, quoted=True, depends_on_dataset=is_own)
+    content = classification(dataset, method, way=way, shot=shot, model={"name": backbone})
     # The paper quotes these figures of MAML from Finn et al., 2017.
     quoted = (row, dataset) == ("maml/conv4", "miniimagenet")
     return Cell(f"{table}/{run}", published, run, content, quoted=quoted)
@@ -72,7 +80,7 @@ def _cell_1(table: str, row: str, column: str, published: Figure) -> Cell:
 
 def _cell_2(table: str, row: str, column: str, published: Figure) -> Cell:
     method, backbone = row.split("/")
-    content = classification("miniimagenet", method, shot=5, backbone=backbone)
+    content = classification("miniimagenet", method, shot=5, model={"name": backbone})
     name = f"{table}/{_MINI}-to-{column}/{row}"
     return Cell(name, published, f"{_MINI}/{row}", content, test_dataset=column)
 
@@ -83,13 +91,18 @@ def _cell_2(table: str, row: str, column: str, published: Figure) -> Cell:
 _RENAMED = {"quick-draw": "quickdraw", "vgg-flower": "flower"}
 
 
+def _meta_dataset_source(source: str) -> str | None:
+    """Return the dataset of a row if it is not that of the training."""
+    return None if source == "ilsvrc" else f"md-{_RENAMED.get(source, source)}"
+
+
 def _cell_3(table: str, source: str, method: str, published: Figure) -> Cell:
     return Cell(
         f"{table}/ilsvrc-to-{source}/{method}/resnet18",
         published,
         f"ilsvrc-varied/{method}/resnet18",
         meta_dataset(method),
-        test_dataset=None if source == "ilsvrc" else f"md-{_RENAMED.get(source, source)}",
+        test_dataset=_meta_dataset_source(source),
         pretrained="ilsvrc-varied/resnet18",
     )
 
@@ -162,7 +175,7 @@ def _cell_8(table: str, method: str, column: str, published: Figure) -> Cell:
 
 
 def _cell_a(table: str, devices: str, method: str, published: Figure) -> Cell:
-    content = classification("miniimagenet", method, shot=5, backbone="resnet12")
+    content = classification("miniimagenet", method, shot=5, model={"name": "resnet12"})
     # The run on one device belongs to Table 1.
     run = f"{_MINI}/{method}/resnet12"
     if devices == "multi":
@@ -171,10 +184,24 @@ def _cell_a(table: str, devices: str, method: str, published: Figure) -> Cell:
     return Cell(f"{table}/{_MINI}/{method}-{devices}/resnet12", published, run, content)
 
 
+# --- Table D: the last column of Table 3, and RFS
+
+
+def _cell_d(table: str, source: str, column: str, published: Figure) -> Cell:
+    return Cell(
+        f"{table}/ilsvrc-to-{source}/{column}/resnet18",
+        published,
+        f"ilsvrc-varied/{column}/resnet18",
+        meta_dataset_rfs(),
+        test_dataset=_meta_dataset_source(source),
+        quoted=True,
+    )
+
+
 # --- All tables
 
 _CELLS = {
-    **dict.fromkeys(("table1", "table4", "tableB"), _cell_1),
+    **dict.fromkeys(("table1", "table4", "tableB", "tableC"), _cell_1),
     **dict.fromkeys(("table2", "tableE"), _cell_2),
     "table3": _cell_3,
     "table5": _cell_5,
@@ -182,23 +209,29 @@ _CELLS = {
     "table7": _cell_7,
     "table8": _cell_8,
     "tableA": _cell_a,
+    "tableD": _cell_d,
 }
 _TABLES = {name: _make(name, cell) for name, cell in _CELLS.items()}
-_TABLE_1, _TABLE_3 = _TABLES["table1"], _TABLES["table3"]
-# Table C repeats the cells of Table 1, and Table D those of the last column of Table 3.
-_TABLES["tableC"] = _with_quoted_rows(
-    "tableC",
-    tuple(row for row in _TABLE_1.rows if row.group != _QUOTED),
-    {place: entry for place, entry in _TABLE_1.entries.items() if isinstance(entry, Cell)},
-)
-_REPEATED = "alfa+fo-proto-maml"
-_BEST = zip(_TABLE_3.rows, _PUBLISHED["tableD"]["best"], strict=True)
-_TABLES["tableD"] = _with_quoted_rows(
-    "tableD",
-    _TABLE_3.rows,
-    {
-        **{(row.key, _REPEATED): _TABLE_3.entries[row.key, _REPEATED] for row in _TABLE_3.rows},
-        **{(row.key, "tian"): Quoted(Figure(text)) for row, text in _BEST},
-    },
-)
+
+
+def _between_rows_of_table_1(table: Table) -> Table:
+    """Insert the rows of Table C before the other methods of Table 1."""
+    first, published = _TABLES["table1"], _PUBLISHED[table.name]
+    repeated = [replace(row, footnotes=_footnotes(row.key, published)) for row in first.rows]
+    num_own = sum(row.group != _OTHERS for row in repeated)
+    rows = (*repeated[:num_own], *table.rows, *repeated[num_own:])
+    return replace(table, rows=rows, entries={**first.entries, **table.entries})
+
+
+def _beside_table_3(table: Table) -> Table:
+    """Insert the last column of Table 3 before that of Table D."""
+    third = _TABLES["table3"]
+    key = third.columns[-1].key
+    column = Line(key, "ALFA + fo-Proto-MAML")
+    repeated = {(row.key, key): third.entries[row.key, key] for row in third.rows}
+    return replace(table, columns=(column, *table.columns), entries={**repeated, **table.entries})
+
+
+_TABLES["tableC"] = _between_rows_of_table_1(_TABLES["tableC"])
+_TABLES["tableD"] = _beside_table_3(_TABLES["tableD"])
 TABLES: Mapping[str, Table] = dict(sorted(_TABLES.items()))

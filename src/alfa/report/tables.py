@@ -43,6 +43,7 @@ class Row:
     group: str
     title: str
     boxes: tuple[Box, ...]
+    footnotes: tuple[str, ...] = ()  # sentences
 
     @property
     def full_title(self) -> str:
@@ -81,6 +82,16 @@ class Grid:
     def row_groups(self) -> list[tuple[str, list[Row]]]:
         groups = itertools.groupby(self.rows, lambda row: row.group)
         return [(group, list(rows)) for group, rows in groups]
+
+    @property
+    def footnotes(self) -> list[str]:
+        """The footnotes of all rows, in the order of their numbers."""
+        return list(dict.fromkeys(note for row in self.rows for note in row.footnotes))
+
+    def numbers(self, row: Row) -> str:
+        """The numbers of a row's footnotes, counted from 1 and separated by commas."""
+        footnotes = self.footnotes
+        return ", ".join(str(footnotes.index(note) + 1) for note in row.footnotes)
 
     @property
     def boxes(self) -> list[Box]:
@@ -125,7 +136,11 @@ def markdown(grid: Grid) -> str:
     lines.append(f"| --- |{' --- |' * len(grid.columns)}")
     for row in grid.rows:
         cells = " | ".join(map(_markdown_box, row.boxes))
-        lines.append(f"| {_markdown_text(row.full_title)} | {cells} |")
+        numbers = f" ({numbers})" if (numbers := grid.numbers(row)) else ""
+        lines.append(f"| {_markdown_text(row.full_title)}{numbers} | {cells} |")
+    if grid.footnotes:
+        notes = (f"({number}) {note}" for number, note in enumerate(grid.footnotes, start=1))
+        lines += ["", " ".join(notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -146,11 +161,11 @@ def _markdown_box(box: Box) -> str:
 def grids_csv(grids: Sequence[Grid]) -> str:
     """Format one line per box."""
     header = ["table", "row", "column", "published", "quoted"]
-    header += ["measured", "verdict", "notes", "run"]
+    header += ["measured", "verdict", "notes", "run", "footnotes"]
     rows = (
         (
             *(grid.name, row.full_title, column, box.published, "yes" if box.is_quoted else "no"),
-            *(box.measured, box.verdict, "; ".join(box.notes), box.link),
+            *(box.measured, box.verdict, "; ".join(box.notes), box.link, " ".join(row.footnotes)),
         )
         for grid in grids
         for row in grid.rows
@@ -201,7 +216,7 @@ def latex(grid: Grid) -> str:
 
 def _tex_row(row: Row, footnotes: dict[str, str], *, has_ours: bool) -> list[str]:
     """Format one line, or two if the table has our figures, so that every row has both."""
-    lines, title = [], _tex(row.title)
+    lines, title = [], _tex(row.title) + _tex_marks(row.footnotes, footnotes)
     if has_ours:
         notes = [[*([_explain(b.verdict)] if b.verdict else []), *b.notes] for b in row.boxes]
         ours = (
@@ -216,11 +231,16 @@ def _tex_row(row: Row, footnotes: dict[str, str], *, has_ours: bool) -> list[str
     return [*lines, f"    {title} & {' & '.join(theirs)} \\\\"]
 
 
-def _tex_figure(text: str, notes: Sequence[str], footnotes: dict[str, str]) -> str:
+def _tex_marks(notes: Sequence[str], footnotes: dict[str, str]) -> str:
+    """Return the letters of notes as a superscript; new notes get the next letters."""
     marks = ",".join(footnotes.setdefault(note, _letters(len(footnotes))) for note in notes)
+    return f"$^{{{marks}}}$" if marks else ""
+
+
+def _tex_figure(text: str, notes: Sequence[str], footnotes: dict[str, str]) -> str:
+    marks = _tex_marks(notes, footnotes).strip("$")
     if not text:
         return "--"
-    marks = rf"^{{{marks}}}" if marks else ""
     if not text[0].isdigit():
         return rf"\textit{{{_tex(text)}}}" + (f"${marks}$" if marks else "")
     return "$" + text.replace("+-", r"\pm") + marks + "$"

@@ -12,14 +12,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from alfa.config import Experiment, compose, to_dict
-from alfa.data import Strokes
+from alfa.data import TASKS, Strokes
 from alfa.data._open import store_path
 from alfa.data._store import Index, StoredClass, checksum
 from alfa.inits import INITS, Init, LearnedInit
 from alfa.learner import Learner
-from alfa.models import MLP, MODELS, register_model
+from alfa.models import HEADS, MLP, MODELS, register_model
+from alfa.objectives import OBJECTIVES
 from alfa.ops import _compiled as compiled
 from alfa.ops import mse
+from alfa.optim import OPTIMIZERS, SCHEDULES
 from alfa.rules import RULES, Rule
 from alfa.runs import Run
 from alfa.testing import small_run
@@ -50,6 +52,13 @@ def no_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALFA_DATA", str(tmp_path_factory.mktemp("no-datasets")))
         yield
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the parts that a test registers."""
+    for registry in (RULES, INITS, OBJECTIVES, MODELS, HEADS, TASKS, OPTIMIZERS, SCHEDULES):
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
 
 
 @pytest.fixture(autouse=True)

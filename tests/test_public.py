@@ -28,6 +28,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         alfa.Maml  # noqa: B018
 
 
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("name", alfa.__all__)
 def test_every_public_name_has_an_example_that_runs(name: str) -> None:
     tests = doctest.DocTestFinder(recurse=False).find(getattr(alfa, name), name)

@@ -75,6 +75,7 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", [p for p in PAGES if _blocks(p, "python")], ids=_name)
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -122,7 +122,7 @@ def test_a_single_task_as_a_module_classifies_as_inductive_batch_norm_does(
     [((16, 1, 1), 1, 4), ((16, 3, 4), 1, 4), ((64,), 1, 4), ((16, 9, 9), 0, 10)],
 )
 def test_features_that_are_no_maps_are_an_error(shape, padding, smallest) -> None:
-    with pytest.raises(ConfigError, match=rf"at least {smallest} x {smallest}, but .*num_blocks"):
+    with pytest.raises(ConfigError, match=rf"at least {smallest} x {smallest}, but .*num_pools"):
         Relation(shape, 5, padding=padding)
 
 

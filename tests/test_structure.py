@@ -41,6 +41,8 @@ ALLOWED = {
 TABLES = {
     ("cli/demo.py", "PUBLISHED"): "published results by method",
     ("config/_parts.py", "_ALIASES"): "names in the literature, for error messages",
+    ("paper/_experiments.py", "_NUM_ONE_SHOT_TASKS"): "published settings by method",
+    ("paper/_other_methods.py", "_SETTINGS"): "published settings by method",
 }
 
 TRAINED = {"startswith", "endswith", "removeprefix", "removesuffix"}

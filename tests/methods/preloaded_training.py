@@ -1,6 +1,5 @@
 """Imports and images that the processes of `test_lifecycle` inherit instead of repeating."""
 
-
 import alfa.build
 import alfa.cli.main
 import alfa.cli.train

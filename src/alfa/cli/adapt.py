@@ -24,6 +24,7 @@ from alfa.cli.start import Computing
 from alfa.errors import ConfigError
 
 if TYPE_CHECKING:
+    from alfa.data import ImageFormat
     from alfa.data.photos import Photos
     from alfa.estimator import FewShotClassifier
     from alfa.report.predictions import Prediction
@@ -69,14 +70,14 @@ def adapt(
     opts.check_choices(head=head, checkpoint=checkpoint, on_problem=on_problem)
     _check_output_folder(out, force=force)
     opened = Computing(device, threads).open_run(run)
-    lazy.estimator.check_normalized(opened.signature, run)
+    image_format = lazy.estimator.check_images(opened.signature, run)
     options: dict[str, Any] = {"head": head, "num_steps": num_steps, "checkpoint": checkpoint}
     classifier = lazy.estimator.FewShotClassifier(
         run, transductive=transductive, device=device, **options
     )
     with meter(run.name, quiet=as_json) as shown:
         report_unfinished(shown, opened)
-        learned, queries = _load(opened.signature.input_shape, support, predict, shown.update)
+        learned, queries = _load(image_format, support, predict, shown.update)
         notes = check_and_fit(classifier, learned, queries, folder=support, on_problem=on_problem)
         result = _Adapted(classifier, learned, queries, _predict(classifier, queries, shown.update))
     summary = result.summary(notes)
@@ -99,7 +100,10 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
 
 
 def _load(
-    shape: Sequence[int], support: Path, predict: Sequence[Path], update: Callable[..., None]
+    image_format: ImageFormat,
+    support: Path,
+    predict: Sequence[Path],
+    update: Callable[..., None],
 ) -> tuple[Photos, Photos]:
     from alfa.report.predictions import MOST_OF_CLASS, MOST_SHOWN
 
@@ -111,7 +115,8 @@ def _load(
     def on_read() -> None:
         update("reading", next(done), total, unit="images", transient=True)
 
-    options: dict[str, Any] = {"shape": shape, "side": _THUMBNAIL_SIZE, "on_read": on_read}
+    options: dict[str, Any] = {"image_format": image_format, "on_read": on_read}
+    options["side"] = _THUMBNAIL_SIZE
     learned = photos.load_photos(listed[0], most=MOST_OF_CLASS, **options)
     return learned, photos.load_photos(listed[1], most=MOST_SHOWN, **options)
 

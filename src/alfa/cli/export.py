@@ -56,9 +56,9 @@ def export(
     check_writable(to)
     lazy.export.check_installed()
     opened = Computing(threads=threads).open_run(run)
-    lazy.estimator.check_normalized(opened.signature, run)
+    image_format = lazy.estimator.check_images(opened.signature, run)
     listed = lazy.photos.list_support_photos(support)
-    learned = lazy.photos.load_photos(listed, shape=opened.signature.input_shape)
+    learned = lazy.photos.load_photos(listed, image_format=image_format)
     classifier = lazy.estimator.FewShotClassifier(
         run, head=head, num_steps=num_steps, checkpoint=checkpoint
     )

@@ -13,9 +13,11 @@ from alfa.data._base import (
     register_tasks,
     task_rng,
 )
-from alfa.data._decode import decode, decode_opened, open_image
+from alfa.data._decode import Crop, decode, decode_opened, open_image
 from alfa.data._download import download
+from alfa.data._features import FeatureSet
 from alfa.data._few_shot import FewShot, Images, augmented
+from alfa.data._image_format import ImageFormat
 from alfa.data._image_set import Classes, ImageSet, scale_and_shift
 from alfa.data._open import (
     GENERATED_DATASETS,
@@ -40,10 +42,13 @@ __all__ = [
     "CHARACTER_EXTENT",
     "Classes",
     "Composition",
+    "Crop",
     "DrawingStyle",
+    "FeatureSet",
     "FewShot",
     "GENERATED_DATASETS",
     "Group",
+    "ImageFormat",
     "ImageSet",
     "Images",
     "InMemory",

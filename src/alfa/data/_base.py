@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,7 @@ class Signature:
         mean: channel means that normalize images; empty for other inputs.
         std: channel standard deviations, likewise.
         data: a digest of the prepared images; empty for other inputs.
+        backbone: the pretrained backbone whose features are the inputs; empty for other inputs.
     """
 
     input_shape: tuple[int, ...]
@@ -39,6 +40,7 @@ class Signature:
     std: tuple[float, ...] = ()
     varies: bool = False
     data: str = ""
+    backbone: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,15 @@ class Tasks(abc.ABC):
 
     def check(self, *splits: Split) -> None:  # noqa: B027 - most tasks can always be drawn
         """Raise a DataError that lists all faults if tasks of these splits cannot be drawn."""
+
+    def prepare(  # noqa: B027 - most tasks can be drawn at once
+        self, split: Split, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
+        """Compute what all tasks of a split share, such as features of a pretrained backbone.
+
+        Tasks that are drawn before compute it then. `on_progress` is called with the number of
+        finished images and their total.
+        """
 
     def stamp(self) -> str:
         """Return a text that changes whenever the files of the tasks are written."""

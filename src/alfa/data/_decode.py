@@ -4,7 +4,9 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -20,13 +22,40 @@ _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA"
 _MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}
 
 
+@dataclass(frozen=True)
+class Crop:
+    """Keep the aspect ratio: resize the shorter side of an image, and crop the center.
+
+    Attributes:
+        shorter_side: the length of the shorter side before the crop, in pixels.
+        resample: the filter that resizes.
+    """
+
+    shorter_side: int
+    resample: Literal["bilinear", "bicubic"]
+
+    def box(self, width: int, height: int, side: int) -> tuple[float, float, float, float]:
+        """Return the part of an image that a crop of `side` pixels shows, in its coordinates."""
+        part = side * min(width, height) / self.shorter_side
+        return (width - part) / 2, (height - part) / 2, (width + part) / 2, (height + part) / 2
+
+    @property
+    def filter(self) -> Image.Resampling:
+        return Image.Resampling[self.resample.upper()]
+
+
 def decode(
-    content: bytes | np.ndarray, *, size: int | tuple[int, int] | None, num_channels: int
+    content: bytes | np.ndarray,
+    *,
+    size: int | tuple[int, int] | None,
+    num_channels: int,
+    crop: Crop | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """Decode an image file, or uint8 pixels ``[height, width]`` or ``[height, width, channel]``.
 
-    The image is resized to `size`, a side or height and width, unless `size` is None. Its aspect
-    ratio is not kept, as in the published datasets. `num_channels` is 3, or 1 for gray.
+    The image is resized to `size`, a side or height and width, unless `size` is None. Without a
+    `crop`, its aspect ratio is not kept, as in the published datasets. `num_channels` is 3, or 1
+    for gray.
 
     Returns:
         Pixels, uint8 ``[channel, height, width]``, and a list of conversions other than resizing.
@@ -41,18 +70,25 @@ def decode(
         if content.shape == shape or (num_channels == 1 and content.shape == wanted):
             return np.ascontiguousarray(content.reshape(shape).transpose(2, 0, 1)), []
     with decoding_errors():
-        image = load_image(content) if isinstance(content, bytes) else _from_pixels(content)
-        return _fitted(image, wanted, num_channels)
+        if isinstance(content, bytes):
+            image = open_image(content)
+            if crop is not None:
+                # JPEG can skip most of the pixels of a large photo.
+                image.draft(None, (2 * crop.shorter_side, 2 * crop.shorter_side))
+            image.load()
+        else:
+            image = _from_pixels(content)
+        return _fitted(image, wanted, num_channels, crop)
 
 
 def decode_opened(
-    image: Image.Image, *, size: tuple[int, int], num_channels: int
+    image: Image.Image, *, size: tuple[int, int], num_channels: int, crop: Crop | None = None
 ) -> tuple[np.ndarray, list[str]]:
     """Decode the current frame of an open image, like `decode`, without changing the image."""
     with decoding_errors():
         _check_size(image.size)
         image.load()
-        return _fitted(image, size, num_channels)
+        return _fitted(image, size, num_channels, crop)
 
 
 def load_image(content: bytes) -> Image.Image:
@@ -63,12 +99,14 @@ def load_image(content: bytes) -> Image.Image:
 
 
 def _fitted(
-    image: Image.Image, size: tuple[int, int] | None, num_channels: int
+    image: Image.Image, size: tuple[int, int] | None, num_channels: int, crop: Crop | None
 ) -> tuple[np.ndarray, list[str]]:
     image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
     height, width = size or (image.height, image.width)
     if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.LANCZOS)
+        box = None if crop is None else crop.box(*image.size, height)
+        resample = Image.Resampling.LANCZOS if crop is None else crop.filter
+        image = image.resize((width, height), resample, box)
     pixels = np.asarray(image).reshape(height, width, num_channels)
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)), changes
 

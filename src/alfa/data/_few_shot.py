@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from alfa.data._base import SPLITS, Signature, Split, register_tasks, task_rng
-from alfa.data._image_set import ImageSet, ImageTasks
-from alfa.data._open import open_images
+from alfa.data._features import FeatureSet
+from alfa.data._image_set import ImageSet
+from alfa.data._image_tasks import ImageTasks
+from alfa.data._open import data_folder, open_images
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode
 
@@ -23,7 +25,8 @@ class FewShot(ImageTasks):
     may be too small until its tasks are drawn; `check` validates splits in advance.
 
     Args:
-        images: the images; `ImageSet.like` converts them for a model trained on other images.
+        images: the images; `ImageSet.like` converts them for a model trained on other images, and
+            `FeatureSet` replaces them by features of a pretrained backbone.
         way: classes per task.
         shot: support images per class.
         num_query: query images per class.
@@ -44,7 +47,7 @@ class FewShot(ImageTasks):
 
     def __init__(
         self,
-        images: ImageSet,
+        images: ImageSet | FeatureSet,
         *,
         way: Count = 5,
         shot: Count = 5,
@@ -63,6 +66,11 @@ class FewShot(ImageTasks):
                 raise ConfigError(f"`{key}` must be at least 1, got {value}.")
         if val_way is not None and not 1 <= val_way <= way:
             raise ConfigError(f"`val_way` must be from 1 to `way` ({way}), got {val_way}.")
+        if augment and isinstance(images, FeatureSet):
+            raise ConfigError(
+                "`augment` must be False for features of a pretrained backbone, which are computed "
+                "once for every image."
+            )
         self.images, self.sources = images, (images,)
         self.way, self.shot, self.num_query = way, shot, num_query
         self.train_way, self.train_shot, self.train_num_query = train.values()
@@ -88,9 +96,8 @@ class FewShot(ImageTasks):
         return (self.train_num_query if split == "train" else None) or self.num_query
 
     def like(self, signature: Signature) -> FewShot:
-        images = self.images.like(signature.input_shape, signature.mean, signature.std)
         return FewShot(
-            images,
+            self.images.as_inputs(signature),
             way=self.way,
             shot=self.shot,
             num_query=self.num_query,
@@ -166,7 +173,7 @@ class FewShot(ImageTasks):
         return chosen, numbers
 
     def _inputs(self, numbers: np.ndarray, generators: Sequence[np.random.Generator]) -> Tensor:
-        """Return normalized images ``[task, example, channel, height, width]``, class by class."""
+        """Return inputs ``[task, example, ...]``, class by class."""
         pixels = self.images.take(numbers.reshape(len(numbers), -1))
         for task, rng in enumerate(generators):
             pixels[task] = augmented(pixels[task], rng)
@@ -181,6 +188,8 @@ class Images(FewShot):
         dataset: ``"strokes"``, which is generated, or the name of a prepared dataset.
         size: the side of the prepared images; optional if only one size is prepared.
         seen_size: resize images to this side when they are drawn, for quick experiments.
+        backbone: the name of a pretrained backbone, such as ``"efficientnet-lite0"``, whose
+            features replace the images; see `alfa.backbones`.
 
     The other arguments are those of `FewShot`.
     """
@@ -202,15 +211,18 @@ class Images(FewShot):
         num_query: Count = 15,
         augment: bool = False,
         seen_size: Count | None = None,
+        backbone: str | None = None,
         val_way: Count | None = None,
         train_way: Count | None = None,
         train_shot: Count | None = None,
         train_num_query: Count | None = None,
     ) -> None:
-        images = open_images(dataset, size=size)
-        if seen_size is not None:
+        images: ImageSet | FeatureSet = open_images(dataset, size=size)
+        if isinstance(images, ImageSet) and seen_size is not None:
             shape = (images.shape[0], seen_size, seen_size)
             images = images.like(shape, images.mean, images.std)
+        if isinstance(images, ImageSet) and backbone is not None:
+            images = FeatureSet(images, backbone, data_folder() / "features")
         super().__init__(
             images,
             way=way,

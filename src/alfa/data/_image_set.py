@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alfa.data._base import SPLITS, Signature, Split, Tasks
+from alfa.data._base import SPLITS, Signature, Split
 from alfa.data._decode import decode
 from alfa.errors import DataError, did_you_mean
 
@@ -142,6 +142,10 @@ class ImageSet:
             )
         return replace(self, seen_as=seen_as, mean=tuple(mean), std=tuple(std))
 
+    def as_inputs(self, signature: Signature) -> ImageSet:
+        """Return the same images as inputs of a model that was trained on other images."""
+        return self.like(signature.input_shape, signature.mean, signature.std)
+
     @classmethod
     def of_arrays(
         cls,
@@ -180,39 +184,6 @@ class ImageSet:
         half = (0.5,) * wanted[0]
         mean, std = half if mean is None else mean, half if std is None else std
         return cls(name, np.concatenate(list(parts.values())), splits, mean, std)
-
-
-class ImageTasks(Tasks):
-    """Tasks whose inputs come from `sources`, image sets of one shape and normalization."""
-
-    loss = "cross_entropy"
-    sources: Sequence[ImageSet]
-
-    def signature(self) -> Signature:
-        first = self.sources[0]
-        return replace(
-            super().signature(),
-            mean=tuple(first.mean),
-            std=tuple(first.std),
-            data=" ".join(map(self.source_digest, self.sources)).strip(),
-        )
-
-    def source_digest(self, source: ImageSet) -> str:
-        """Return a digest of everything prepared that determines the tasks of a source."""
-        return source.digest
-
-    def stamp(self) -> str:
-        return " ".join(store.stamp for store in self._stores())
-
-    def names_digest(self, split: Split) -> str:
-        return " ".join(store.names_digest(split) for store in self._stores())
-
-    def verify(self) -> None:
-        for store in self._stores():
-            store.check_pixels()
-
-    def _stores(self) -> list[Store]:
-        return [source.store for source in self.sources if source.store is not None]
 
 
 def _by(shape: Sequence[int]) -> str:

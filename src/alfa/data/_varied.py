@@ -12,7 +12,8 @@ import torch
 from pydantic import BeforeValidator
 
 from alfa.data._base import Group, Signature, Split, grouped, register_tasks, task_rng
-from alfa.data._image_set import ImageSet, ImageTasks
+from alfa.data._image_set import ImageSet
+from alfa.data._image_tasks import ImageTasks
 from alfa.data._open import open_images, prepared
 from alfa.data._sampler import Composition, Limits, Related, Sampler
 from alfa.data.sources import SOURCES
@@ -87,8 +88,7 @@ class Varied(ImageTasks):
         return " ".join([super().names_digest(split), *made_from])
 
     def like(self, signature: Signature) -> Varied:
-        shape, mean, std = signature.input_shape, signature.mean, signature.std
-        sources = [source.like(shape, mean, std) for source in self.sources]
+        sources = [source.as_inputs(signature) for source in self.sources]
         return Varied(sources, weights=self.weights, related=self.related, limits=self.limits)
 
     def check(self, *splits: Split) -> None:
@@ -199,7 +199,9 @@ class Varied(ImageTasks):
         support_y = labels.repeat_interleave(num_support).repeat(num_tasks, 1)
         query_y = labels.repeat_interleave(num_query).repeat(num_tasks, 1)
         support_x, query_x = (
-            torch.zeros(1, y.shape[1], *self.input_shape).expand(num_tasks, *[-1] * 4)
+            torch.zeros(1, y.shape[1], *self.input_shape).expand(
+                num_tasks, *[-1] * (1 + len(self.input_shape))
+            )
             for y in (support_y, query_y)
         )
         return Episode(support_x, support_y, query_x, query_y)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from alfa.data._decode import decode, read_image_file, thumbnail
+from alfa.data._decode import read_image_file, thumbnail
+from alfa.data._image_format import ImageFormat
 from alfa.data._workers import suppress_pillow_warnings
 from alfa.data.sources import (
     Problem,
@@ -135,17 +136,16 @@ def list_photos(paths: Iterable[Path]) -> PhotoListing:
 def load_photos(
     listed: PhotoListing,
     *,
-    shape: Sequence[int],
+    image_format: ImageFormat,
     side: int | None = None,
     most: int | None = None,
     on_read: Callable[[], None] = lambda: None,
 ) -> Photos:
-    """Load images of a model's input `shape`, and report unusable ones as problems.
+    """Load images in the format of a model, and report unusable ones as problems.
 
     `side` is the side of thumbnails, None for no thumbnails. `most` limits the thumbnails for each
     class, or in total without classes; the others are empty. `on_read` is called after each image.
     """
-    num_channels, height, width = shape
     good: list[PhotoFile] = []
     pixels: list[np.ndarray] = []
     thumbnails: list[bytes] = []
@@ -157,7 +157,7 @@ def load_photos(
             label = file.label if listed.has_classes else None
             try:
                 content = read_photo(file.path)
-                found, changes = decode(content, size=(height, width), num_channels=num_channels)
+                found, changes = image_format.decode(content)
                 if side is not None:
                     wanted = most is None or num_thumbnails[label] < most
                     thumbnails.append(thumbnail(content, side=side) if wanted else b"")
@@ -179,6 +179,7 @@ def load_photos(
     for change, (first, *others) in changed.items():
         more = f" (also for {len(others):,} more)" if others else ""
         problems.append(Problem(first, f"{change}{more}", fatal=False))
+    num_channels, height, width = image_format.shape
     stacked = np.stack(pixels) if pixels else np.empty((0, height, width, num_channels), np.uint8)
     return Photos(good, stacked, thumbnails, problems)
 

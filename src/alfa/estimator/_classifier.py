@@ -17,8 +17,8 @@ from alfa.estimator._images import (
     ImageReader,
     ValueRange,
     as_collection,
+    check_images,
     check_is_batch,
-    check_normalized,
     is_table,
 )
 
@@ -106,7 +106,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         check_choice("head", self.head, ("trained", *heads()))
         _check_labels_given(y)
         run = self._open_run()
-        check_normalized(run.signature, self.run)
+        image_format = check_images(run.signature, self.run)
         with self._all_or_nothing():
             X, y = self._validate(X, y, reset=True)  # noqa: N806
             self.classes_, labels = np.unique(y, return_inverse=True)
@@ -117,7 +117,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
                 num_classes=len(self.classes_),
                 device=self.device,
             )
-            self._reader = ImageReader.fit(run.signature, X, self.value_range)
+            self._reader = ImageReader.fit(image_format, X, self.value_range)
             self.value_range_, self.signature_ = self._reader.values, run.signature
             x = self._reader.read(X)
             chance_loss = math.log(len(self.classes_)) if len(self.classes_) > 1 else None

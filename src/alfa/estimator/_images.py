@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
-from alfa.data import Signature, decode, decode_opened, scale_and_shift
+from alfa.data import Crop, ImageFormat, Signature
 from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
 
@@ -28,20 +27,15 @@ _BITS: ValueRange = (0.0, 1.0)
 _MIN_BYTE_RANGE = 50.0
 
 
-def check_normalized(signature: Signature, run: Any) -> None:
-    """Raise unless the tasks of a run are image classification with known normalization."""
-    if signature.loss != "cross_entropy" or len(signature.input_shape) != 3:
+def check_images(signature: Signature, run: Any) -> ImageFormat:
+    """Return the format of a run's images; raise unless it classifies images."""
+    try:
+        return ImageFormat.of(signature)
+    except ConfigError as error:
         raise ConfigError(
-            f"{run} was not trained on image classification; use another run, such as the one from "
-            "`alfa train strokes-demo`, or FewShotRegressor for a regression run."
-        )
-    num_channels = signature.input_shape[0]
-    if num_channels not in (1, 3) or {len(signature.mean), len(signature.std)} != {num_channels}:
-        raise ConfigError(
-            f"{run} cannot classify image files: its tasks need 1 or 3 channels with a `mean` and "
-            f"a `std` for each, got {num_channels} channel(s) with {list(signature.mean)} and "
-            f"{list(signature.std)}; set them in the tasks' signature and train again."
-        )
+            f"{run} cannot classify image files: {str(error).rstrip('.')}; use another run, such "
+            "as the one from `alfa train strokes-demo`, or FewShotRegressor for a regression run."
+        ) from None
 
 
 def as_collection(X: Any) -> Any:  # noqa: N803 - scikit-learn's name
@@ -103,18 +97,18 @@ def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
 class ImageReader:
     """Converts images to the input of a model."""
 
-    signature: Signature  # of the model's tasks
+    format: ImageFormat  # of the model's images
     values: ValueRange | None  # black and white in arrays other than uint8; None if unknown
     is_guessed: bool  # `values` were derived from the support set
     num_axes: int | None  # of each support image; None if it differs or X is a table
 
     @classmethod
-    def fit(cls, signature: Signature, X: Any, values: Any) -> ImageReader:  # noqa: N803
+    def fit(cls, format: ImageFormat, X: Any, values: Any) -> ImageReader:  # noqa: N803
         """Validate the values of black and white, or derive them from a support set."""
         axes = {getattr(image, "ndim", None) for image in _each_image(X)}
         num_axes = axes.pop() if len(axes) == 1 and getattr(X, "ndim", None) != 2 else None
         if values is None:
-            return cls(signature, value_range(X), True, num_axes)
+            return cls(format, value_range(X), True, num_axes)
         try:
             low, high = (float(value) for value in values)
             is_valid = np.isfinite([low, high]).all() and low != high
@@ -125,39 +119,35 @@ class ImageReader:
                 "`value_range` must be the two different values of black and white, such as (0, "
                 f"1), got {values!r}."
             )
-        return cls(signature, (low, high), False, num_axes)
+        return cls(format, (low, high), False, num_axes)
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
-        """Return normalized images, ``[example, channel, height, width]``."""
-        num_channels, height, width = self.signature.input_shape
+        """Return the inputs of the model, ``[example, ...]``."""
         self._check_scale(X)
-        levels = np.empty((len(X), num_channels, height, width), np.float32)
+        levels = []
         for number, image in enumerate(_each_image(X)):
             try:
-                # A single channel is repeated.
-                levels[number] = self._levels(image)
+                levels.append(self._levels(image))
             except DataError as error:
                 name = image if isinstance(image, (str, PathLike)) else f"image {number}"
                 raise ConfigError(f"{name} {error}.") from None
-        scale, shift = scale_and_shift(self.signature.mean, self.signature.std)
-        return torch.from_numpy(levels).mul_(scale).add_(shift)
+        return self.format.inputs(np.stack(levels))
 
     def _levels(self, image: Any) -> np.ndarray:
         """Return gray or color levels from 0 to 255, ``[channel, height, width]``."""
-        num_channels, height, width = self.signature.input_shape
         if isinstance(image, Image.Image):
-            return decode_opened(image, size=(height, width), num_channels=num_channels)[0]
+            return self.format.decode_opened(image)[0]
         if isinstance(image, (str, PathLike)):
             content: bytes | np.ndarray = read_photo(Path(image))
         else:
             content = _numbers(image)
             if content.dtype != np.uint8:
                 return self._rescaled(content)
-        return decode(content, size=(height, width), num_channels=num_channels)[0]
+        return self.format.decode(content)[0]
 
     def _rescaled(self, values: np.ndarray) -> np.ndarray:
         """Convert an array other than uint8 to the levels and size of the model."""
-        num_channels, height, width = self.signature.input_shape
+        num_channels, height, width = self.format.shape
         if values.ndim == 2:
             values = values[:, :, None]
         if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
@@ -177,7 +167,10 @@ class ImageReader:
         if levels.shape[2] == 3 and num_channels == 1:
             # Luma as in Pillow (ITU-R 601).
             levels = levels @ np.array([[0.299], [0.587], [0.114]], np.float32)
-        return np.stack([_resized(plane, width, height) for plane in levels.transpose(2, 0, 1)])
+        planes = [
+            _resized(plane, width, height, self.format.crop) for plane in levels.transpose(2, 0, 1)
+        ]
+        return np.broadcast_to(np.stack(planes), self.format.shape)
 
     def _range(self, values: np.ndarray) -> ValueRange:
         """Return the values of black and white in an array; raise if its scale is unknown."""
@@ -249,15 +242,23 @@ def _other_scale(low: float, high: float, support: ValueRange) -> str:
     )
 
 
-def _resized(plane: np.ndarray, width: int, height: int) -> np.ndarray:
+def _resized(plane: np.ndarray, width: int, height: int, crop: Crop | None) -> np.ndarray:
     """Resize one channel, and clip the overshoot of the filter as Pillow does for bytes.
 
     Values that exceeded black or white before are preserved.
     """
     low, high = min(0, plane.min()), max(255, plane.max())
-    for size in ((width, len(plane)), (width, height)):
+    if plane.shape == (height, width):
+        return plane
+    left, top, right, bottom = 0.0, 0.0, plane.shape[1], plane.shape[0]
+    resample = Image.Resampling.LANCZOS
+    if crop is not None:
+        left, top, right, bottom = crop.box(plane.shape[1], plane.shape[0], height)
+        resample = crop.filter
+    rows = (0, top, width, bottom)
+    for size, box in (((width, len(plane)), (left, 0, right, len(plane))), ((width, height), rows)):
         image = Image.fromarray(np.ascontiguousarray(plane))
-        plane = np.clip(np.asarray(image.resize(size, Image.Resampling.LANCZOS)), low, high)
+        plane = np.clip(np.asarray(image.resize(size, resample, box)), low, high)
     return plane
 
 

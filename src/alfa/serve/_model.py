@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from alfa.data import GENERATED_DATASETS, Signature, decode, has_dark_ink
+from alfa.data import GENERATED_DATASETS, ImageFormat, has_dark_ink
 from alfa.data.sources import SOURCES
 from alfa.errors import AlfaWarning, ConfigError, DataError
-from alfa.estimator import FewShotClassifier, check_normalized
+from alfa.estimator import FewShotClassifier, check_images
 from alfa.export import check_installed, make_onnx
 from alfa.models import check_inductive_head
 from alfa.runs import Run
@@ -82,24 +82,23 @@ class Model:
     run: Path
     dataset: str
     rule: str
-    signature: Signature
+    image_format: ImageFormat
     max_classes: int
 
     @classmethod
     def open(cls, run: Path | str) -> Model:
         """Open a run folder; raise if the run was not trained on image classification."""
         opened = Run.open(run)
-        signature = opened.signature
-        check_normalized(signature, run)
+        image_format = check_images(opened.signature, run)
         tasks = opened.config()["tasks"]
         dataset = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
         names = dataset if isinstance(dataset, str) else ", ".join(map(str, dataset))
         # Loading the learner now reports a damaged checkpoint early.
         learner = opened.learner("best")
         check_inductive_head(learner.model)
-        most = MAX_CLASSES if learner.init.variable_way else signature.num_outputs
+        most = MAX_CLASSES if learner.init.variable_way else opened.signature.num_outputs
         limit = min(MAX_CLASSES, most)
-        return cls(opened.path, names, opened.rule_name, signature, limit)
+        return cls(opened.path, names, opened.rule_name, image_format, limit)
 
     @property
     def title(self) -> str:
@@ -110,7 +109,7 @@ class Model:
 
     @property
     def is_gray(self) -> bool:
-        return self.signature.input_shape[0] == 1
+        return self.image_format.shape[0] == 1
 
     @property
     def can_draw(self) -> bool:
@@ -129,9 +128,8 @@ class Model:
 
         Error messages do not contain the name of the file.
         """
-        num_channels, height, width = self.signature.input_shape
         with _DECODE_LOCK:
-            return decode(content, size=(height, width), num_channels=num_channels)[0]
+            return self.image_format.decode(content)[0]
 
     def drawn(self, strokes: Any) -> np.ndarray:
         """Render a drawing as the model's input, uint8 ``[channel, height, width]``."""
@@ -140,9 +138,9 @@ class Model:
                 f"the model of {self.dataset} does not support drawings, because its pictures are "
                 "in color or may have dark or light ink; upload pictures instead."
             )
-        _, height, width = self.signature.input_shape
+        _, height, width = self.image_format.shape
         pixels = draw(strokes, size=max(height, width), dark=bool(has_dark_ink(self.dataset)))
-        return decode(pixels, size=(height, width), num_channels=1)[0]
+        return self.image_format.decode(pixels)[0]
 
     def adapt(self, images: Sequence[np.ndarray], labels: Sequence[int]) -> AdaptedModel:
         """Run the inner loop on images from `read` and `drawn`."""
@@ -160,6 +158,6 @@ class Model:
 
     def warm_up(self) -> None:
         """Compile the kernels before the first user needs them."""
-        shape = (2, *self.signature.input_shape)
+        shape = (2, *self.image_format.shape)
         images = list(np.random.default_rng(0).integers(0, 256, shape, np.uint8))
         self.adapt(images, [0, 1]).predict_proba(images[:1])

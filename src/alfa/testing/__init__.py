@@ -10,6 +10,7 @@ Examples:
 """
 
 import copy
+import functools
 import math
 import warnings
 from collections import OrderedDict
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alfa.backbones import Backbone, Preprocessing, is_backbone, register_backbone
 from alfa.config import parse_experiment
 from alfa.errors import AlfaWarning, check_choice
 from alfa.inits import Init, LearnedInit, Support, TaskHead
@@ -35,7 +37,14 @@ from alfa.testing._rates import check_form, check_losses, check_purity, check_sa
 from alfa.training import train_run
 from alfa.types import Episode, Layers, Params
 
-__all__ = ["check_head", "check_init", "check_objective", "check_rule", "small_run"]
+__all__ = [
+    "check_head",
+    "check_init",
+    "check_objective",
+    "check_rule",
+    "register_small_backbone",
+    "small_run",
+]
 
 MakeRule = Callable[[Layers, int], Rule]
 """Function that returns a rule for the layers and the number of inner steps."""
@@ -78,6 +87,25 @@ def small_run(folder: Path | str, *, kind: str = "classes", head: str = "prototy
     path = Path(folder) / kind
     train_run(Run.new(path, parse_experiment(content, source="small_run")))
     return path
+
+
+def register_small_backbone(name: str = "small") -> str:
+    """Register an untrained backbone with 8 features that needs no weights, and return its name.
+
+    It takes the place of a pretrained one in a test or an example.
+    """
+    if not is_backbone(name):
+        register_backbone(name)(functools.partial(_small_backbone, name))
+    return name
+
+
+def _small_backbone(name: str) -> Backbone:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+    return Backbone(name, network, 8, Preprocessing(size=24, resize=28))
 
 
 def check_rule(make_rule: MakeRule) -> None:

@@ -1,0 +1,147 @@
+"""Pretrained backbones: fixed networks that map photos to features."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from alfa.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How photos become inputs of a backbone: as in its training.
+
+    Attributes:
+        size: the side of the square input, in pixels.
+        resize: the length of the shorter side before the center crop, in pixels.
+        resample: the filter that resizes.
+        mean: channel means, for values from 0 to 1.
+        std: channel standard deviations, likewise.
+    """
+
+    size: int = 224
+    resize: int = 256
+    resample: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """A pretrained network that maps photos to features.
+
+    Attributes:
+        name: the name that experiments use.
+        network: maps normalized images ``[image, 3, size, size]`` to ``[image, feature]``.
+        num_features: the number of features.
+        preprocessing: how photos become inputs.
+    """
+
+    name: str
+    network: nn.Module
+    num_features: int
+    preprocessing: Preprocessing
+
+    def __post_init__(self) -> None:
+        self.network.eval().requires_grad_(False)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifies the weights and the preprocessing."""
+        digest = hashlib.sha256(repr(self.preprocessing).encode())
+        for name, tensor in self.network.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    @torch.no_grad()
+    def features(self, levels: np.ndarray) -> np.ndarray:
+        """Compute the features ``[image, feature]`` of images, float32.
+
+        Args:
+            levels: cropped images, ``[image, channel, size, size]``, with values from 0 to 255.
+        """
+        found = np.empty((len(levels), self.num_features), np.float32)
+        # One at a time: the rounding of a convolution depends on the size of the batch, but the
+        # features of a photo must not.
+        for number in range(len(levels)):
+            found[number] = self.network(self.normalized(levels[number : number + 1]))[0]
+        return found
+
+    def normalized(self, levels: np.ndarray) -> Tensor:
+        """Convert levels from 0 to 255 to inputs of the network."""
+        mean, std = (
+            torch.tensor(x).view(3, 1, 1) for x in (self.preprocessing.mean, self.preprocessing.std)
+        )
+        x = torch.from_numpy(np.asarray(levels, np.float32))
+        return (x / 255 - mean) / std
+
+
+Opener = Callable[[], Backbone]
+F = TypeVar("F", bound=Callable[..., Backbone])
+
+BACKBONES: dict[str, Opener] = {}
+"""The function that opens each backbone, by name."""
+
+FAMILIES: dict[str, Callable[[str], Backbone]] = {}
+"""The function that opens any backbone of a family, by the prefix of its names.
+
+``"timm"``, for example, opens ``"timm:resnet50"``.
+"""
+
+
+def register_backbone(name: str) -> Callable[[F], F]:
+    """Register the decorated function, which returns a `Backbone`, as `name`."""
+
+    def decorate(opener: F) -> F:
+        BACKBONES[name] = opener
+        _opened.cache_clear()
+        return opener
+
+    return decorate
+
+
+def register_family(prefix: str) -> Callable[[F], F]:
+    """Register the decorated function, which opens all backbones whose names have this prefix."""
+
+    def decorate(opener: F) -> F:
+        FAMILIES[prefix] = opener
+        return opener
+
+    return decorate
+
+
+def is_backbone(name: str) -> bool:
+    """Return whether `open_backbone` knows a name."""
+    return name in BACKBONES or (name.partition(":")[0] in FAMILIES and ":" in name)
+
+
+def open_backbone(name: str) -> Backbone:
+    """Open a pretrained backbone by name; each is loaded once per process.
+
+    Raises:
+        ConfigError: the name is unknown, or the package with the weights is not installed.
+    """
+    if not is_backbone(name):
+        families = [f"{prefix}:NAME" for prefix in FAMILIES]
+        raise ConfigError(
+            f"unknown pretrained backbone {name!r}; known: {', '.join([*BACKBONES, *families])}."
+            f"{did_you_mean(name, BACKBONES)}"
+        )
+    return _opened(name)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(name: str) -> Backbone:
+    if name in BACKBONES:
+        return BACKBONES[name]()
+    prefix, _, rest = name.partition(":")
+    return FAMILIES[prefix](rest)

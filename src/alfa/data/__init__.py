@@ -29,6 +29,7 @@ from alfa.data._open import (
     raw_dataset_path,
     store_path,
 )
+from alfa.data._photo_checks import copy_groups, similar_names
 from alfa.data._prepare import PrepareProgress, prepare
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
 from alfa.data._sinusoids import Sine, Sinusoids
@@ -76,6 +77,7 @@ __all__ = [
     "by_hierarchy",
     "by_prefix",
     "class_names",
+    "copy_groups",
     "data_folder",
     "decode",
     "decode_opened",
@@ -96,6 +98,7 @@ __all__ = [
     "related_in",
     "render_strokes",
     "scale_and_shift",
+    "similar_names",
     "store_path",
     "suppress_pillow_warnings",
     "task_rng",

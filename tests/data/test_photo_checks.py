@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alfa.data import Strokes, copy_groups, decode, similar_names
+from alfa.data import Strokes, copy_groups, decode, photo_grid, similar_names
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,10 @@ def photo(seed: int) -> np.ndarray:
     return np.asarray(Image.fromarray(noise).resize((96, 96), Image.Resampling.BICUBIC))
 
 
+def groups_of(images: np.ndarray) -> list[int]:
+    return copy_groups(np.stack(list(map(photo_grid, images)))).tolist()
+
+
 def levels(image: Image.Image | np.ndarray) -> np.ndarray:
     return decode(np.asarray(image), size=64, num_channels=3)[0]
 
@@ -49,7 +53,7 @@ def test_copies_of_other_sizes_and_compression_share_a_group() -> None:
     buffer = io.BytesIO()
     Image.fromarray(original).resize((70, 70)).save(buffer, "JPEG", quality=60)
     images = [original, other, Image.open(buffer), 255 - original, np.fliplr(original)]
-    groups = copy_groups(np.stack(list(map(levels, images)))).tolist()
+    groups = groups_of(np.stack(list(map(levels, images))))
     assert groups[0] == groups[2]
     assert len(set(groups)) == 4
 
@@ -57,21 +61,21 @@ def test_copies_of_other_sizes_and_compression_share_a_group() -> None:
 def test_flat_photos_are_no_copies() -> None:
     flat = np.stack([np.full((3, 32, 32), value, np.uint8) for value in (0, 0, 255)])
     flat[1, :, 0, 0] = 1
-    assert len(set(copy_groups(flat).tolist())) == 3
+    assert len(set(groups_of(flat))) == 3
 
 
 def test_drawings_of_a_character_are_no_copies() -> None:
     images = Strokes(num_classes=20, num_examples=20).images().images
-    assert len(set(copy_groups(images).tolist())) == len(images)
+    assert len(set(groups_of(images))) == len(images)
 
 
 def test_no_photos_have_no_groups() -> None:
-    assert copy_groups(np.empty((0, 3, 8, 8), np.uint8)).tolist() == []
+    assert copy_groups(np.empty((0, 768))).tolist() == []
 
 
 def test_copies_are_found_across_blocks() -> None:
     images = np.random.default_rng(0).integers(0, 256, (700, 1, 8, 8), dtype=np.uint8)
     images[699] = images[3]
-    groups = copy_groups(images)
+    groups = groups_of(images)
     assert groups[699] == groups[3]
-    assert len(set(groups.tolist())) == 699
+    assert len(set(groups)) == 699

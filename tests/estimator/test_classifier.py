@@ -313,7 +313,7 @@ def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match="does not exist"):
         FewShotClassifier(tmp_path / "none").fit(*characters)
     with pytest.raises(
-        ConfigError, match=r"not trained on image classification; .* or FewShotRegressor"
+        ConfigError, match=r"not trained on classification; .* or FewShotRegressor"
     ):
         FewShotClassifier(curves).fit(*characters)
 

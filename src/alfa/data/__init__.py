@@ -29,7 +29,7 @@ from alfa.data._open import (
     raw_dataset_path,
     store_path,
 )
-from alfa.data._photo_checks import copy_groups, similar_names
+from alfa.data._photo_checks import copy_groups, photo_grid, similar_names
 from alfa.data._prepare import PrepareProgress, prepare
 from alfa.data._sampler import Composition, Limits, Related, Sampler, by_hierarchy, by_prefix
 from alfa.data._sinusoids import Sine, Sinusoids
@@ -88,6 +88,7 @@ __all__ = [
     "open_image",
     "open_images",
     "open_store",
+    "photo_grid",
     "prepare",
     "prepared",
     "raw_dataset_path",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from alfa.backbones import open_backbone
 from alfa.data._base import Signature
@@ -68,4 +69,29 @@ class ImageFormat:
         if self.signature.backbone:
             return torch.from_numpy(open_backbone(self.signature.backbone).features(levels))
         scale, shift = scale_and_shift(self.signature.mean, self.signature.std)
-        return torch.from_numpy(np.asarray(levels, np.float32)).mul_(scale).add_(shift)
+        # A copy, because the levels may be read-only.
+        return torch.from_numpy(np.array(levels, np.float32)).mul_(scale).add_(shift)
+
+    def input_module(self) -> nn.Module:
+        """Return a module that computes `inputs` from levels as tensors, such as for an export."""
+        if self.signature.backbone:
+            backbone = open_backbone(self.signature.backbone)
+            mean, std = backbone.preprocessing.mean, backbone.preprocessing.std
+            return nn.Sequential(_ScaleAndShift(mean, std), backbone.network)
+        return _ScaleAndShift(self.signature.mean, self.signature.std)
+
+
+class _ScaleAndShift(nn.Module):
+    """Normalizes levels from 0 to 255 by channel means and standard deviations."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        scale, shift = scale_and_shift(mean, std)
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", shift)
+
+    def forward(self, levels: Tensor) -> Tensor:
+        return levels * self.scale + self.shift

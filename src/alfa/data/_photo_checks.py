@@ -49,48 +49,49 @@ def _is_similar(first: str, second: str) -> bool:
     return any(a == b for a, b in skips) and not any(c.isdigit() for c in letters)
 
 
-def copy_groups(levels: np.ndarray) -> np.ndarray:
-    """Return a number for each photo that it shares with its copies.
+def photo_grid(levels: np.ndarray) -> np.ndarray:
+    """Return a short description of a photo, by which `copy_groups` finds its copies.
 
-    Copies may have another size or compression, but show the same part of a scene.
+    It holds the mean levels of the cells of a coarse grid, with mean 0 and norm 1. That of a flat
+    image is zero, so it has no copies.
 
     Args:
-        levels: photos of equal size, ``[image, channel, height, width]``.
-
-    Examples:
-        >>> import numpy as np
-        >>> from alfa.data import copy_groups
-        >>> photos = np.random.default_rng(0).integers(0, 256, (3, 3, 32, 32))
-        >>> copy_groups(photos[[0, 1, 0, 2]]).tolist()
-        [0, 1, 0, 2]
+        levels: a photo, ``[channel, height, width]``, with values from 0 to 255.
     """
-    count = len(levels)
-    grids = np.stack([_grid(image) for image in levels]) if count else np.empty((0, 1))
-    first, second = [], []
-    for begin in range(0, count, _BLOCK):
-        near = grids[begin : begin + _BLOCK] @ grids.T >= _MIN_CORRELATION
-        rows, columns = near.nonzero()
-        first.append(rows + begin)
-        second.append(columns)
-    if not count:
-        return np.empty(0, np.int64)
-    pairs = np.concatenate(first), np.concatenate(second)
-    graph = coo_matrix((np.ones(len(pairs[0])), pairs), shape=(count, count))
-    groups: np.ndarray = connected_components(graph, directed=False)[1]
-    return groups.astype(np.int64)
-
-
-def _grid(image: np.ndarray) -> np.ndarray:
-    """Return the mean levels of the cells of a grid, with mean 0 and norm 1 over the image.
-
-    A flat image, whose norm is 0, correlates with no image.
-    """
-    _, height, width = image.shape
+    _, height, width = levels.shape
     rows, columns = (min(_GRID, size) for size in (height, width))
-    sums = np.add.reduceat(image.astype(np.float64), np.arange(rows) * height // rows, axis=1)
+    sums = np.add.reduceat(levels.astype(np.float64), np.arange(rows) * height // rows, axis=1)
     sums = np.add.reduceat(sums, np.arange(columns) * width // columns, axis=2)
     cells = sums.ravel() - sums.mean()
     norm = float(np.linalg.norm(cells))
     # Less contrast than one level is noise.
     is_flat = norm < height * width / (rows * columns) * np.sqrt(cells.size)
-    return np.zeros_like(cells) if is_flat else cells / norm
+    return np.asarray(np.zeros_like(cells) if is_flat else cells / norm, np.float32)
+
+
+def copy_groups(grids: np.ndarray) -> np.ndarray:
+    """Return a number for each photo that it shares with its copies.
+
+    Copies may have another size or compression, but show the same part of a scene.
+
+    Args:
+        grids: the results of `photo_grid`, ``[image, cell]``.
+
+    Examples:
+        >>> import numpy as np
+        >>> from alfa.data import copy_groups, photo_grid
+        >>> photos = np.random.default_rng(0).integers(0, 256, (3, 3, 32, 32))
+        >>> copy_groups(np.stack([photo_grid(photos[number]) for number in (0, 1, 0, 2)])).tolist()
+        [0, 1, 0, 2]
+    """
+    count = len(grids)
+    if not count:
+        return np.empty(0, np.int64)
+    pairs = []
+    for begin in range(0, count, _BLOCK):
+        near = np.argwhere(grids[begin : begin + _BLOCK] @ grids.T >= _MIN_CORRELATION)
+        pairs.append(near + np.array([begin, 0]))
+    first, second = np.concatenate(pairs).T
+    graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(count, count))
+    groups: np.ndarray = connected_components(graph, directed=False)[1]
+    return groups.astype(np.int64)

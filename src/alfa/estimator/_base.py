@@ -1,10 +1,13 @@
 """The common base of both estimators, which adapts a run's model to one task."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -81,44 +84,49 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """Adapt each learner to the support set x, y; average their outputs."""
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
-        models = []
-        for number, learner in enumerate(learners):
-            support_x = x[None].to(self.device, learner.dtype)
-            support_y = y[None].to(self.device, learner.dtype if y.is_floating_point() else None)
-            with _KERNEL_LOCK, without_dropout(learner.model), _enough_images("fit on more images"):
-                adapted = learner.adapt(
-                    support_x, support_y, num_steps=self.num_steps_, order="none"
-                )
-                last = learner.loss(adapted.predict(support_x), support_y)
-                models.append(adapted.frozen(support_x[0]))
-            check_finite(
-                adapted.support_losses,
-                last,
-                rule=run.rule_name,
-                where=f"during {type(self).__name__}.fit",
-                last="the support loss after the last step",
-                advice="try fewer steps (`num_steps`) or other examples.",
-            )
-            losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
+        found = [self._adapt(run, learner, x, y) for learner in learners]
+        losses = found[0].support_losses
+        for learner, each in zip(learners, found, strict=True):
             takes_steps = has_new_head or max(self.num_steps_, learner.num_steps) > 0
-            _warn_if_not_learned(losses, chance_loss, takes_steps=takes_steps)
-            if not number:
-                self.support_losses_ = losses
-                self.rates_ = _rates(adapted.rates, learner)
-        self.model_ = models[0] if len(models) == 1 else MeanOutput(*models)
+            _warn_if_not_learned(each.support_losses, chance_loss, takes_steps=takes_steps)
+        self.support_losses_ = losses
+        self.rates_ = _rates(found[0].rates, learners[0])
+        self.model_ = _mean_of([each.model for each in found])
         self._is_inductive_model = not any(map(uses_batch_statistics, self.model_.modules()))
         self._training_flags = [(part, part.training) for part in self.model_.modules()]
 
+    def _adapt(self, run: Run, learner: Learner, x: Tensor, y: Tensor) -> _Adaptation:
+        """Adapt a learner to a support set."""
+        support_x = x[None].to(self.device, learner.dtype)
+        support_y = y[None].to(self.device, learner.dtype if y.is_floating_point() else None)
+        with _KERNEL_LOCK, without_dropout(learner.model), _enough_images("fit on more images"):
+            adapted = learner.adapt(support_x, support_y, num_steps=self.num_steps_, order="none")
+            last = learner.loss(adapted.predict(support_x), support_y)
+            model = adapted.frozen(support_x[0])
+        check_finite(
+            adapted.support_losses,
+            last,
+            rule=run.rule_name,
+            where=f"during {type(self).__name__}.fit",
+            last="the support loss after the last step",
+            advice="try fewer steps (`num_steps`) or other examples.",
+        )
+        losses = torch.cat([adapted.support_losses[:, 0], last]).detach().cpu().numpy()
+        return _Adaptation(model, losses, adapted.rates)
+
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
         """Return the outputs of the adapted model on the CPU."""
-        model = self.model_
+        with _training(self._training_flags):
+            return self._outputs_of(self.model_, x, transductive=transductive)
+
+    def _outputs_of(self, model: nn.Module, x: Tensor, *, transductive: bool) -> Tensor:
+        """Return the outputs of a model that is adapted like `model_`."""
         example = next(itertools.chain(model.parameters(), model.buffers()))
         x = x.to(example.device, example.dtype)
         together = transductive or not self._is_inductive_model
         advice = ", or omit `transductive`" if self._is_inductive_model else ""
         with (
             torch.no_grad(),
-            _training(self._training_flags),
             batch_statistics(model) if transductive else contextlib.nullcontext(),
             without_dropout(model),
             _enough_images(f"predict more images at once{advice}"),
@@ -141,6 +149,19 @@ class MeanOutput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([model(x) for model in self.models]).mean(0)
+
+
+def _mean_of(models: Sequence[nn.Module]) -> nn.Module:
+    return models[0] if len(models) == 1 else MeanOutput(*models)
+
+
+@dataclass(frozen=True)
+class _Adaptation:
+    """A learner after adaptation to a support set."""
+
+    model: nn.Module
+    support_losses: np.ndarray  # [step + 1]
+    rates: Sequence[Rates]
 
 
 def _warn_if_not_learned(

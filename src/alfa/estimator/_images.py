@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
-from alfa.data import Crop, ImageFormat, Signature
+from alfa.data import Crop, ImageFormat, Signature, photo_grid
 from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
 
@@ -123,15 +124,27 @@ class ImageReader:
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
         """Return the inputs of the model, ``[example, ...]``."""
+        return torch.cat([self._inputs(levels) for levels in self._each_levels(X)])
+
+    def read_support(self, X: Any) -> tuple[Tensor, np.ndarray]:  # noqa: N803
+        """Return the inputs of the model, and the results of `photo_grid` to find copies."""
+        # One at a time, because photos need more memory than their features.
+        found = [(self._inputs(levels), photo_grid(levels)) for levels in self._each_levels(X)]
+        inputs, grids = zip(*found, strict=True)
+        return torch.cat(inputs), np.stack(grids)
+
+    def _inputs(self, levels: np.ndarray) -> Tensor:
+        return self.format.inputs(levels[None])
+
+    def _each_levels(self, X: Any) -> Iterator[np.ndarray]:  # noqa: N803
+        """Yield the levels of each image, ``[channel, height, width]``."""
         self._check_scale(X)
-        levels = []
         for number, image in enumerate(_each_image(X)):
             try:
-                levels.append(self._levels(image))
+                yield self._levels(image)
             except DataError as error:
                 name = image if isinstance(image, (str, PathLike)) else f"image {number}"
                 raise ConfigError(f"{name} {error}.") from None
-        return self.format.inputs(np.stack(levels))
 
     def _levels(self, image: Any) -> np.ndarray:
         """Return gray or color levels from 0 to 255, ``[channel, height, width]``."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import alfa
 from alfa._io import write_atomic
-from alfa.data import Signature, decode, scale_and_shift, suppress_pillow_warnings
+from alfa.data import decode, suppress_pillow_warnings
 from alfa.data.photos import printable, read_photo
 from alfa.errors import AlfaError, ConfigError, DataError
 from alfa.estimator import FewShotClassifier
@@ -114,8 +114,7 @@ def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) ->
     if not all(isinstance(label, (str, int, float)) for label in labels):
         kind = type(labels[0]).__name__
         raise ConfigError(f"labels must be strings or numbers for the export, got {kind}.")
-    num_channels, height, width = classifier.signature_.input_shape
-    shape = (num_channels, height, width)
+    shape = classifier.image_format_.shape
     content = _build(classifier, labels, shape).SerializeToString()
     batches = itertools.chain(_random_batches(shape), map(_as_batch, check_on))
     num_checked, difference = _compare(classifier, content, batches)
@@ -138,22 +137,20 @@ def check_installed() -> None:
 
 
 class _Classifier(nn.Module):
-    """The adapted model with normalization and softmax, from levels between 0 and 255."""
+    """The adapted model, from levels between 0 and 255 to calibrated probabilities."""
 
-    scale: Tensor
-    shift: Tensor
-
-    def __init__(self, model: nn.Module, signature: Signature, num_classes: int) -> None:
+    def __init__(self, classifier: FewShotClassifier) -> None:
         super().__init__()
-        self.model = model
-        scale, shift = scale_and_shift(signature.mean, signature.std)
-        self.register_buffer("scale", scale)
-        self.register_buffer("shift", shift)
-        self._num_classes = num_classes
+        self.inputs = copy.deepcopy(classifier.image_format_.input_module())
+        self.model = copy.deepcopy(classifier.model_)
+        self._num_classes = len(classifier.classes_)
+        self._temperature = classifier.temperature_
+        # Few runtimes support doubles.
+        self.to("cpu", torch.float32).eval()
 
     def forward(self, levels: Tensor) -> Tensor:
-        logits: Tensor = self.model(levels * self.scale + self.shift)[:, : self._num_classes]
-        return logits.softmax(1)
+        logits: Tensor = self.model(self.inputs(levels))[:, : self._num_classes]
+        return (logits / self._temperature).softmax(1)
 
 
 def _build(
@@ -164,12 +161,8 @@ def _build(
 
     from alfa.export._resize import resize_model
 
-    # A copy in single precision, because few runtimes support doubles.
-    adapted = copy.deepcopy(classifier.model_).to("cpu", torch.float32)
-    network = _export_network(
-        _Classifier(adapted, classifier.signature_, len(labels)).eval(), shape
-    )
-    resizing = resize_model(shape, ir_version=network.ir_version)
+    network = _export_network(_Classifier(classifier), shape)
+    resizing = resize_model(classifier.image_format_, ir_version=network.ir_version)
     with _explained("torch exported an invalid ONNX model"):
         io_map = [(resizing.graph.output[0].name, "levels")]
         model = onnx.compose.merge_models(resizing, network, io_map=io_map)

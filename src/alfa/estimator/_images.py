@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from alfa.backbones import open_backbone
 from alfa.data import Crop, ImageFormat, Signature
 from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
@@ -29,6 +30,9 @@ _MIN_BYTE_RANGE = 50.0
 
 def check_images(signature: Signature, run: Any) -> ImageFormat:
     """Return the format of a run's images; raise unless it classifies images."""
+    if signature.backbone:
+        # If its weights are not installed, the error says how to install them.
+        open_backbone(signature.backbone)
     try:
         return ImageFormat.of(signature)
     except ConfigError as error:

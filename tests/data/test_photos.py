@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from alfa.data import ImageFormat, Signature
 from alfa.data.photos import (
     Photos,
     check_photos,
@@ -21,7 +22,7 @@ from alfa.data.photos import (
 )
 from alfa.errors import ConfigError, DataError
 
-SHAPE = (1, 6, 5)
+FORMAT = ImageFormat.of(Signature((1, 6, 5), 5, "cross_entropy", (0.5,), (0.5,)))
 
 
 def save(path: Path, *, level: int = 100, size: tuple[int, int] = (5, 6)) -> Path:
@@ -117,7 +118,7 @@ def test_images_are_read_as_a_model_takes_them(folder: Path) -> None:
     save(folder / "dog" / "1.png", level=7, size=(50, 60))
     done: list[int] = []
     found = load_photos(
-        list_support_photos(folder), shape=SHAPE, side=16, on_read=lambda: done.append(1)
+        list_support_photos(folder), image_format=FORMAT, side=16, on_read=lambda: done.append(1)
     )
     assert found.pixels.shape == (3, 6, 5, 1)
     assert found.pixels.dtype == np.uint8
@@ -125,15 +126,15 @@ def test_images_are_read_as_a_model_takes_them(folder: Path) -> None:
     assert found.labels == ["cat", "dog", "dog"]
     assert [Image.open(io.BytesIO(t)).size for t in found.thumbnails] == [(5, 6), (13, 16), (5, 6)]
     assert len(done) == 3
-    assert load_photos(list_support_photos(folder), shape=SHAPE).thumbnails == []
+    assert load_photos(list_support_photos(folder), image_format=FORMAT).thumbnails == []
 
 
 def test_thumbnails_are_made_of_as_many_as_are_shown(folder: Path) -> None:
     save(folder / "cat" / "0.png")
-    of_classes = load_photos(list_support_photos(folder), shape=SHAPE, side=16, most=1)
+    of_classes = load_photos(list_support_photos(folder), image_format=FORMAT, side=16, most=1)
     assert of_classes.labels == ["cat", "cat", "dog", "dog"]
     assert [bool(made) for made in of_classes.thumbnails] == [True, False, True, False]
-    of_all = load_photos(list_photos([folder]), shape=SHAPE, side=16, most=3)
+    of_all = load_photos(list_photos([folder]), image_format=FORMAT, side=16, most=3)
     assert [bool(made) for made in of_all.thumbnails] == [True, True, True, False]
 
 
@@ -145,7 +146,7 @@ def test_a_name_that_no_system_takes_cannot_be_read() -> None:
 def test_what_is_done_to_many_images_is_told_once(folder: Path) -> None:
     for name in ("a", "b", "c"):
         Image.new("RGB", (5, 6)).save(folder / "dog" / f"{name}.png")
-    (problem,) = load_photos(list_support_photos(folder), shape=SHAPE).problems
+    (problem,) = load_photos(list_support_photos(folder), image_format=FORMAT).problems
     assert str(problem) == f"{folder}/dog/a.png: RGB converted to gray (also for 2 more)"
     assert not problem.fatal
 
@@ -154,7 +155,7 @@ def test_what_is_done_to_many_images_is_told_once(folder: Path) -> None:
 def broken(folder: Path) -> Photos:
     (folder / "cat" / "1.PNG").write_bytes(b"")
     (folder / "dog" / "old" / "2.png").write_text("no image")
-    return load_photos(list_support_photos(folder), shape=SHAPE)
+    return load_photos(list_support_photos(folder), image_format=FORMAT)
 
 
 def test_all_that_cannot_be_read_is_named_at_once(broken: Photos, folder: Path) -> None:
@@ -176,7 +177,7 @@ def test_all_that_cannot_be_read_is_named_at_once(broken: Photos, folder: Path) 
 
 def test_one_problem_is_one_sentence(folder: Path) -> None:
     (folder / "dog" / "1.png").write_bytes(b"")
-    found = load_photos(list_support_photos(folder), shape=SHAPE)
+    found = load_photos(list_support_photos(folder), image_format=FORMAT)
     with pytest.raises(DataError) as caught:
         check_photos(found, on_problem="stop")
     assert str(caught.value) == (
@@ -185,9 +186,9 @@ def test_one_problem_is_one_sentence(folder: Path) -> None:
 
 
 def test_something_must_be_left(folder: Path) -> None:
-    good = load_photos(list_support_photos(folder), shape=SHAPE)
+    good = load_photos(list_support_photos(folder), image_format=FORMAT)
     (folder / "dog" / "1.png").write_bytes(b"")
-    none = load_photos(list_photos([folder / "dog" / "1.png"]), shape=SHAPE)
+    none = load_photos(list_photos([folder / "dog" / "1.png"]), image_format=FORMAT)
     with pytest.raises(DataError, match=r"is an empty file; no image is usable"):
         check_photos(good, none, on_problem="skip")
     with pytest.raises(ConfigError, match=r"`--on-problem` is 'skp'.* Did you mean 'skip'"):
@@ -197,7 +198,7 @@ def test_something_must_be_left(folder: Path) -> None:
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_is_a_problem(folder: Path) -> None:
     (folder / "dog" / "1.png").chmod(0)
-    problems = load_photos(list_support_photos(folder), shape=SHAPE).problems
+    problems = load_photos(list_support_photos(folder), image_format=FORMAT).problems
     assert "cannot be read (Permission denied)" in str(problems[0])
 
 

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from alfa.serve import Model, _limits, _model, _transfers
+from alfa.data import ImageFormat
+from alfa.serve import Model, _limits, _transfers
 from alfa.serve._limits import FILES, MAX_FILE, MAX_ZIP
 from alfa.serve._model import UploadedImage
 from alfa.serve._transfers import File, Transfers
@@ -165,7 +166,7 @@ def test_one_picture_is_decoded_at_a_time(
     model: Model, pictures: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once, most, lock = 0, 0, threading.Lock()
-    true = _model.decode
+    true = ImageFormat.decode
 
     def decode(*given: Any, **options: Any) -> Any:
         nonlocal at_once, most
@@ -177,7 +178,7 @@ def test_one_picture_is_decoded_at_a_time(
             at_once -= 1
         return true(*given, **options)
 
-    monkeypatch.setattr(_model, "decode", decode)
+    monkeypatch.setattr(ImageFormat, "decode", decode)
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(model.read, [pictures[0][0]] * 12))
     assert most == 1

@@ -192,6 +192,6 @@ def test_unsupported_runs_raise(tmp_path: Path, curves_run: Path) -> None:
 
 
 def test_color_models_reject_drawings(model: Model) -> None:
-    signature = replace(model.signature, input_shape=(3, 16, 16))
+    in_color = replace(model.image_format, shape=(3, 16, 16))
     with pytest.raises(DataError, match="does not support drawings"):
-        replace(model, signature=signature).drawn([[[0, 0], [1, 1]]])
+        replace(model, image_format=in_color).drawn([[[0, 0], [1, 1]]])

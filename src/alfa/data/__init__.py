@@ -15,7 +15,7 @@ from alfa.data._base import (
 )
 from alfa.data._decode import Crop, decode, decode_opened, open_image
 from alfa.data._download import download
-from alfa.data._features import FeatureSet
+from alfa.data._features import AnyImages, FeatureSet
 from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_format import ImageFormat
 from alfa.data._image_set import Classes, ImageSet, scale_and_shift
@@ -40,6 +40,7 @@ from alfa.data._workers import suppress_pillow_warnings
 from alfa.data.sources import SOURCES, Source, Workspace, class_names, register_source
 
 __all__ = [
+    "AnyImages",
     "CHARACTER_EXTENT",
     "Classes",
     "Composition",

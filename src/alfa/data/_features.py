@@ -18,6 +18,7 @@ from alfa.backbones import open_backbone
 from alfa.data._base import Signature, Split
 from alfa.data._image_format import ImageFormat
 from alfa.data._image_set import Classes, ImageSet
+from alfa.data._open import data_folder
 from alfa.data._store import Store
 
 
@@ -25,9 +26,9 @@ from alfa.data._store import Store
 class FeatureSet:
     """The images of a dataset as features of a pretrained backbone.
 
-    The backbone computes the features of a class when a task first draws it. If the images are in
-    a store, the features of each class are saved in the folder of the datasets, so that other
-    processes and later runs read them.
+    The backbone computes the features of a class when a task first draws it, or `prepare` computes
+    them in advance. With a `folder`, the features of each class are saved there, so that other
+    processes and later runs read them; they stay valid until the images or the weights change.
 
     Attributes:
         images: the images.
@@ -47,6 +48,11 @@ class FeatureSet:
     backbone: str
     folder: Path | None = None
     _known: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def saved(cls, images: ImageSet, backbone: str) -> FeatureSet:
+        """Return features that are saved in the folder of the datasets."""
+        return cls(images, backbone, data_folder() / "features")
 
     @property
     def name(self) -> str:
@@ -95,23 +101,23 @@ class FeatureSet:
         """Convert features from `take` to inputs of a model."""
         return torch.from_numpy(features)
 
-    def as_inputs(self, signature: Signature) -> ImageSet | FeatureSet:
-        """Return the same images as inputs of a model that was trained on other tasks."""
-        is_same = signature.backbone == self.backbone
-        return self if is_same else self.images.as_inputs(signature)
-
     def prepare(
         self, split: Split, on_progress: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
-        """Compute the features of all images of a split.
+        """Compute the features of all images of a split, or read those that are saved.
 
         `on_progress` is called with the number of finished images and their total.
         """
         classes = self.splits[split]
-        begun, total = 0, int(classes.count.sum())
+        done, total = 0, int(classes.count.sum())
+
+        def on_image(number: int) -> None:
+            on_progress(done + number, total)
+
         for first, count in zip(map(int, classes.first), map(int, classes.count), strict=True):
-            self._of_class(first, lambda done, begun=begun: on_progress(begun + done, total))
-            begun += count
+            self._of_class(first, on_image)
+            done += count
+            on_progress(done, total)
 
     @functools.cached_property
     def _counts(self) -> dict[int, int]:
@@ -120,33 +126,77 @@ class FeatureSet:
         return {int(f): int(n) for c in classes for f, n in zip(c.first, c.count, strict=True)}
 
     def _of_class(
-        self, first: int, on_progress: Callable[[int], None] = lambda done: None
+        self, first: int, on_image: Callable[[int], None] = lambda number: None
     ) -> np.ndarray:
         """Return the features of a class by the index of its first image."""
-        path = self._path(first)
-        if first not in self._known and path is not None and path.is_file():
-            self._known[first] = np.load(path, mmap_mode="r", allow_pickle=False)
         if first not in self._known:
-            found = np.empty((self._counts[first], *self.shape), np.float32)
-            for place in range(len(found)):
-                image = self.images.take(np.array(first + place)).transpose(1, 2, 0)
-                found[place] = self._format.inputs(self._format.decode(image)[0][None])[0]
-                on_progress(place + 1)
-            if path is not None:
-                buffer = io.BytesIO()
-                np.save(buffer, found)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(path, buffer.getvalue())
+            found = self._load(first)
+            if found is None:
+                found = self._compute(first, on_image)
+                self._save(first, found)
             self._known[first] = found
         return self._known[first]
+
+    def _compute(self, first: int, on_image: Callable[[int], None]) -> np.ndarray:
+        found = np.empty((self._counts[first], *self.shape), np.float32)
+        for number in range(len(found)):
+            pixels = self.images.take(np.array(first + number)).transpose(1, 2, 0)
+            levels, _ = self._format.decode(pixels)
+            found[number] = self._format.inputs(levels[None])[0]
+            on_image(number + 1)
+        return found
+
+    def _load(self, first: int) -> np.ndarray | None:
+        """Read the features of a class; return None if they are missing or damaged."""
+        if self.folder is None:
+            return None
+        try:
+            found: np.ndarray = np.load(self._path(self.folder, first), allow_pickle=False)
+        except (FileNotFoundError, ValueError, EOFError):
+            return None
+        is_whole = found.shape == (self._counts[first], *self.shape) and found.dtype == np.float32
+        return found if is_whole else None
+
+    def _save(self, first: int, features: np.ndarray) -> None:
+        if self.folder is not None:
+            buffer = io.BytesIO()
+            np.save(buffer, features)
+            write_atomic(self._path(self.folder, first), buffer.getvalue())
+
+    def _path(self, folder: Path, first: int) -> Path:
+        return folder / f"{self.name}-{self._key}" / f"{first}.npy"
+
+    @functools.cached_property
+    def _key(self) -> str:
+        """Identifies the images, also those in memory, and the weights of the backbone."""
+        found = hashlib.sha256(open_backbone(self.backbone).fingerprint.encode())
+        found.update(repr((self.images.digest, self.images.shape, sorted(self._counts))).encode())
+        if not self.images.digest:
+            found.update(np.ascontiguousarray(self.images.images).data)
+        return found.hexdigest()[:16]
 
     @functools.cached_property
     def _format(self) -> ImageFormat:
         signature = Signature(self.shape, 1, "cross_entropy", backbone=self.backbone)
         return ImageFormat.of(signature)
 
-    def _path(self, first: int) -> Path | None:
-        if self.folder is None or not self.digest:
-            return None
-        name = hashlib.sha256(self.digest.encode()).hexdigest()[:16]
-        return self.folder / f"{self.name}-{name}" / f"{first}.npy"
+
+AnyImages = ImageSet | FeatureSet
+"""Images, or their features."""
+
+
+def as_inputs(images: AnyImages, signature: Signature) -> AnyImages:
+    """Convert images or features to the inputs of a model that was trained on other tasks."""
+    original = original_images(images)
+    if not signature.backbone:
+        return original.like(signature.input_shape, signature.mean, signature.std)
+    if isinstance(images, FeatureSet) and images.backbone == signature.backbone:
+        return images
+    # Nothing of a user's images in memory is saved.
+    make = FeatureSet if original.store is None else FeatureSet.saved
+    return make(original, signature.backbone)
+
+
+def original_images(images: AnyImages) -> ImageSet:
+    """Return the images that features were computed from, or the images themselves."""
+    return images.images if isinstance(images, FeatureSet) else images

@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from alfa.data._base import SPLITS, Signature, Split, register_tasks, task_rng
-from alfa.data._features import FeatureSet
-from alfa.data._image_set import ImageSet
+from alfa.data._features import (
+    AnyImages,
+    FeatureSet,
+    as_inputs,
+    original_images,
+)
 from alfa.data._image_tasks import ImageTasks
-from alfa.data._open import data_folder, open_images
+from alfa.data._open import open_images
 from alfa.errors import ConfigError, DataError
 from alfa.types import Count, Episode
 
@@ -47,7 +51,7 @@ class FewShot(ImageTasks):
 
     def __init__(
         self,
-        images: ImageSet | FeatureSet,
+        images: AnyImages,
         *,
         way: Count = 5,
         shot: Count = 5,
@@ -96,8 +100,16 @@ class FewShot(ImageTasks):
         return (self.train_num_query if split == "train" else None) or self.num_query
 
     def like(self, signature: Signature) -> FewShot:
+        return self._with(as_inputs(self.images, signature))
+
+    def with_photos(self) -> FewShot:
+        images = original_images(self.images)
+        return self if images is self.images else self._with(images)
+
+    def _with(self, images: AnyImages) -> FewShot:
+        """Return the same tasks of other images, without augmentation."""
         return FewShot(
-            self.images.as_inputs(signature),
+            images,
             way=self.way,
             shot=self.shot,
             num_query=self.num_query,
@@ -217,14 +229,12 @@ class Images(FewShot):
         train_shot: Count | None = None,
         train_num_query: Count | None = None,
     ) -> None:
-        images: ImageSet | FeatureSet = open_images(dataset, size=size)
-        if isinstance(images, ImageSet) and seen_size is not None:
+        images = open_images(dataset, size=size)
+        if seen_size is not None:
             shape = (images.shape[0], seen_size, seen_size)
             images = images.like(shape, images.mean, images.std)
-        if isinstance(images, ImageSet) and backbone is not None:
-            images = FeatureSet(images, backbone, data_folder() / "features")
         super().__init__(
-            images,
+            images if backbone is None else FeatureSet.saved(images, backbone),
             way=way,
             shot=shot,
             num_query=num_query,

@@ -34,14 +34,14 @@ class ImageFormat:
     @classmethod
     def of(cls, signature: Signature) -> ImageFormat:
         """Return the format of the images of a model; raise ConfigError if it takes no images."""
-        if signature.loss != "cross_entropy":
-            raise ConfigError("the model was not trained on classification")
+        if signature.loss != "cross_entropy" or not (
+            signature.backbone or len(signature.input_shape) == 3
+        ):
+            raise ConfigError("the model was not trained on image classification")
         if signature.backbone:
             prepared = open_backbone(signature.backbone).preprocessing
             crop = Crop(prepared.resize, prepared.resample)
             return cls((3, prepared.size, prepared.size), crop, signature)
-        if len(signature.input_shape) != 3:
-            raise ConfigError("the model was not trained on images")
         num_channels, height, width = signature.input_shape
         if num_channels not in (1, 3) or {len(signature.mean), len(signature.std)} != {
             num_channels

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alfa.data._base import SPLITS, Signature, Split
+from alfa.data._base import SPLITS, Split
 from alfa.data._decode import decode
 from alfa.errors import DataError, did_you_mean
 
@@ -141,10 +141,6 @@ class ImageSet:
                 f"{_by(seen_as)}; only images with 1 or 3 channels can be converted."
             )
         return replace(self, seen_as=seen_as, mean=tuple(mean), std=tuple(std))
-
-    def as_inputs(self, signature: Signature) -> ImageSet:
-        """Return the same images as inputs of a model that was trained on other images."""
-        return self.like(signature.input_shape, signature.mean, signature.std)
 
     @classmethod
     def of_arrays(

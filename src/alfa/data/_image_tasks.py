@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from alfa.data._base import Signature, Split, Tasks
-from alfa.data._features import FeatureSet
-from alfa.data._image_set import ImageSet
+from alfa.data._features import AnyImages, FeatureSet
 from alfa.data._store import Store
 
 
@@ -15,7 +15,7 @@ class ImageTasks(Tasks):
     """Tasks whose inputs come from `sources`, image sets of one shape and normalization."""
 
     loss = "cross_entropy"
-    sources: Sequence[ImageSet | FeatureSet]
+    sources: Sequence[AnyImages]
 
     def signature(self) -> Signature:
         first = self.sources[0]
@@ -27,7 +27,11 @@ class ImageTasks(Tasks):
             backbone=getattr(first, "backbone", ""),
         )
 
-    def source_digest(self, source: ImageSet | FeatureSet) -> str:
+    @abc.abstractmethod
+    def with_photos(self) -> ImageTasks:
+        """Return the same tasks with images in place of their features."""
+
+    def source_digest(self, source: AnyImages) -> str:
         """Return a digest of everything prepared that determines the tasks of a source."""
         return source.digest
 
@@ -47,6 +51,13 @@ class ImageTasks(Tasks):
     def prepare(
         self, split: Split, on_progress: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
-        for source in self.sources:
-            if isinstance(source, FeatureSet) and split in source.splits:
-                source.prepare(split, on_progress)
+        sources = [s for s in self.sources if isinstance(s, FeatureSet) and split in s.splits]
+        total = sum(int(source.splits[split].count.sum()) for source in sources)
+        done = 0
+
+        def on_images(number: int, _: int) -> None:
+            on_progress(done + number, total)
+
+        for source in sources:
+            source.prepare(split, on_images)
+            done += int(source.splits[split].count.sum())

@@ -12,7 +12,12 @@ import torch
 from pydantic import BeforeValidator
 
 from alfa.data._base import Group, Signature, Split, grouped, register_tasks, task_rng
-from alfa.data._image_set import ImageSet
+from alfa.data._features import (
+    AnyImages,
+    FeatureSet,
+    as_inputs,
+    original_images,
+)
 from alfa.data._image_tasks import ImageTasks
 from alfa.data._open import open_images, prepared
 from alfa.data._sampler import Composition, Limits, Related, Sampler
@@ -48,7 +53,7 @@ class Varied(ImageTasks):
 
     def __init__(
         self,
-        sources: Sequence[ImageSet],
+        sources: Sequence[AnyImages],
         *,
         weights: Sequence[float] | None = None,
         related: Mapping[tuple[str, Split], Related] | None = None,
@@ -77,7 +82,7 @@ class Varied(ImageTasks):
         self.input_shape, self.num_outputs = first.shape, limits.max_way
         self._samplers: dict[Split, list[Sampler]] = {}
 
-    def source_digest(self, source: ImageSet) -> str:
+    def source_digest(self, source: AnyImages) -> str:
         # The original dataset determines which classes are related.
         is_related = source.name in {name for name, _ in self.related}
         return f"{source.digest}+{source.source}" if is_related and source.source else source.digest
@@ -88,7 +93,12 @@ class Varied(ImageTasks):
         return " ".join([super().names_digest(split), *made_from])
 
     def like(self, signature: Signature) -> Varied:
-        sources = [source.as_inputs(signature) for source in self.sources]
+        return self._with([as_inputs(source, signature) for source in self.sources])
+
+    def with_photos(self) -> Varied:
+        return self._with([original_images(source) for source in self.sources])
+
+    def _with(self, sources: Sequence[AnyImages]) -> Varied:
         return Varied(sources, weights=self.weights, related=self.related, limits=self.limits)
 
     def check(self, *splits: Split) -> None:
@@ -103,7 +113,7 @@ class Varied(ImageTasks):
             advice = f", or prepare {', '.join(small)} again with more images" if small else ""
             raise DataError(f"these tasks cannot be drawn: {why}; remove these sources{advice}.")
 
-    def _fault(self, source: ImageSet, split: Split) -> tuple[str, bool]:
+    def _fault(self, source: AnyImages, split: Split) -> tuple[str, bool]:
         """Return a reason why no tasks can be drawn, if any, and True if more images would help."""
         if split not in source.splits:
             fault, name = f"has no {split} classes", _source_of(source)
@@ -123,13 +133,13 @@ class Varied(ImageTasks):
             return f"has too few {split} classes: {str(error).rstrip('.')}", True
         return "", True
 
-    def _sampler(self, source: ImageSet, split: Split) -> Sampler:
+    def _sampler(self, source: AnyImages, split: Split) -> Sampler:
         related = self.related.get((source.name, split))
         return Sampler(source.splits[split].count, related=related, limits=self.limits)
 
     def _drawn(
         self, index: int, split: Split, seed: int
-    ) -> tuple[ImageSet, Composition, list[np.ndarray]]:
+    ) -> tuple[AnyImages, Composition, list[np.ndarray]]:
         """Draw the source of a task, its composition, and the image indices of each class."""
         if split not in self._samplers:
             self.check(split)
@@ -146,7 +156,7 @@ class Varied(ImageTasks):
 
     def draw(
         self, index: int, *, split: Split = "train", seed: int = 0
-    ) -> tuple[ImageSet, Composition]:
+    ) -> tuple[AnyImages, Composition]:
         """Draw the source and the composition of a task."""
         return self._drawn(index, split, seed)[:2]
 
@@ -219,6 +229,7 @@ class MetaDataset(Varied):
         weights: the relative frequency of each dataset; equal by default.
         size: the side of the images that a model receives.
         stored_size: the side of the prepared images; by default `size`, or the only prepared size.
+        backbone: the name of a pretrained backbone, whose features replace the images.
         min_way: the smallest number of classes in a task.
         max_way: the largest number of classes in a task.
         max_query: the largest number of query images per class.
@@ -238,6 +249,7 @@ class MetaDataset(Varied):
         weights: Sequence[PositiveFloat] | None = None,
         size: Count = 84,
         stored_size: Count | None = None,
+        backbone: str | None = None,
         min_way: Count = 5,
         max_way: Count = 50,
         max_query: Count = 10,
@@ -250,21 +262,24 @@ class MetaDataset(Varied):
         sizes = [stored_size or (size if size in known.get(n, []) else None) for n in dataset]
         opened = [open_images(n, size=side) for n, side in zip(dataset, sizes, strict=True)]
         related = {place: found for images in opened for place, found in related_in(images).items()}
-        sources = [images.like((3, size, size), _HALF, _HALF) for images in opened]
+        sources: list[AnyImages] = []
+        for images in opened:
+            seen = images.like((3, size, size), _HALF, _HALF)
+            sources.append(seen if backbone is None else FeatureSet.saved(seen, backbone))
         super().__init__(sources, weights=weights, related=related, limits=limits)
 
 
-def _kind(images: ImageSet) -> str:
+def _kind(images: AnyImages) -> str:
     """Describe the properties that all sources must share."""
     return f"images {list(images.shape)} with mean {list(images.mean)} and std {list(images.std)}"
 
 
-def _source_of(images: ImageSet) -> str:
+def _source_of(images: AnyImages) -> str:
     """Return the dataset that images were prepared from, which may have another name."""
     return images.source or images.name
 
 
-def related_in(images: ImageSet) -> dict[tuple[str, Split], Related]:
+def related_in(images: AnyImages) -> dict[tuple[str, Split], Related]:
     """Return the related classes of a dataset by its name and split."""
     found = {
         (images.name, split): related_classes(_source_of(images), split, classes.names)

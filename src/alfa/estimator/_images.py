@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from alfa.backbones import open_backbone
 from alfa.data import Crop, ImageFormat, Signature, photo_grid
 from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
@@ -30,6 +31,9 @@ _MIN_BYTE_RANGE = 50.0
 
 def check_images(signature: Signature, run: Any) -> ImageFormat:
     """Return the format of a run's images; raise unless it classifies images."""
+    if signature.backbone:
+        # If its weights are not installed, the error says how to install them.
+        open_backbone(signature.backbone)
     try:
         return ImageFormat.of(signature)
     except ConfigError as error:

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from alfa._io import write_atomic
-from alfa.data import FewShot, ImageSet, Split, Varied
+from alfa.data import AnyImages, FewShot, Split, Varied
 
 _BACKGROUND, _TEXT, _FAINT, _WHITE = (238, 240, 243), (36, 41, 51), (112, 120, 133), (255, 255, 255)
 _CORRECT, _WRONG, _FRAME_WIDTH = (58, 125, 68), (190, 49, 68), 3
@@ -36,7 +36,10 @@ def episode_figure(
     frame, and wrong ones get a red frame and the number of the predicted class. `note` is a text
     for the top of the figure. Raises DataError if the split has no such tasks.
     """
+    # A figure of features shows their photos.
+    tasks = tasks.with_photos()
     episode = tasks.episode(index, num_tasks=1, split=split, seed=seed)
+    images: AnyImages
     if isinstance(tasks, Varied):
         images, drawn = tasks.draw(index, split=split, seed=seed)
         classes, size = drawn.classes, f"{drawn.num_support.sum()} support images"
@@ -72,7 +75,7 @@ class _Row:
     marks: Sequence[str]  # for each query, the number of a wrong prediction; empty if correct
 
 
-def _pixels(images: ImageSet, x: Tensor) -> np.ndarray:
+def _pixels(images: AnyImages, x: Tensor) -> np.ndarray:
     """Undo the normalization of images; return ``[image, height, width, 3]``."""
     mean, std = (np.reshape(v, (-1, 1, 1)) for v in (images.mean, images.std))
     values = np.clip(x.double().numpy() * std + mean, 0, 1)

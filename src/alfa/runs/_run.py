@@ -305,8 +305,8 @@ def match_tasks(tasks: Tasks, own: Signature, *, variable_way: bool = False) -> 
     The last layer of a `variable_way` model has an output for each class of a task. Tasks that the
     model cannot take raise a ConfigError.
     """
-    if own.mean:
-        # A model keeps the normalization of its training set.
+    if own.mean or own.backbone:
+        # A model keeps the normalization of its training set, or its backbone.
         tasks = tasks.like(own)
     fits = tasks.num_outputs == own.num_outputs or (
         # The outputs of the linear layer are classes, and some of them may stay unused.

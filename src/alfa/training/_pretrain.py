@@ -143,11 +143,16 @@ def check_pretraining(run: Run, tasks: Tasks, options: Pretraining) -> None:
 
 def _sources(tasks: Tasks) -> Sequence[ImageSet]:
     tasks.check("train")
-    if isinstance(tasks, FewShot):
-        return [tasks.images]
-    if isinstance(tasks, Varied):
-        return tasks.sources
-    raise ConfigError("these tasks have no images to pretrain on; use image tasks.")
+    if not isinstance(tasks, FewShot | Varied):
+        raise ConfigError("these tasks have no images to pretrain on; use image tasks.")
+    sources = [source for source in tasks.sources if isinstance(source, ImageSet)]
+    if len(sources) < len(tasks.sources):
+        raise ConfigError(
+            f"tasks.backbone is {tasks.signature().backbone!r}, which is pretrained already, so "
+            "there is no backbone to pretrain; omit it, or use a method without pretraining, such "
+            "as 'logistic' or 'alfa+ridge'."
+        )
+    return sources
 
 
 class _Images:

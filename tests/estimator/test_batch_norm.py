@@ -33,7 +33,7 @@ def _loss(clf: FewShotClassifier, images: np.ndarray, labels: np.ndarray) -> flo
 
 def test_inductive_predictions_use_support_statistics(own_run: Path, five: Characters) -> None:
     images, labels = five
-    clf = FewShotClassifier(own_run).fit(images, labels)
+    clf = FewShotClassifier(own_run, num_folds=0).fit(images, labels)
     assert clf.is_inductive
     # On the support set, the result equals the learner's.
     assert _loss(clf, images, labels) == pytest.approx(clf.support_losses_[-1], rel=1e-4)
@@ -47,7 +47,7 @@ def test_inductive_predictions_use_support_statistics(own_run: Path, five: Chara
 
 def test_transductive_predictions_use_batch_statistics(own_run: Path, five: Characters) -> None:
     images, labels = five
-    clf = FewShotClassifier(own_run, transductive=True).fit(images, labels)
+    clf = FewShotClassifier(own_run, transductive=True, num_folds=0).fit(images, labels)
     assert not clf.is_inductive
     assert _loss(clf, images, labels) == pytest.approx(clf.support_losses_[-1], rel=1e-4)
     assert not np.allclose(clf.predict_proba(images[:4]), clf.predict_proba(images)[:4])
@@ -66,7 +66,7 @@ def test_a_layer_that_is_used_twice_is_always_transductive(
 ) -> None:
     images, labels = five
     with pytest.warns(AlfaWarning, match="Own uses its batch norm norm more than once"):
-        clf = FewShotClassifier(twice_run).fit(images, labels)
+        clf = FewShotClassifier(twice_run, num_folds=0).fit(images, labels)
     assert not clf.is_inductive
     assert _loss(clf, images, labels) == pytest.approx(clf.support_losses_[-1], rel=1e-4)
     assert clf.accuracies(images, labels) == {"transductive": clf.score(images, labels)}

@@ -45,7 +45,8 @@ def test_fit_predict_and_score(run: Path, characters: Characters) -> None:
     np.testing.assert_allclose(probabilities.sum(1), 1)
     np.testing.assert_allclose(np.exp(clf.predict_log_proba(images)), probabilities)
     assert clf.predict(images).tolist() == clf.classes_[probabilities.argmax(1)].tolist()
-    assert clf.score(images, labels) == clf.support_accuracy_
+    assert clf.score(images, labels) > clf.accuracy_.low
+    assert 0 <= clf.accuracy_.low <= clf.accuracy_.accuracy <= clf.accuracy_.high <= 1
     assert clf.support_losses_.shape == (6,)
     # Five steps must reduce the loss, even from weights that are hardly trained.
     assert clf.support_losses_[-1] < clf.support_losses_[0]
@@ -61,7 +62,7 @@ def test_fit_is_the_inner_loop_of_the_run(run: Path) -> None:
     _, numbers = tasks.draw(3, num_tasks=1, split="test")  # type: ignore[attr-defined]
     pixels = tasks.images.take(numbers[0])[:, :, 0]  # type: ignore[attr-defined]
     support, query = pixels[:, :5].reshape(-1, 16, 16), pixels[:, 5:].reshape(-1, 16, 16)
-    clf = FewShotClassifier(run).fit(support, np.repeat(np.arange(5), 5))
+    clf = FewShotClassifier(run, num_folds=0).fit(support, np.repeat(np.arange(5), 5))
     expected = outcome.outputs[0].log_softmax(1).numpy()
     np.testing.assert_allclose(clf.predict_log_proba(query), expected, rtol=1e-4, atol=1e-5)
     support_losses = outcome.adapted.support_losses[:, 0].numpy()
@@ -98,7 +99,7 @@ def test_transductive_predictions_match_the_learner(run: Path) -> None:
     outcome = learner(tasks.episode(0, num_tasks=1, split="test"), order="none")
     _, numbers = tasks.draw(0, num_tasks=1, split="test")  # type: ignore[attr-defined]
     pixels = tasks.images.take(numbers[0])[:, :, 0]  # type: ignore[attr-defined]
-    clf = FewShotClassifier(run, transductive=True)
+    clf = FewShotClassifier(run, transductive=True, num_folds=0)
     clf.fit(pixels[:, :5].reshape(-1, 16, 16), np.repeat(np.arange(5), 5))
     found = clf.predict_log_proba(pixels[:, 5:].reshape(-1, 16, 16))
     expected = outcome.outputs[0].log_softmax(1).numpy()
@@ -148,14 +149,6 @@ def test_fit_warns_without_steps(too_fast: Path, characters: Characters, head: s
         clf.fit(*characters)
     # Prototypes need no steps.
     FewShotClassifier(too_fast, head="prototype", num_steps=0).fit(*characters)
-
-
-def test_support_hits_are_counted_by_class(run: Path, characters: Characters) -> None:
-    images, labels = characters
-    clf = FewShotClassifier(run).fit(images, labels)
-    right = clf.predict(images) == labels
-    assert clf.support_hits_.tolist() == [right[labels == name].sum() for name in clf.classes_]
-    assert clf.support_accuracy_ == clf.support_hits_.sum() / len(labels)
 
 
 @pytest.mark.parametrize("label", [Path("a/alef"), None, 2.5, datetime.date(2020, 1, 1)])
@@ -265,7 +258,8 @@ def test_a_failed_fit_restores_the_previous_one(run: Path, characters: Character
         clf.set_params(value_range=(1, 1)).fit(table[:, :64], other)
     clf.set_params(value_range=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImageReader, "read", lambda *_: torch.full((18, 1, 16, 16), torch.nan))
+        broken = torch.full((18, 1, 16, 16), torch.nan), np.zeros((18, 256))
+        patch.setattr(ImageReader, "read_support", lambda *_: broken)
         with pytest.raises(DivergedError, match=r"try fewer steps"):
             clf.fit(images / 255, other)
     assert vars(clf) == before
@@ -313,7 +307,7 @@ def test_wrong_runs(curves: Path, characters: Characters, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match="does not exist"):
         FewShotClassifier(tmp_path / "none").fit(*characters)
     with pytest.raises(
-        ConfigError, match=r"not trained on classification; .* or FewShotRegressor"
+        ConfigError, match=r"not trained on image classification; .* or FewShotRegressor"
     ):
         FewShotClassifier(curves).fit(*characters)
 
@@ -393,7 +387,7 @@ def test_one_thread_adapts_at_a_time(run: Path, characters: Characters, monkeypa
     with ThreadPoolExecutor(3) as threads:
         fits = [threads.submit(FewShotClassifier(run).fit, images, labels) for _ in range(3)]
         found = [fit.result().predict_proba(images) for fit in fits]
-    assert at_once == [1, 1, 1]
+    assert set(at_once) == {1}
     assert all((each == found[0]).all() for each in found)
 
 

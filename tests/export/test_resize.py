@@ -14,9 +14,7 @@ OPTIONS = onnxruntime.SessionOptions()
 OPTIONS.intra_op_num_threads = 1
 
 
-def session(
-    shape: tuple[int, int, int], crop: Crop | None = None
-) -> onnxruntime.InferenceSession:
+def session(shape: tuple[int, int, int], crop: Crop | None = None) -> onnxruntime.InferenceSession:
     signature = Signature(shape, 1, "cross_entropy")
     model = resize_model(ImageFormat(shape, crop, signature), ir_version=8)
     onnx.checker.check_model(model, full_check=True)

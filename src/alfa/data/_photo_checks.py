@@ -8,7 +8,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 # Copies of a photo, such as a smaller JPEG, agree on a coarse grid at least to this correlation.
-_MIN_CORRELATION, _GRID = 0.998, 16
+_MIN_CORRELATION, _GRID, _MIN_CELLS = 0.998, 16, 64
 # Shorter words, such as "cat" and "bat", often differ in one letter only.
 _MIN_LETTERS = 5
 # Photos that are compared with all others at once.
@@ -52,8 +52,8 @@ def _is_similar(first: str, second: str) -> bool:
 def photo_grid(levels: np.ndarray) -> np.ndarray:
     """Return a short description of a photo, by which `copy_groups` finds its copies.
 
-    It holds the mean levels of the cells of a coarse grid, with mean 0 and norm 1. That of a flat
-    image is zero, so it has no copies.
+    It holds the mean levels of the cells of a coarse grid, with mean 0 and norm 1. That of a
+    flat or tiny image is zero, so it has no copies.
 
     Args:
         levels: a photo, ``[channel, height, width]``, with values from 0 to 255.
@@ -64,8 +64,9 @@ def photo_grid(levels: np.ndarray) -> np.ndarray:
     sums = np.add.reduceat(sums, np.arange(columns) * width // columns, axis=2)
     cells = sums.ravel() - sums.mean()
     norm = float(np.linalg.norm(cells))
-    # Less contrast than one level is noise.
+    # Less contrast than one level is noise. Few pixels, such as those of a table, agree by chance.
     is_flat = norm < height * width / (rows * columns) * np.sqrt(cells.size)
+    is_flat |= rows * columns < _MIN_CELLS
     return np.asarray(np.zeros_like(cells) if is_flat else cells / norm, np.float32)
 
 

@@ -31,6 +31,8 @@ _KERNEL_LOCK = threading.Lock()
 class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` runs the inner loop of a trained run."""
 
+    num_steps_: int
+
     def __init__(
         self,
         run: Any = None,
@@ -59,7 +61,9 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 "`num_steps` must be a whole number of at least 0, or None for the number of test "
                 f"steps of the run, got {steps!r}."
             )
-        return Run.open(self.run)
+        run = Run.open(self.run)
+        self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
+        return run
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -81,17 +85,22 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         chance_loss: float | None = None,
         has_new_head: bool = False,
+        stacklevel: int = 4,
     ) -> None:
-        """Adapt each learner to the support set x, y; average their outputs."""
-        self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
+        """Adapt each learner to the support set x, y; average their outputs.
+
+        Warnings name the caller at `stacklevel`.
+        """
         found = [self._adapt(run, learner, x, y) for learner in learners]
         losses = found[0].support_losses
         for learner, each in zip(learners, found, strict=True):
             takes_steps = has_new_head or max(self.num_steps_, learner.num_steps) > 0
-            _warn_if_not_learned(each.support_losses, chance_loss, takes_steps=takes_steps)
+            message = _not_learned(each.support_losses, chance_loss, takes_steps=takes_steps)
+            if message is not None:
+                warnings.warn(message, AlfaWarning, stacklevel=stacklevel - 1)
         self.support_losses_ = losses
         self.rates_ = _rates(found[0].rates, learners[0])
-        self.model_ = _mean_of([each.model for each in found])
+        self.model_ = mean_of([each.model for each in found])
         self._is_inductive_model = not any(map(uses_batch_statistics, self.model_.modules()))
         self._training_flags = [(part, part.training) for part in self.model_.modules()]
 
@@ -116,15 +125,25 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, x: Tensor, *, transductive: bool = False) -> Tensor:
         """Return the outputs of the adapted model on the CPU."""
-        with _training(self._training_flags):
+        with self._fitted_mode():
             return self._outputs_of(self.model_, x, transductive=transductive)
 
-    def _outputs_of(self, model: nn.Module, x: Tensor, *, transductive: bool) -> Tensor:
-        """Return the outputs of a model that is adapted like `model_`."""
+    def _fitted_mode(self) -> contextlib.AbstractContextManager[None]:
+        """Set `training` as after `fit`, because the user may have changed it since."""
+        return _training(self._training_flags)
+
+    def _outputs_of(
+        self, model: nn.Module, x: Tensor, *, transductive: bool, alone: bool = True
+    ) -> Tensor:
+        """Return the outputs of an adapted model.
+
+        An inductive model classifies images one by one, unless rounding does not matter.
+        """
         example = next(itertools.chain(model.parameters(), model.buffers()))
         x = x.to(example.device, example.dtype)
-        together = transductive or not self._is_inductive_model
-        advice = ", or omit `transductive`" if self._is_inductive_model else ""
+        is_inductive = not any(map(uses_batch_statistics, model.modules()))
+        together = transductive or not is_inductive or not alone
+        advice = ", or omit `transductive`" if is_inductive else ""
         with (
             torch.no_grad(),
             batch_statistics(model) if transductive else contextlib.nullcontext(),
@@ -151,7 +170,8 @@ class MeanOutput(nn.Module):
         return torch.stack([model(x) for model in self.models]).mean(0)
 
 
-def _mean_of(models: Sequence[nn.Module]) -> nn.Module:
+def mean_of(models: Sequence[nn.Module]) -> nn.Module:
+    """Return one model, or the mean of several."""
     return models[0] if len(models) == 1 else MeanOutput(*models)
 
 
@@ -164,35 +184,31 @@ class _Adaptation:
     rates: Sequence[Rates]
 
 
-def _warn_if_not_learned(
-    losses: np.ndarray, chance_loss: float | None, *, takes_steps: bool
-) -> None:
-    """Warn if adaptation increased the support loss, or left it no better than chance.
+def _not_learned(losses: np.ndarray, chance_loss: float | None, *, takes_steps: bool) -> str | None:
+    """Return a warning if adaptation increased the support loss, or left it at chance.
 
     Methods such as prototypical networks take no steps.
     """
     first, last = losses[[0, -1]]
     if last > first:
-        message = (
+        return (
             f"adaptation increased the support loss from {first:.3g} to {last:.3g}, because the "
             "run was trained with another last layer or other images; try head='zero' (--head "
             "zero), fewer steps, or a run that was trained on similar images."
         )
-    elif chance_loss is not None and last >= chance_loss:
+    if chance_loss is not None and last >= chance_loss:
         after = f"after {len(losses) - 1} steps " if takes_steps else ""
         advice = "more steps or " if takes_steps else ""
-        message = (
+        return (
             f"{after}the support loss is {last:.3g}, no better than chance ({chance_loss:.3g}); "
             f"try {advice}a run that was trained on similar images."
         )
-    else:
-        return
-    warnings.warn(message, AlfaWarning, stacklevel=4)
+    return None
 
 
 @contextlib.contextmanager
 def _training(flags: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
-    """Set `training` as after `fit`, because the user may have changed it since."""
+    """Set `training` of modules."""
     before = [part.training for part, _ in flags]
     for part, flag in flags:
         part.training = flag

@@ -1,6 +1,10 @@
 """A scikit-learn classifier for a few images of each class."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -8,11 +12,22 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
+from alfa.assessment import (
+    AccuracyEstimate,
+    Calibration,
+    Folds,
+    HeldOut,
+    Rejection,
+    Selection,
+    label_next,
+    select,
+    stratified_folds,
+)
 from alfa.errors import ConfigError, check_choice
-from alfa.estimator._base import FewShotEstimator
-from alfa.estimator._heads import heads, load_learners
+from alfa.estimator._base import FewShotEstimator, mean_of
+from alfa.estimator._heads import heads, load_learners, usable_heads
 from alfa.estimator._images import (
     ImageReader,
     ValueRange,
@@ -21,6 +36,16 @@ from alfa.estimator._images import (
     check_is_batch,
     is_table,
 )
+from alfa.estimator._support import (
+    Support,
+    check_options,
+    embedding,
+    familiarity,
+    held_out_predictions,
+    warn_of_doubtful_labels,
+)
+from alfa.learner import Learner
+from alfa.runs import Run
 
 
 class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc]
@@ -37,10 +62,12 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     batch-norm layer more than once is always transductive, and `fit` warns about it.
 
     Args:
-        run: folder of a trained run.
-        head: last layer: ``"trained"``, the layer of the run; or ``"zero"`` or ``"prototype"``, a
-            new layer for any number of classes. For a run with a trained last layer, use
-            ``"zero"`` with ALFA and ``"prototype"`` with MAML.
+        run: folder of a trained run, or the name of a pretrained model; by default ``"photos"``, a
+            linear classifier on the features of a network that was trained on ImageNet.
+        head: last layer: ``"trained"``, the layer of the run; ``"zero"`` or ``"prototype"``, a new
+            layer for any number of classes; or ``"auto"``, the best of these on held-out images of
+            the support set. For a run with a trained last layer, use ``"zero"`` with ALFA and
+            ``"prototype"`` with MAML.
         num_steps: number of inner steps; by default the number of test steps of the run.
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"`` for the mean of the best models.
         transductive: normalize images that are predicted together by their own statistics.
@@ -48,20 +75,28 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             support set is in this range, (0, 255) if it is in this range and reaches 50, and
             otherwise its extremes. After a support set of only bytes or files, floating-point
             arrays raise an error.
+        num_folds: number of folds of the cross-validation; 0 omits it, and with it the estimated
+            accuracy, the calibration, and the rejection of images.
+        false_alarm_rate: share of the images of the classes that `is_none` rejects.
         device: device for adaptation and predictions.
 
     Attributes:
         classes_: labels in the order of the columns of `predict_proba`.
         model_: adapted model, an ordinary `torch.nn.Module`.
         support_losses_: support loss before every inner step and after the last, ``[step + 1]``.
-        support_accuracy_: accuracy on the support set.
-        support_hits_: number of correctly classified support images of each class.
+        accuracy_: estimated accuracy on new images of the same kind with its 95 % interval, from
+            held-out images of the support set.
+        calibration_: the temperature, and the calibration error on held-out images.
+        rejection_: the threshold of `is_none`.
+        head_: the last layer, which ``head="auto"`` chooses.
+        head_reason_: the reason for this choice.
         rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates of
             the rule, ``[step, layer]``.
         num_steps_: number of inner steps.
         value_range_: values of black and white in arrays other than uint8; None without such
             arrays.
         signature_: signature of the run's tasks: image shape and normalization.
+        image_format_: how images become inputs of the model.
 
     Examples:
         >>> import tempfile
@@ -85,15 +120,19 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         checkpoint: str = "best",
         transductive: bool = False,
         value_range: ValueRange | None = None,
+        num_folds: int = 5,
+        false_alarm_rate: float = 0.05,
         device: str = "cpu",
     ) -> None:
         super().__init__(run, num_steps=num_steps, checkpoint=checkpoint, device=device)
         self.head = head
         self.transductive = transductive
         self.value_range = value_range
+        self.num_folds = num_folds
+        self.false_alarm_rate = false_alarm_rate
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
-        """Adapt the run's model to images and their labels.
+        """Adapt the run's model to images and their labels, and cross-validate it.
 
         Args:
             X: support set, a few images of each class.
@@ -103,36 +142,117 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             AlfaError: if an image or the run is invalid, or the last layer of the run has fewer
                 outputs than there are classes.
         """
-        check_choice("head", self.head, ("trained", *heads()))
+        return self._learn(X, y, before=None)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:  # noqa: N803
+        """Add images and their labels to those of earlier calls, and adapt to all of them.
+
+        Args:
+            X: more images, possibly of new classes.
+            y: their labels.
+            classes: the labels that `y` may contain; None for any.
+
+        Raises:
+            AlfaError: as for `fit`, or if a label is not in `classes`.
+        """
+        if classes is not None and y is not None:
+            allowed = set(np.asarray(classes).tolist())
+            for label in np.asarray(y).tolist():
+                if label not in allowed:
+                    raise ConfigError(
+                        f"y contains the label {label!r}, which is not in `classes`; add it, or "
+                        "omit `classes`."
+                    )
+        return self._learn(X, y, before=self._support if hasattr(self, "_support") else None)
+
+    def _learn(self, X: Any, y: Any, before: Support | None) -> Self:  # noqa: N803
+        """Fit to the support set of earlier calls, if any, and to new images."""
+        check_choice("head", self.head, ("auto", "trained", *heads()))
+        check_options(self.num_folds, self.false_alarm_rate)
         _check_labels_given(y)
-        run = self._open_run()
-        image_format = check_images(run.signature, self.run)
         with self._all_or_nothing():
-            X, y = self._validate(X, y, reset=True)  # noqa: N806
-            self.classes_, labels = np.unique(y, return_inverse=True)
-            learners = load_learners(
-                run,
-                checkpoint=self.checkpoint,
-                head=self.head,
-                num_classes=len(self.classes_),
-                device=self.device,
-            )
-            self._reader = ImageReader.fit(image_format, X, self.value_range)
+            run = self._open_run()
+            image_format = check_images(run.signature, self.run)
+            X, y = self._validate(X, y, reset=before is None)  # noqa: N806
+            if before is None:
+                self._reader = ImageReader.fit(image_format, X, self.value_range)
+            new = Support(*self._reader.read_support(X), y)
+            self._support = new if before is None else before.extended(new)
             self.value_range_, self.signature_ = self._reader.values, run.signature
-            x = self._reader.read(X)
-            chance_loss = math.log(len(self.classes_)) if len(self.classes_) > 1 else None
-            self._fit(
-                run,
-                learners,
-                x,
-                torch.from_numpy(labels),
-                chance_loss=chance_loss,
-                has_new_head=self.head != "trained",
-            )
-            is_right = self._logits(x).argmax(1).numpy() == labels
-            self.support_accuracy_ = float(np.mean(is_right))
-            self.support_hits_ = np.bincount(labels[is_right], minlength=len(self.classes_))
+            self.image_format_ = image_format
+            self.classes_, labels = np.unique(self._support.y, return_inverse=True)
+            self._fit_and_assess(run, labels)
         return self
+
+    def _fit_and_assess(self, run: Run, labels: np.ndarray) -> None:
+        """Choose a head, adapt to the support set, and cross-validate the result."""
+        num_classes, x, groups = len(self.classes_), self._support.x, self._support.groups
+        warn_of_doubtful_labels(self.classes_.tolist(), labels, groups)
+        options: dict[str, Any] = {
+            "checkpoint": self.checkpoint,
+            "num_classes": num_classes,
+            "device": self.device,
+        }
+        names = usable_heads(run, **options) if self.head == "auto" else [self.head]
+        learners = {name: load_learners(run, head=name, **options) for name in names}
+        found: dict[str, tuple[HeldOut, np.ndarray]] = {}
+        if self.num_folds and num_classes > 1:
+            # Inner steps take too long to repeat the cross-validation.
+            num_repeats = 1 if self.num_steps_ else None
+            folds = stratified_folds(
+                labels, num_folds=self.num_folds, num_repeats=num_repeats, groups=groups
+            )
+            found = {name: self._held_out(run, learners[name], labels, folds) for name in names}
+        chosen = Selection(names[0], "", {})
+        if len(found) > 1:
+            chosen = select({name: held_out for name, (held_out, _) in found.items()})
+        self.head_, self.head_reason_ = chosen.name, chosen.reason
+        self._fit(
+            run,
+            learners[self.head_],
+            x,
+            torch.from_numpy(labels),
+            chance_loss=math.log(num_classes) if num_classes > 1 else None,
+            has_new_head=self.head_ != "trained",
+            # fit, _learn, _fit_and_assess, _fit
+            stacklevel=6,
+        )
+        self._known = embedding(self.model_, x)
+        self.accuracy_ = self.calibration_ = self.rejection_ = None
+        if found:
+            held_out, scores = found[self.head_]
+            self.accuracy_ = AccuracyEstimate.of(held_out)
+            self.calibration_ = Calibration.of(held_out)
+            rate = float(self.false_alarm_rate)
+            self.rejection_ = Rejection.of(scores, held_out, false_alarm_rate=rate)
+
+    def _held_out(
+        self, run: Run, learners: Sequence[Learner], labels: np.ndarray, folds: Folds
+    ) -> tuple[HeldOut, np.ndarray]:
+        """Predict each image of the support set by models that did not train on it."""
+        x, y, num_classes = self._support.x, torch.from_numpy(labels), len(self.classes_)
+
+        def fit(train: np.ndarray) -> nn.Module:
+            own = x[train], y[train]
+            return mean_of([self._adapt(run, learner, *own).model for learner in learners])
+
+        def outputs(model: nn.Module) -> Tensor:
+            together = bool(self.transductive)
+            return self._outputs_of(model, x, transductive=together, alone=False)[:, :num_classes]
+
+        return held_out_predictions(fit, outputs, x, folds)
+
+    @property
+    def temperature_(self) -> float:
+        """The number that divides the logits before the softmax."""
+        check_is_fitted(self)
+        return 1.0 if self.calibration_ is None else self.calibration_.temperature
+
+    @property
+    def threshold_(self) -> float:
+        """The familiarity below which an image belongs to none of the classes."""
+        check_is_fitted(self)
+        return -math.inf if self.rejection_ is None else self.rejection_.threshold
 
     @property
     def is_inductive(self) -> bool:
@@ -140,18 +260,61 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         check_is_fitted(self)
         return self._is_inductive_model and not self.transductive
 
-    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Predict the label of each image."""
+    def predict(self, X: Any, *, none_label: Any = None) -> np.ndarray:  # noqa: N803
+        """Predict the label of each image.
+
+        Args:
+            X: images.
+            none_label: the label of images that `is_none` finds, such as ``"none of these"``; None
+                to predict the most probable class of every image.
+        """
+        if none_label is not None:
+            found = self.assess(X)
+            return np.where(found.is_none, np.array(none_label, object), found.labels)
         logits = self._logits(self._read(X)[0])
         return np.asarray(self.classes_[logits.argmax(1).numpy()])
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Predict class probabilities, ``[image, class]``."""
-        return np.asarray(self._logits(self._read(X)[0]).double().softmax(1).numpy())
+        """Predict calibrated class probabilities, ``[image, class]``."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Predict the logarithms of class probabilities, ``[image, class]``."""
-        return np.asarray(self._logits(self._read(X)[0]).double().log_softmax(1).numpy())
+        """Predict the logarithms of calibrated class probabilities, ``[image, class]``."""
+        logits = self._logits(self._read(X)[0]).double()
+        return np.asarray((logits / self.temperature_).log_softmax(1).numpy())
+
+    def is_none(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return whether each image resembles no image of the support set.
+
+        The threshold follows from the support set: a share of `false_alarm_rate` of new images of
+        the classes is rejected. Without a cross-validation, no image is.
+        """
+        return self.assess(X).is_none
+
+    def assess(self, X: Any) -> Assessed:  # noqa: N803
+        """Predict the label, the probabilities, and the familiarity of each image."""
+        x, _ = self._read(X)
+        logits = self._logits(x).double()
+        probabilities = (logits / self.temperature_).softmax(1).numpy()
+        with self._fitted_mode():
+            scores = familiarity(embedding(self.model_, x), self._known)
+        labels = np.asarray(self.classes_[logits.argmax(1).numpy()])
+        return Assessed(labels, probabilities, scores, scores < self.threshold_)
+
+    def label_next(self, X: Any, *, num_images: int = 10) -> np.ndarray:  # noqa: N803
+        """Return the indices of the images whose labels would help most, the best first.
+
+        Args:
+            X: unlabeled images.
+            num_images: the number of indices.
+        """
+        x, _ = self._read(X)
+        if len(self.classes_) < 2:
+            raise ConfigError("`label_next` needs a classifier of at least 2 classes, got 1.")
+        probabilities = (self._logits(x).double() / self.temperature_).softmax(1).numpy()
+        with self._fitted_mode():
+            z = embedding(self.model_, x)
+        return label_next(probabilities, z, self._known, num_photos=num_images)
 
     def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
         """Return the accuracies ``inductive``, if the model supports it, and ``transductive``.
@@ -203,6 +366,23 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         # The model was trained on images and performs poorly on tables of other numbers.
         tags.classifier_tags.poor_score = True
         return tags
+
+
+@dataclass(frozen=True, eq=False)
+class Assessed:
+    """The predictions for some images.
+
+    Attributes:
+        labels: the most probable class of each image.
+        probabilities: calibrated class probabilities, ``[image, class]``.
+        familiarity: the largest cosine similarity to an image of the support set.
+        is_none: whether the image resembles no image of the support set.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    familiarity: np.ndarray
+    is_none: np.ndarray
 
 
 def _check_labels_given(y: Any) -> None:

@@ -64,6 +64,20 @@ def load_learners(
     return learners
 
 
+def usable_heads(run: Run, *, checkpoint: str, num_classes: int, device: str) -> list[str]:
+    """Return the heads that a run supports for a number of classes, its own first."""
+    learner = run.learners(checkpoint, device=device)[0]
+    is_large = num_classes <= run.signature.num_outputs or learner.init.variable_way
+    own = ["trained"] if is_large else []
+    if _obstacle(learner):
+        return own or ["trained"]
+    # A head that the run already has would be compared with itself.
+    others = (
+        name for name, kind in heads().items() if not isinstance(learner.init, INITS.get(kind))
+    )
+    return [*own, *others]
+
+
 def _obstacle(learner: Learner) -> str:
     """Return the reason why another init cannot replace the learner's, or an empty string."""
     init = learner.init

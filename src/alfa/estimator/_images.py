@@ -134,8 +134,10 @@ class ImageReader:
         """Return the inputs of the model, and the results of `photo_grid` to find copies."""
         # One at a time, because photos need more memory than their features.
         found = [(self._inputs(levels), photo_grid(levels)) for levels in self._each_levels(X)]
-        inputs, grids = zip(*found, strict=True)
-        return torch.cat(inputs), np.stack(grids)
+        inputs, each = zip(*found, strict=True)
+        grids = np.stack(each)
+        # The rows of a table may have few values, which agree by chance.
+        return torch.cat(inputs), np.zeros_like(grids) if np.ndim(X) == 2 else grids
 
     def _inputs(self, levels: np.ndarray) -> Tensor:
         return self.format.inputs(levels[None])

@@ -52,13 +52,14 @@ class FewShotRegressor(RegressorMixin, FewShotEstimator):  # type: ignore[misc]
         Raises:
             AlfaError: if the run is invalid, or has other numbers of features or outputs.
         """
-        run = self._open_run()
-        signature = run.signature
-        if signature.loss != "mse":
-            raise ConfigError(
-                f"{self.run} was not trained on regression; use FewShotClassifier or another run."
-            )
         with self._all_or_nothing():
+            run = self._open_run()
+            signature = run.signature
+            if signature.loss != "mse":
+                raise ConfigError(
+                    f"{self.run} was not trained on regression; use FewShotClassifier or another "
+                    "run."
+                )
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)  # noqa: N806
             targets = np.asarray(y, np.float32).reshape(len(y), -1)
             num_features = math.prod(signature.input_shape)

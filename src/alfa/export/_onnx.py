@@ -150,7 +150,8 @@ class _Classifier(nn.Module):
 
     def forward(self, levels: Tensor) -> Tensor:
         logits: Tensor = self.model(self.inputs(levels))[:, : self._num_classes]
-        return (logits / self._temperature).softmax(1)
+        probabilities: Tensor = (logits / self._temperature).softmax(1)
+        return probabilities
 
 
 def _build(

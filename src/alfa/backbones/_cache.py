@@ -80,7 +80,7 @@ class EmbeddingCache:
             # Another thread computes the features of the same photo.
             return running.result()
         try:
-            value = backbone.features(image[None])[0]
+            value: np.ndarray = backbone.features(image[None])[0]
         except BaseException as error:
             own.set_exception(error)
             raise

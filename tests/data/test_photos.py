@@ -210,15 +210,15 @@ def test_names_are_shown_on_one_line() -> None:
 def test_photos_that_are_not_read_are_told(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "phone" / name).mkdir(parents=True)
-        (tmp_path / "phone" / name / "IMG_1.HEIC").write_bytes(b"x")
-    told = r"no class folders with images; .*IMG_1.HEIC.* in an unsupported format; save it as"
+        (tmp_path / "phone" / name / "IMG_1.DNG").write_bytes(b"x")
+    told = r"no class folders with images; .*IMG_1.DNG.* in an unsupported format; save it as"
     with pytest.raises(DataError, match=told):
         list_support_photos(tmp_path / "phone")
     save(tmp_path / "phone" / "cat" / "1.png")
     (tmp_path / "phone" / "cat" / "notes.txt").write_text("x")
     fatal = {p.where: p.what for p in list_support_photos(tmp_path / "phone").problems if p.fatal}
     for name in ("cat", "dog"):
-        assert "unsupported" in fatal[str(tmp_path / "phone" / name / "IMG_1.HEIC")]
+        assert "unsupported" in fatal[str(tmp_path / "phone" / name / "IMG_1.DNG")]
     (note,) = (p.what for p in list_support_photos(tmp_path / "phone").problems if not p.fatal)
     assert note == "skipped files that are not images: notes.txt"
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from alfa.backbones._wheels import WheelFile
 from alfa.errors import ConfigError, did_you_mean
 
 
@@ -34,6 +35,49 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
 
+@dataclass(frozen=True)
+class BackboneCard:
+    """Facts about a pretrained backbone, available without its weights.
+
+    Attributes:
+        name: the name that experiments use.
+        title: the name in the literature.
+        source: the origin of the weights.
+        license: the license of the weights, as an SPDX identifier.
+        num_parameters: the number of parameters without the classifier.
+        num_features: the number of features.
+        top_1: the published top-1 accuracy on ImageNet in percent.
+        preprocessing: how photos become inputs.
+        weights: the file with the weights.
+
+    Examples:
+        >>> from alfa.backbones import backbone_cards
+        >>> card = backbone_cards()[0]
+        >>> card.name, card.num_features, card.license
+        ('efficientnet-lite0', 1280, 'Apache-2.0')
+    """
+
+    name: str
+    title: str
+    source: str
+    license: str
+    num_parameters: int
+    num_features: int
+    top_1: float
+    preprocessing: Preprocessing
+    weights: WheelFile
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package with the weights is installed."""
+        return self.weights.find() is not None
+
+    @property
+    def install(self) -> str:
+        """The command that installs the weights."""
+        return self.weights.install
+
+
 @dataclass(frozen=True, eq=False)
 class Backbone:
     """A pretrained network that maps photos to features.
@@ -43,12 +87,15 @@ class Backbone:
         network: maps normalized images ``[image, 3, size, size]`` to ``[image, feature]``.
         num_features: the number of features.
         preprocessing: how photos become inputs.
+        infer: a faster function with the outputs of `network` but without gradients; None to use
+            `network`.
     """
 
     name: str
     network: nn.Module
     num_features: int
     preprocessing: Preprocessing
+    infer: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         self.network.eval().requires_grad_(False)
@@ -69,11 +116,18 @@ class Backbone:
         Args:
             levels: cropped images, ``[image, channel, size, size]``, with values from 0 to 255.
         """
+        shape = (3, self.preprocessing.size, self.preprocessing.size)
+        if levels.shape[1:] != shape:
+            raise ConfigError(
+                f"`levels` must have the shape [image, {', '.join(map(str, shape))}] for the "
+                f"backbone {self.name!r}, got {list(levels.shape)}."
+            )
         found = np.empty((len(levels), self.num_features), np.float32)
+        infer = self.infer or self.network
         # One at a time: the rounding of a convolution depends on the size of the batch, but the
         # features of a photo must not.
         for number in range(len(levels)):
-            found[number] = self.network(self.normalized(levels[number : number + 1]))[0]
+            found[number] = infer(self.normalized(levels[number : number + 1]))[0]
         return found
 
     def normalized(self, levels: np.ndarray) -> Tensor:
@@ -91,6 +145,9 @@ F = TypeVar("F", bound=Callable[..., Backbone])
 BACKBONES: dict[str, Opener] = {}
 """The function that opens each backbone, by name."""
 
+CARDS: dict[str, BackboneCard] = {}
+"""Facts about backbones, by name."""
+
 FAMILIES: dict[str, Callable[[str], Backbone]] = {}
 """The function that opens any backbone of a family, by the prefix of its names.
 
@@ -98,11 +155,26 @@ FAMILIES: dict[str, Callable[[str], Backbone]] = {}
 """
 
 
-def register_backbone(name: str) -> Callable[[F], F]:
-    """Register the decorated function, which returns a `Backbone`, as `name`."""
+def register_backbone(name: str, *, card: BackboneCard | None = None) -> Callable[[F], F]:
+    """Register the decorated function, which returns a `Backbone`, as `name`.
+
+    Args:
+        name: the name that experiments use.
+        card: facts for lists of backbones.
+
+    Raises:
+        ConfigError: another backbone has this name.
+    """
 
     def decorate(opener: F) -> F:
+        # A reloaded module may register its backbones again.
+        if name in BACKBONES and _origin(BACKBONES[name]) != _origin(opener):
+            raise ConfigError(
+                f"the pretrained backbone {name!r} already exists; choose another name."
+            )
         BACKBONES[name] = opener
+        if card is not None:
+            CARDS[name] = card
         _opened.cache_clear()
         return opener
 
@@ -114,9 +186,15 @@ def register_family(prefix: str) -> Callable[[F], F]:
 
     def decorate(opener: F) -> F:
         FAMILIES[prefix] = opener
+        _opened.cache_clear()
         return opener
 
     return decorate
+
+
+def backbone_cards() -> list[BackboneCard]:
+    """Return the cards of all backbones that have one, whether they are installed or not."""
+    return list(CARDS.values())
 
 
 def is_backbone(name: str) -> bool:
@@ -137,6 +215,12 @@ def open_backbone(name: str) -> Backbone:
             f"{did_you_mean(name, BACKBONES)}"
         )
     return _opened(name)
+
+
+def _origin(opener: Opener) -> tuple[str, str]:
+    """Return the module and the name of a function."""
+    function = opener.func if isinstance(opener, functools.partial) else opener
+    return function.__module__, function.__qualname__
 
 
 @functools.lru_cache(maxsize=4)

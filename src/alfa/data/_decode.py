@@ -1,6 +1,7 @@
 """Decode image files and arrays to pixels of one size and number of channels."""
 
 import contextlib
+import importlib
 import io
 import os
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ MAX_PIXELS = 64_000_000
 MAX_BYTES = 8 * MAX_PIXELS + 10_000_000
 # Formats that store pixels only: others are programs (EPS runs Ghostscript) or vector graphics.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA", "TIFF", "AVIF")
+# The brands of HEIC files (ISO/IEC 23008-12, annex B), and those of AVIF files, which Pillow reads.
+_HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"}
+_AVIF_BRANDS = {b"avif", b"avis"}
 _MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}
 
 
@@ -138,8 +142,13 @@ def decoding_errors() -> Iterator[None]:
         raise _too_large("too many") from None
     # The type of Pillow's error depends on the position of the damage.
     except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise DataError(f"is damaged or truncated ({reason})") from None
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> DataError:
+    # Some decoders describe a problem on several lines.
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DataError(f"is damaged or truncated ({reason})")
 
 
 def _too_large(declared: str) -> DataError:
@@ -163,6 +172,8 @@ def open_image(content: bytes) -> Image.Image:
     """Open an image file without loading its pixels; raise a DataError if that is impossible."""
     if not content:
         raise DataError("is an empty file")
+    if _is_heic(content):
+        return _open_heic(content)
     # Not every build of Pillow supports all formats.
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
@@ -170,6 +181,34 @@ def open_image(content: bytes) -> Image.Image:
         image = Image.open(io.BytesIO(content), formats=formats)
     except UnidentifiedImageError:
         raise DataError("is not an image, or its format is not supported") from None
+    _check_size(image.size)
+    return image
+
+
+def _is_heic(content: bytes) -> bool:
+    """Return whether a file starts with a list of brands that has one of HEIC."""
+    if content[4:8] != b"ftyp":
+        return False
+    end = int.from_bytes(content[:4], "big")
+    # The main brand, four bytes of its version, and the other brands; the box is never long.
+    listed = content[8 : min(end, 256)]
+    brands = {listed[i : i + 4] for i in range(0, len(listed), 4)}
+    return bool(brands & _HEIC_BRANDS) and not brands & _AVIF_BRANDS
+
+
+def _open_heic(content: bytes) -> Image.Image:
+    try:
+        pillow_heif = importlib.import_module("pillow_heif")
+    except ImportError:
+        raise DataError(
+            "is a HEIC photo, which needs pillow-heif; run `pip install 'alfa[heic]'`, or save the "
+            "photo as JPEG"
+        ) from None
+    try:
+        # The class alone: the process's registry of Pillow's formats stays unchanged.
+        image: Image.Image = pillow_heif.HeifImageFile(io.BytesIO(content))
+    except (SyntaxError, ValueError, OSError, RuntimeError) as error:
+        raise _damaged(error) from None
     _check_size(image.size)
     return image
 

@@ -184,13 +184,13 @@ def test_links_and_other_files(tmp_path, find, make_splits, published, png, fata
     (root / "train" / first).symlink_to(elsewhere)
     (root / "train" / second / "linked.png").symlink_to(elsewhere / "1.jpg")
     (root / "train" / second / "broken.png").symlink_to(tmp_path / "nothing")
-    for name in ("notes.txt", "a.heic"):
+    for name in ("notes.txt", "a.dng"):
         (root / "train" / third / name).touch()
     listing = find(source, root)
     assert counts(listing) == {"train": (100, 1 + 3 + 98 * 2)}
     problem = "is neither a file nor a link to an existing file"
     assert fatal(listing) == [f"{second}/broken.png: {problem}"]
-    assert f"{third}: skipped files that are not images: a.heic, notes.txt" in notes(listing)
+    assert f"{third}: skipped files that are not images: a.dng, notes.txt" in notes(listing)
 
 
 def test_the_likelier_of_two_folders_is_taken(tmp_path, find, make_splits, published, fatal):

@@ -19,7 +19,7 @@ from alfa.errors import DataError
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".tga", ".avif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".tga", ".avif", ".heic", ".heif", ".hif"),
 )
 # Files that file managers and archivers create, in addition to hidden files.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "__macosx")

@@ -1,0 +1,89 @@
+"""Faster networks of inverted residuals on CPUs, with weights in the memory layout of oneDNN.
+
+A convolution in torch converts its weights to this layout at every call. For a single image, that
+takes longer than the convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from alfa.backbones._inverted_residuals import InvertedResiduals
+
+
+def prepacked(network: InvertedResiduals) -> Callable[[Tensor], Tensor] | None:
+    """Return a function with the same outputs up to rounding, on a copy of the weights.
+
+    The function has no gradients. Return None if this build of torch does not support it.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return None
+    # Only torch's own compiler uses these operations, and another version may have changed them.
+    try:
+        function = _Prepacked(network)
+        function(torch.zeros(1, 3, network.size, network.size))
+    except (AttributeError, RuntimeError):
+        return None
+    return function
+
+
+class _Prepacked:
+    """The network as a list of convolutions, each with its activation."""
+
+    def __init__(self, network: InvertedResiduals) -> None:
+        self._network = network
+        self._parts: list[tuple[list[_Convolution], bool]] = []
+        side = network.size
+        for layers, is_residual in network.parts():
+            convolutions = []
+            for layer, after in pairwise([*layers, nn.Identity()]):
+                if isinstance(layer, nn.Conv2d):
+                    convolutions.append(_Convolution.of(layer, after, side))
+                    side = -(-side // layer.stride[0])
+            self._parts.append((convolutions, is_residual))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        for convolutions, is_residual in self._parts:
+            y = x
+            for convolution in convolutions:
+                y = convolution(y)
+            x = x + y if is_residual else y
+        return x.mean((2, 3))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Tensors in this layout cannot be copied or pickled.
+        return prepacked, (self._network,)
+
+
+@dataclass(frozen=True, eq=False)
+class _Convolution:
+    """A convolution and its activation, with weights in the layout of oneDNN."""
+
+    weight: Tensor
+    bias: Tensor
+    # Padding, stride, dilation, groups, and the name, the bounds, and the algorithm of the
+    # activation.
+    options: tuple[object, ...]
+
+    @classmethod
+    def of(cls, conv: nn.Conv2d, after: nn.Module, side: int) -> _Convolution:
+        """Convert a convolution of images of side `side` and the layer after it."""
+        assert conv.bias is not None
+        assert isinstance(conv.padding, tuple)
+        form = ([*conv.padding], [*conv.stride], [*conv.dilation], conv.groups)
+        pack = torch.ops.mkldnn._reorder_convolution_weight
+        weight = pack(conv.weight.detach(), *form, [1, conv.in_channels, side, side])
+        is_clipped = isinstance(after, nn.ReLU6)
+        activation = ("hardtanh", [0.0, 6.0], "") if is_clipped else ("none", [], "")
+        return cls(weight, conv.bias.detach(), (*form, *activation))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        convolve = torch.ops.mkldnn._convolution_pointwise
+        y: Tensor = convolve(x, self.weight, self.bias, *self.options)
+        return y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from alfa.build._image_folder import (
     ImageFolder,
+    choose_backbone,
     describe_counts,
     experiment_for,
     infer_size_and_channels,
@@ -23,10 +25,13 @@ from alfa.build._image_folder import (
     training_advice,
     usable_counts,
 )
+from alfa.config import Choices
+from alfa.data import Crop, FeatureSet, ImageFormat, Signature, data_folder, decode, prepare
 from alfa.data._store import Index, StoredClass
 from alfa.data.sources import Item, Workspace
 from alfa.data.sources._folder import split_by_ratio
 from alfa.errors import ConfigError, DataError
+from alfa.testing import register_small_backbone
 
 
 @pytest.fixture
@@ -381,3 +386,92 @@ def test_pixels_are_stored_in_the_channels_that_were_found(classes, scan) -> Non
     source = scan(path).source
     assert (source.size, source.num_channels) == (32, 1)
     assert (source.mean, source.std) == ((0.5,), (0.5,))
+
+
+# --- pretrained backbones
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A backbone that needs no weights, in place of the default one."""
+    name = register_small_backbone()
+    monkeypatch.setattr("alfa.build._image_folder.DEFAULT_BACKBONE", name)
+    return name
+
+
+def photos(folder: Path, *, gray: bool = False) -> Path:
+    """Save two photos of different aspect ratios in each of six classes."""
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        for image, (height, width) in enumerate([(40, 60), (70, 33)]):
+            place = folder / f"class-{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 256, (height, width) if gray else (height, width, 3), np.uint8)
+            Image.fromarray(pixels).save(place / f"{image}.png")
+    return folder
+
+
+def test_color_photos_get_the_default_backbone_if_it_is_installed(
+    small: str, scan, tmp_path: Path, monkeypatch
+) -> None:
+    folder = scan(photos(tmp_path / "pets"))
+    assert choose_backbone(folder, Choices(shot=1), ()) == Choices(backbone=small, shot=1)
+    assert choose_backbone(folder, Choices("maml"), ["outer.num_tasks=2"]).backbone == small
+    # The user's choices come first.
+    for chosen, overrides in (
+        (Choices(backbone="conv4"), ()),
+        (Choices(), ["model.name=resnet12"]),
+        (Choices(), ["model.filters=4"]),
+        (Choices(), ["tasks.backbone=none"]),
+    ):
+        assert choose_backbone(folder, chosen, overrides) == chosen
+    gray = scan(photos(tmp_path / "scans", gray=True))
+    assert choose_backbone(gray, Choices(), ()) == Choices()
+    monkeypatch.setattr("alfa.build._image_folder.DEFAULT_BACKBONE", "not-installed")
+    assert choose_backbone(folder, Choices(), ()) == Choices()
+
+
+def test_features_of_prepared_photos_are_those_of_the_photos(
+    small: str, scan, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("ALFA_DATA", str(tmp_path / "data"))
+    path = photos(tmp_path / "pets")
+    plain = scan(path)
+    folder = plain.for_backbone(small)
+    assert (folder.source.size, folder.source.crop_filter) == (28, "bilinear")
+    assert plain.source.crop_filter is None
+    assert folder.dataset == f"{plain.dataset}-bilinear"
+    store = prepare(folder.source, path, root=data_folder(), name=folder.dataset)
+    images = store.image_set()
+    features = FeatureSet(images, small)
+    form = ImageFormat.of(Signature((8,), 5, "cross_entropy", backbone=small))
+    for number, name in enumerate(store.items()):
+        content = (path / name).read_bytes()
+        square, _ = decode(content, size=28, num_channels=3, crop=Crop(28, "bilinear"))
+        assert np.array_equal(images.images[number], square)
+        expected = form.inputs(form.decode(content)[0][None])[0]
+        # The crop of a stored square is the crop of the photo, except for rounding.
+        assert np.allclose(features.take(np.array(number)), expected, atol=1e-3)
+    # The other format has its own store.
+    other = prepare(plain.source, path, root=data_folder(), name=plain.dataset)
+    assert other.path != store.path
+    assert not np.array_equal(other.images[0, :, :28, :28], images.images[0])
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        (19, "are good immediately; 19 training classes are few, .* gains more with 20 or more"),
+        (20, "are good immediately, and meta-training on 20 related classes for a few minutes"),
+    ],
+)
+def test_training_advice_for_pretrained_backbones(train: int, told: str) -> None:
+    assert re.search(told, training_advice(counts(train, 5), is_pretrained=True))
+
+
+def test_an_experiment_on_features_follows_from_the_counts(small: str) -> None:
+    experiment = experiment_for("pets-1", counts(30), size=28, choices=Choices(backbone=small))
+    assert experiment.model.name == "features"
+    assert experiment.tasks.options["backbone"] == small
+    assert experiment.tasks.options["way"] == 2
+    assert experiment.outer.validate_start

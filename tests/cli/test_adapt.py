@@ -556,7 +556,7 @@ def test_a_run_whose_tasks_do_not_say_how_images_are_normalised_is_refused(
     run = Path(shutil.copytree(characters_run, tmp_path / "run"))
     signature = json.loads((run / "signature.json").read_text())
     (run / "signature.json").write_text(json.dumps({**signature, "mean": [], "std": []}))
-    assert "cannot classify image files: its tasks need" in refused_adapt(run=run)
+    assert "cannot classify image files: image files need 1 or 3 channels" in refused_adapt(run=run)
 
 
 def test_more_classes_than_the_last_layer_has(alfa, refused, linear_run, tmp_path: Path) -> None:

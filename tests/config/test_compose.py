@@ -5,11 +5,22 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+import tomli_w
 
+from alfa.backbones import BACKBONES
 from alfa.build import build_learner, build_tasks
-from alfa.config import Choices, compose, datasets, load_experiment, parse_experiment
+from alfa.config import (
+    Choices,
+    compose,
+    compose_for_folder,
+    datasets,
+    load_experiment,
+    parse_experiment,
+    to_dict,
+)
 from alfa.errors import ConfigError
 from alfa.methods import METHODS, Method
+from alfa.testing import register_small_backbone
 
 # Complete experiments, spelled out: compositions must be exactly these.
 _SINUSOID = """
@@ -236,3 +247,76 @@ def test_the_label_of_choices_names_a_run_folder() -> None:
     assert Choices().label == ""
     assert Choices("maml", "resnet12", 5, 1).label == "maml-resnet12-5way-1shot"
     assert Choices(shot=5).label == "5shot"
+    assert Choices(backbone="timm:hf_hub/vit").label == "timm-hf_hub-vit"
+
+
+def test_a_pretrained_backbone_replaces_the_images_by_features(spots) -> None:
+    name = register_small_backbone()
+    known = compose("spots", backbone=name, method="alfa+ridge", way=3)
+    assert known.tasks.options["backbone"] == name
+    assert known.tasks.options["dataset"] == "spots"
+    assert known.tasks.options["way"] == 3
+    assert (known.model.name, known.init.name, known.rule.name) == (
+        "features",
+        "ridge-head",
+        "alfa",
+    )
+    assert known.optimizer.options["weight_decay"] > 0
+    assert known.outer.validate_start
+    # Generated datasets and tasks of varying size; the dataset's own base gives only the tasks.
+    strokes = compose("strokes", backbone=name)
+    assert strokes.outer == known.outer
+    assert strokes.tasks.options["num_query"] == 15
+    assert compose("varied", backbone=name).tasks.options["backbone"] == name
+    folder = compose_for_folder({"dataset": "spots"}, choices=Choices(backbone=name), overrides=())
+    assert (folder.outer, folder.tasks.options["backbone"]) == (known.outer, name)
+
+
+def test_a_file_keeps_its_settings_with_another_backbone(tmp_path) -> None:
+    name, path = register_small_backbone(), tmp_path / "mine.toml"
+    path.write_text(SPELLED_OUT["cifar-fs", "maml"])
+    features = compose(path, backbone=name)
+    images = compose(path)
+    assert features.outer == images.outer
+    assert features.model.name == "features"
+    path.write_text(tomli_w.dumps(to_dict(features)))
+    assert compose(path, backbone="conv4") == images
+
+
+@pytest.mark.parametrize("name", ["prototype", "ridge", "logistic"])
+def test_heads_on_features_come_with_and_without_steps(name: str) -> None:
+    small = register_small_backbone()
+    closed = compose("strokes", backbone=small, method=name)
+    steps = compose("strokes", backbone=small, method=f"alfa+{name}")
+    assert (closed.inner.num_steps, closed.rule.name) == (0, "sgd")
+    assert (steps.inner.num_steps, steps.rule.name) == (3, "alfa")
+    assert (closed.init, closed.head, closed.model) == (steps.init, steps.head, steps.model)
+    # They train any other backbone, too.
+    assert compose("strokes", method=name).model.options == compose("strokes").model.options
+
+
+def test_an_unknown_backbone_lists_models_and_pretrained_ones(tmp_path) -> None:
+    name = register_small_backbone()
+    with pytest.raises(ConfigError, match=rf"models: conv4, .* backbones: .*{name}.* 'small'\?"):
+        compose("strokes", backbone="smalll")
+    with pytest.raises(ConfigError, match=r"no backbone 'conv5'.* Did you mean 'conv4'\?"):
+        compose("strokes", backbone="conv5")
+    with pytest.raises(ConfigError, match=r"'small' takes images, but tasks.name is 'sinusoid'"):
+        compose("sinusoid", backbone=name)
+
+
+def test_a_plugin_may_register_the_backbone(tmp_path, registries, monkeypatch) -> None:
+    monkeypatch.setattr("alfa.backbones._base.BACKBONES", dict(BACKBONES))
+    (tmp_path / "my_backbones.py").write_text(
+        "from alfa.models import MLP, register_model\n"
+        "from alfa.testing import register_small_backbone\n"
+        "register_small_backbone('from-a-plugin')\n"
+        "register_model('wide-mlp')(type('Wide', (MLP,), {}))\n"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text('plugins = ["my_backbones"]\n' + SPELLED_OUT["cifar-fs", "maml"])
+    assert compose(path, backbone="from-a-plugin").model.name == "features"
+    assert compose(path, backbone="wide-mlp").model.name == "wide-mlp"
+    path.write_text('plugins = ["no_such_module"]\n' + SPELLED_OUT["cifar-fs", "maml"])
+    with pytest.raises(ConfigError, match="contains 'no_such_module', which cannot be imported"):
+        compose(path, backbone="from-a-plugin-2")

@@ -9,7 +9,9 @@ from alfa.build._build import (
 )
 from alfa.build._describe import describe_experiment
 from alfa.build._image_folder import (
+    DEFAULT_BACKBONE,
     ImageFolder,
+    choose_backbone,
     describe_counts,
     experiment_for,
     scan_image_folder,
@@ -19,11 +21,13 @@ from alfa.build._image_folder import (
 )
 
 __all__ = [
+    "DEFAULT_BACKBONE",
     "ImageFolder",
     "build_learner",
     "build_model",
     "build_objective",
     "build_tasks",
+    "choose_backbone",
     "describe_counts",
     "describe_experiment",
     "experiment_for",

@@ -1,18 +1,20 @@
 """A user's folder of images: scan it, and compose an experiment on its classes."""
 
+import copy
 import hashlib
 import os
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from PIL import Image
 
+from alfa.backbones import open_backbone
 from alfa.config import Choices, Experiment, compose_for_folder
 from alfa.data import (
     SPLITS,
@@ -35,6 +37,9 @@ from alfa.data.sources import (
     shorten_list,
 )
 from alfa.errors import ConfigError, DataError
+
+DEFAULT_BACKBONE = "efficientnet-lite0"
+"""The pretrained backbone for a folder of photos."""
 
 Counts = Mapping[Split, Sequence[int]]
 """The number of images in each class of each split."""
@@ -72,6 +77,17 @@ class ImageFolder:
     source: Source
     counts: Counts
     notes: Sequence[str] = ()
+
+    def for_backbone(self, name: str) -> "ImageFolder":
+        """Return the same folder, with images as a pretrained backbone takes them.
+
+        These are center squares of the size and with the filter of its preprocessing, so that
+        their features equal those of the photos.
+        """
+        prepared = open_backbone(name).preprocessing
+        source = copy.copy(self.source)
+        source.size, source.crop_filter = prepared.resize, prepared.resample
+        return replace(self, dataset=f"{self.dataset}-{prepared.resample}", source=source)
 
 
 class _ListedFolder(Folder):
@@ -151,6 +167,22 @@ def _min_images(found: FoundClasses, path: Path, *, by_folders: bool) -> int:
         f"{_MIN_CLASSES} each for training, validation, and test. Add class folders, or adapt a "
         "run that was trained on other data to these classes with `alfa.FewShotClassifier`."
     )
+
+
+def choose_backbone(folder: ImageFolder, choices: Choices, overrides: Sequence[str]) -> Choices:
+    """Return the choices with a pretrained backbone, unless the user chose a model.
+
+    Only color images are photos, and the weights of the backbone must be installed.
+    """
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    has_model = any(key.startswith(("model.", "tasks.backbone")) for key in keys)
+    if choices.backbone is not None or has_model or folder.source.num_channels == 1:
+        return choices
+    try:
+        open_backbone(DEFAULT_BACKBONE)
+    except ConfigError:
+        return choices
+    return replace(choices, backbone=DEFAULT_BACKBONE)
 
 
 def split_sizes(num_classes: int) -> tuple[int, int, int]:
@@ -320,9 +352,23 @@ def describe_counts(counts: Counts) -> str:
     )
 
 
-def training_advice(counts: Counts) -> str:
-    """Say in one sentence if meta-training on these class counts pays off."""
+def training_advice(counts: Counts, *, is_pretrained: bool = False) -> str:
+    """Say in one sentence if meta-training on these class counts pays off.
+
+    With a pretrained backbone, a model is good without training.
+    """
     num_classes, images = len(counts["train"]), statistics.median(counts["train"])
+    if is_pretrained:
+        if num_classes < _FEW:
+            return (
+                f"the features of the pretrained backbone are good immediately; {num_classes} "
+                f"training classes are few, and meta-training gains more with {_FEW} or more "
+                "related classes"
+            )
+        return (
+            "the features of the pretrained backbone are good immediately, and meta-training on "
+            f"{num_classes} related classes for a few minutes usually gains more"
+        )
     if num_classes < _FEW:
         return (
             f"meta-training on {num_classes} classes hardly pays off, because it needs {_FEW} or "

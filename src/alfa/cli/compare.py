@@ -134,7 +134,7 @@ class Group:
             computing.set_up(run.experiment)
             with meter(f"{run.path.name}{tasks}", quiet=computing.as_json) as shown:
                 try:
-                    evaluations.append(evaluate(run, on_tasks=show_testing(shown)))
+                    evaluations.append(evaluate(run, **show_testing(shown)))
                 except DivergedError as error:
                     raise DivergedError(f"{run.path}: {error}") from None
         return Group(self.path, self.runs, evaluations)

@@ -53,7 +53,7 @@ def evaluate(
             seed=seed,
             batch_norm=batch_norm,
             device=device,
-            on_tasks=show_testing(shown),
+            **show_testing(shown),
         )
     if as_json:
         tasks = opened.with_overrides(changes).tasks.model_dump()

@@ -77,12 +77,16 @@ def prepare_folder(
     try:
         with meter(name, quiet=quiet) as shown:
             data = _survey(path, work, shown)
+            choices = build.choose_backbone(data, choices, overrides)
+            if choices.backbone is not None and choices.is_pretrained:
+                data = data.for_backbone(choices.backbone)
+            advise = partial(build.training_advice, is_pretrained=choices.is_pretrained)
             compose = partial(
                 build.experiment_for, data.dataset, choices=choices, overrides=overrides
             )
             planned = compose(data.counts, size=data.source.size)
             size = planned.tasks.options.get("size") or data.source.size
-            advice = build.training_advice(data.counts)
+            advice = advise(data.counts)
             for note in (*data.notes, build.describe_counts(data.counts), advice):
                 shown.print(note)
             _print_tasks(data, planned, size, shown)
@@ -104,8 +108,8 @@ def prepare_folder(
     experiment = compose(counts, size=size)
     with meter(name, quiet=quiet) as shown:
         shown.print(f"without the skipped images, {build.describe_counts(counts)}")
-        if build.training_advice(counts) != advice:
-            shown.print(build.training_advice(counts))
+        if advise(counts) != advice:
+            shown.print(advise(counts))
         _print_tasks(data, experiment, size, shown)
     return experiment
 
@@ -144,8 +148,10 @@ def _print_tasks(data: ImageFolder, experiment: Experiment, size: int, shown: Me
     if {"way", "shot", "num_query"} <= options.keys():
         # Measured with 4-CONV on two cores.
         faster = "; tasks.size=32 trains six times as fast" if size == 84 else ""
+        inputs = f"images each, of {size} x {size} x {data.source.num_channels}"
+        if backbone := options.get("backbone"):
+            inputs, faster = f"images each, as features of {backbone}", ""
         shown.print(
             f"tasks: {options['way']} classes with {options['shot']} support and "
-            f"{options['num_query']} query images each, of {size} x {size} x "
-            f"{data.source.num_channels}; change settings with --set{faster}"
+            f"{options['num_query']} query {inputs}; change settings with --set{faster}"
         )

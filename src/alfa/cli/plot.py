@@ -11,6 +11,7 @@ from typer import Argument, Option
 from alfa._io import write_atomic
 from alfa.cli import _options as opts
 from alfa.cli import lazy
+from alfa.cli.progress import meter, show_features
 from alfa.cli.start import open_best
 from alfa.errors import ConfigError, check_choice
 
@@ -58,6 +59,8 @@ def rates(
         datasets = own.options.get("dataset", own.name)
         title = name or (datasets if isinstance(datasets, str) else ", ".join(datasets))
         seed = opened.experiment.seed
+        with meter(run.name) as shown:
+            tasks.prepare("test", show_features(shown))
         used = used_rates(learner, tasks, title=title, num_tasks=num_tasks, seed=seed)
         found.append(used.only(layer) if layer else used)
     for path in outputs:

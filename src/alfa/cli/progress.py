@@ -178,9 +178,22 @@ def report_unfinished(shown: Meter, run: lazy.runs.Run) -> None:
         shown.print("training is not complete; results are preliminary")
 
 
-def show_testing(shown: Meter) -> Callable[[int, int], None]:
-    """Return the `on_tasks` callback of an evaluation."""
-    return lambda done, total: shown.update("testing", done, total, unit="tasks", transient=True)
+def show_testing(shown: Meter) -> dict[str, Callable[[int, int], None]]:
+    """Return the callbacks of an evaluation, by their names."""
+
+    def on_tasks(done: int, total: int) -> None:
+        shown.update("testing", done, total, unit="tasks", transient=True)
+
+    return {"on_tasks": on_tasks, "on_features": show_features(shown)}
+
+
+def show_features(shown: Meter) -> Callable[[int, int], None]:
+    """Return a callback for images whose features are computed."""
+
+    def on_features(done: int, total: int) -> None:
+        shown.update("computing features", done, total, unit="images", transient=True)
+
+    return on_features
 
 
 def show_training(

@@ -87,7 +87,29 @@ def print_results(
         rows.append([name, *cells, *map(str, counts)])
     paper = ["paper"] if published else []
     print_table(["run", *headers, *paper, "tasks", "iterations", "seconds"], rows)
+    for name, result in results.items():
+        if "gain" in result:
+            prefix = f"{name}: " if results.keys() - {name} else ""
+            typer.echo(f"\n{prefix}{gain_text(result)}")
     typer.echo(f"\nwritten: {folder}")
+
+
+def gain_text(result: Mapping[str, Any]) -> str:
+    """Describe the gain of a training over its untrained start in one sentence."""
+    if result["best_iteration"] == 0:
+        return "training did not improve on the start in validation, so the start is the best model"
+    figure = lazy.evaluation.deciding_figure(result["test"])
+    scale, places, unit = (100.0, 2, " points") if figure.is_fraction else (1.0, 4, "")
+
+    def text(gain: Mapping[str, Any]) -> str:
+        interval = "?" if gain["interval"] is None else f"{scale * gain['interval']:.{places}f}"
+        return f"{scale * gain['mean']:+.{places}f} +- {interval}{unit}"
+
+    gains = result["gain"]
+    return (
+        f"gain of training over the start in {figure.name}: {text(gains['val'])} on validation "
+        f"classes, {text(gains['test'])} on test classes (95 % intervals over the same tasks)"
+    )
 
 
 def result_text(test: Mapping[str, Any] | None, *, loss_places: int = 4) -> str:

@@ -73,7 +73,9 @@ class Outer(Section):
     """The outer loop (Eqs. 2 and 6): steps on the mean query loss of `num_tasks` tasks.
 
     An epoch is `validate_every` iterations. Every epoch is validated on the same `num_val_tasks`
-    tasks. They are ranked by the metric of the loss, such as accuracy, or else by the loss.
+    tasks. They are ranked by the metric of the loss, such as accuracy, or else by the loss. With
+    `validate_start`, the untrained learner is validated, too, so the best model is never worse in
+    validation; the result then contains the gain of the best model over the untrained one.
 
     If `max_gradient_norm` is set, gradients with a larger norm are scaled down to it. alfa skips
     and counts up to `max_skipped` iterations or validations with a loss or gradient that is not
@@ -85,6 +87,7 @@ class Outer(Section):
     max_gradient_norm: PositiveFloat | None = None
     max_skipped: NonNegativeInt = 0
     validate_every: Count = 500
+    validate_start: bool = False
     num_val_tasks: Count = 600
 
 
@@ -130,7 +133,7 @@ class Experiment(Section):
     def training_settings(self) -> dict[str, Any]:
         """Return the settings that determine the training state."""
         content = to_dict(self)
-        for key in ("num_iterations", "max_skipped"):
+        for key in ("num_iterations", "max_skipped", "validate_start"):
             content["outer"].pop(key)
         content["test"] = {}
         content.pop("engine")

@@ -34,7 +34,7 @@ def parse_experiment(
     Messages start with `source`, the file or name of the experiment.
     """
     content = _with_default_names(_with_overrides(content, overrides))
-    faults = _import_plugins(content.get("plugins", ()), Path(source).parent)
+    faults = import_plugins(content.get("plugins", ()), Path(source).parent)
     experiment: Experiment | None = None
     try:
         experiment = Experiment.model_validate(content)
@@ -78,7 +78,7 @@ def _with_default_names(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, **named}
 
 
-def _import_plugins(plugins: object, folder: Path) -> list[str]:
+def import_plugins(plugins: object, folder: Path) -> list[str]:
     """Import the user's plugin modules, also from the experiment's folder; return faults.
 
     The validation of the experiment reports `plugins` if it is not a list of names.

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from alfa._runtime import usable_cpus
 from alfa.data._base import SPLITS
+from alfa.data._decode import Crop
 from alfa.data._draft import Draft, Entry
 from alfa.data._open import store_path
 from alfa.data._store import FORMAT, Index, Store, StoredClass, fingerprint
@@ -105,6 +106,13 @@ class _Job:
     def report(self) -> Path:
         return self.place.parents[1] / "reports" / f"{self.place.name}.txt"
 
+    @property
+    def _format(self) -> dict[str, Any]:
+        """The arguments of the decoder."""
+        crop_filter = self.source.crop_filter
+        crop = None if crop_filter is None else Crop(self.size, crop_filter)
+        return {"size": self.size, "num_channels": self.source.num_channels, "crop": crop}
+
     def run(self, *, force: bool) -> Store:
         shape = (self.source.num_channels, self.size, self.size)
         with Draft(self.place, shape=shape, key=self._key(force)) as draft:
@@ -138,7 +146,7 @@ class _Job:
         """Return everything that determines the pixels of a class, except its image names."""
         path = self.path.resolve()
         stat = path.stat() if path.is_file() else None
-        content = [FORMAT, self.source.num_channels, self.size, str(path), force]
+        content = [FORMAT, *map(str, self._format.values()), str(path), force]
         return json.dumps([*content, *([stat.st_size, stat.st_mtime_ns] if stat else [])])
 
     def _existing(self, listed: str) -> Store:
@@ -174,8 +182,7 @@ class _Job:
         rest = classes[finished:]
         results = decode_chunks(
             (items[i : i + AT_ONCE] for _, items in rest for i in range(0, len(items), AT_ONCE)),
-            size=self.size,
-            num_channels=self.source.num_channels,
+            **self._format,
             workers=self.workers,
             total=total - done,
         )
@@ -202,7 +209,7 @@ class _Job:
             # The user may have fixed an unusable image.
             bad = [items[which] for which, _ in entry.left_out]
             with suppress_pillow_warnings():
-                again = decode_all(bad, size=self.size, num_channels=self.source.num_channels)
+                again = decode_all(bad, **self._format)
             if [why for _, why in again.left_out] != [why for _, why in entry.left_out]:
                 return number
         return min(len(draft.entries), len(classes))

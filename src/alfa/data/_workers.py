@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from alfa._runtime import leave_with_parent
-from alfa.data._decode import decode
+from alfa.data._decode import Crop, decode
 from alfa.data.sources import Item
 from alfa.errors import DataError
 
@@ -41,14 +41,17 @@ _Work = Callable[[Sequence[Item]], Decoded]
 _Chunks = Iterable[Sequence[Item]]
 
 
-def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decoded:
+def decode_all(
+    items: Sequence[Item], *, size: int, num_channels: int, crop: Crop | None = None
+) -> Decoded:
     """Decode images to squares of side `size`, and skip images that cannot be used."""
     pixels = np.empty((len(items), num_channels, size, size), np.uint8)
     left_out, changed = [], []
     good = 0
     for number, item in enumerate(items):
         try:
-            pixels[good], changes = decode(_read(item), size=size, num_channels=num_channels)
+            content = _read(item)
+            pixels[good], changes = decode(content, size=size, num_channels=num_channels, crop=crop)
         except DataError as error:
             left_out.append((number, str(error)))
             continue
@@ -59,10 +62,16 @@ def decode_all(items: Sequence[Item], *, size: int, num_channels: int) -> Decode
 
 
 def decode_chunks(
-    chunks: _Chunks, *, size: int, num_channels: int, workers: int, total: int
+    chunks: _Chunks,
+    *,
+    size: int,
+    num_channels: int,
+    workers: int,
+    total: int,
+    crop: Crop | None = None,
 ) -> Generator[Decoded, None, None]:
     """Decode about `total` images in parallel; chunks are in order, and few of them in memory."""
-    work = partial(decode_all, size=size, num_channels=num_channels)
+    work = partial(decode_all, size=size, num_channels=num_channels, crop=crop)
     chunks = iter(chunks)
     first = next(chunks, None)
     if first is None:

@@ -28,6 +28,7 @@ def evaluate_run(
     batch_norm: str | None = None,
     device: torch.device | str = "cpu",
     on_tasks: Callable[[int, int], None] = lambda done, total: None,
+    on_features: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
     """Evaluate the models of a run, by default with the tasks and options of its test.
 
@@ -39,6 +40,8 @@ def evaluate_run(
         checkpoint: ``"best"``, ``"last"``, or ``"ensemble"``.
         batch_norm: ``"transductive"`` or ``"inductive"``; by default as in training.
         on_tasks: called with the completed and the total number of tasks, counted for each model.
+        on_features: called with the completed and the total number of images while a pretrained
+            backbone computes their features.
 
     Raises:
         AlfaError: the run's models cannot take the tasks.
@@ -48,6 +51,7 @@ def evaluate_run(
     if batch_norm is not None:
         for learner in learners:
             learner.batch_norm = check_batch_norm(learner.model, batch_norm, name="--batch-norm")
+    tasks.prepare(split, on_features)
     count = run.experiment.test.num_tasks if num_tasks is None else num_tasks
     return evaluate(
         learners,
@@ -96,6 +100,7 @@ def evaluate_once(
     checkpoint: str = "best",
     device: torch.device | str = "cpu",
     on_tasks: Callable[[int, int], None] = lambda done, total: None,
+    on_features: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
     """Evaluate a run on a prepared dataset, or read the result of an earlier identical evaluation.
 
@@ -120,7 +125,14 @@ def evaluate_once(
         if known["kind"] == kind:
             return Evaluation(**{**known["found"], "per_task": tuple(known["found"]["per_task"])})
     overrides = run.dataset_overrides(dataset, size=size)
-    found = evaluate_run(run, overrides=overrides, **options, device=device, on_tasks=on_tasks)
+    found = evaluate_run(
+        run,
+        overrides=overrides,
+        **options,
+        device=device,
+        on_tasks=on_tasks,
+        on_features=on_features,
+    )
     # A run without a result may still be training, so its evaluation is not stored.
     if result and not run.is_pretrained:
         write_json(path, {"kind": kind, "found": asdict(found)})

@@ -5,6 +5,7 @@ from alfa.methods import _act2param as _act2param
 from alfa.methods import _anil as _anil
 from alfa.methods import _baseline_plus_plus as _baseline_plus_plus
 from alfa.methods import _boil as _boil
+from alfa.methods import _features as _features
 from alfa.methods import _imaml as _imaml
 from alfa.methods import _l2f as _l2f
 from alfa.methods import _leo as _leo

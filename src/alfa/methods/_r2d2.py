@@ -2,7 +2,7 @@
 
 from alfa.methods._base import Method, register_method
 
-_R2D2 = (
+R2D2 = (
     "Bertinetto, Henriques, Torr, and Vedaldi. Meta-Learning with Differentiable Closed-Form "
     "Solvers. ICLR 2019."
 )
@@ -11,7 +11,7 @@ register_method(
     Method(
         "r2d2",
         "R2D2",
-        _R2D2,
+        R2D2,
         {"name": "ridge-head", "adapt": ["head"]},
         settings={"inner": {"num_steps": 0}},
         parts={

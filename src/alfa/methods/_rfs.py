@@ -2,7 +2,7 @@
 
 from alfa.methods._base import Method, register_method
 
-_RFS = (
+RFS = (
     "Tian, Wang, Krishnan, Tenenbaum, and Isola. Rethinking Few-Shot Image Classification: A Good "
     "Embedding Is All You Need? ECCV 2020."
 )
@@ -25,7 +25,7 @@ def _rfs(name: str, title: str, **more: object) -> Method:
     return Method(
         name,
         title,
-        _RFS,
+        RFS,
         init={"name": "task-head"},
         head={"name": "logistic"},
         settings={"model": {"frozen": True}, "inner": {"num_steps": 0}},

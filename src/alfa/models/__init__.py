@@ -16,6 +16,7 @@ from alfa.models._conv4 import Conv4
 from alfa.models._convolutional import Convolutional
 from alfa.models._cosine_head import CosineSGDHead
 from alfa.models._dropout import DropBlock, Dropout
+from alfa.models._features import FeatureMap
 from alfa.models._frozen import (
     Bound,
     batch_statistics,
@@ -65,6 +66,7 @@ __all__ = [
     "Dropout",
     "CosineSGDHead",
     "ExecutionMode",
+    "FeatureMap",
     "LogisticHead",
     "Model",
     "OverTasks",

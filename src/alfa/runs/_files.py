@@ -4,7 +4,8 @@ config.toml                 the experiment with all options
 signature.json              properties of the training tasks that the model depends on
 metrics.jsonl               one JSON object per validation
 checkpoints/                last.safetensors and previous.safetensors, the two newest states;
-                            best.safetensors; epoch-*.safetensors, the models of the ensemble
+                            best.safetensors; epoch-*.safetensors, the models of the ensemble;
+                            start.safetensors, the untrained learner, if it was validated
 pretraining/                the state and the weights of the pretrained backbone, if any
 result.json                 the test, when training is complete
 plugins.json, plugins/      the hashes and the sources of the run's plugins, if it has any

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +13,11 @@ import torch
 
 from alfa._distributed import Processes, launch_name
 from alfa._io import write_atomic
+from alfa.data import SPLITS
 from alfa.errors import CheckpointError, DivergedError, LostError, Stopped
-from alfa.evaluation import ADVICE, Evaluation, evaluate
-from alfa.learner import Learner
-from alfa.runs import Checkpoint, Epoch, Run, TrainingProgress, load_best, recover_best
-from alfa.training._consistency import check_data, check_files, versions
+from alfa.evaluation import Evaluation, evaluate
+from alfa.runs import Checkpoint, Epoch, Run, TrainingProgress, recover_best
+from alfa.training._consistency import check_data, check_files
 from alfa.training._outer_step import OuterStep
 from alfa.training._pretrain import Epoch as PretrainingEpoch
 from alfa.training._pretrain import pretrain_run
@@ -214,6 +213,22 @@ class TrainingLoop:
             on_progress=report,
         )
 
+    def prepare(self) -> None:
+        """Compute what all tasks share, such as features of a pretrained backbone."""
+
+        def prepare_first(keep_waiting: Callable[[], None]) -> None:
+            def report(done: int, total: int) -> None:
+                keep_waiting()
+                self._report(work=Work("computing features", done, total, "images"))
+                if self.should_stop():
+                    raise Stopped
+
+            for split in SPLITS:
+                self.tasks.prepare(split, report)
+
+        # The others read the results, or compute them when they draw tasks.
+        self.processes.while_first(prepare_first)
+
     def train(self) -> None:
         if self.state.iteration < self.total:
             self._report(message=str(self.step.make_plan()))
@@ -232,14 +247,15 @@ class TrainingLoop:
     def _report(self, **news: Any) -> None:
         self.on_progress(Progress(self.state.iteration, self.total, **news))
 
-    def _report_work(self, what: str, total: int, done: int) -> None:
+    def report_work(self, what: str, total: int, done: int) -> None:
         self._report(work=Work(what, done, total))
         if self.should_stop():
             raise Stopped
 
     def _must_validate(self) -> bool:
         iteration = self.state.iteration
-        is_end = iteration % self.trainer.validate_every == 0 and iteration > 0
+        is_end = iteration % self.trainer.validate_every == 0
+        is_end = is_end and (iteration > 0 or self.trainer.validate_start)
         return (is_end or iteration == self.total) and self.state.validated != iteration
 
     def _iterate(self) -> None:
@@ -273,7 +289,7 @@ class TrainingLoop:
                 num_tasks=num_tasks,
                 split="val",
                 where=f"at iteration {state.iteration}, on validation tasks",
-                on_tasks=partial(self._report_work, "validating", num_tasks),
+                on_tasks=partial(self.report_work, "validating", num_tasks),
             )
         except DivergedError as error:
             self._skip(error)
@@ -300,6 +316,8 @@ class TrainingLoop:
         files, iteration = self.run.files, self.state.iteration
         # The metrics come first: resuming removes records without a checkpoint.
         files.append_metrics(record)
+        if iteration == 0 and self.trainer.validate_start:
+            self._checkpoint(None).save(files.checkpoint("start"))
         if iteration in self.state.best_iterations and self.trainer.ensemble > 1:
             self._checkpoint(None).save(files.member(iteration))
         self._save()
@@ -328,54 +346,3 @@ class TrainingLoop:
             progress=state.model_dump(mode="json"),
             objective=None if optimizer is None else self.step.objective,
         )
-
-    def test(self, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Test the best model in validation and the ensemble, and write the result."""
-        state, plan = self.state, self.step.plan
-        if not state.best:
-            raise DivergedError(
-                f"no validation of {self.run.path} was finite, so there is no best model to test; "
-                f"{ADVICE}"
-            )
-        first = state.best[0]
-        best = self.from_first(lambda: load_best(self.run, iteration=first.iteration))
-        results = {"test": self._test([best])}
-        wanted = state.best_iterations[: self.trainer.ensemble]
-        saved = self.processes.from_first(lambda: self.run.files.members(wanted))
-        members = [self.from_first(partial(self.run.load_member, number)) for number in saved]
-        if len(members) > 1:
-            results["ensemble"] = {**self._test(members), "iterations": saved}
-        result = {
-            **results,
-            "best_iteration": first.iteration,
-            "val_loss": first.loss,
-            **({} if first.accuracy is None else {"val_accuracy": first.accuracy}),
-            **({} if first.metric is None else {"val_metric": first.metric}),
-            "num_iterations": state.iteration,
-            "skipped": state.skipped,
-            "num_meta_parameters": sum(p.numel() for p in self.step.parameters),
-            "seconds": round(state.seconds, 2),
-            "engine": {
-                "memory": None if plan is None else plan.mode,
-                "tasks_at_once": None if plan is None else plan.tasks_at_once,
-                "processes": self.processes.count,
-            },
-            "versions": {**versions(), "python": platform.python_version()},
-            "config": self.run.config(),
-            **extra,
-        }
-        self.processes.from_first(lambda: self.run.files.write_result(result))
-        return result
-
-    def _test(self, members: list[Checkpoint]) -> dict[str, Any]:
-        num_tasks = self.trainer.num_test_tasks
-        name = "testing the best model" if len(members) == 1 else f"testing {len(members)} models"
-
-        def learners() -> Iterator[Learner]:
-            for member in members:
-                member.restore(self.learner)
-                yield self.learner
-
-        report = partial(self._report_work, name, num_tasks * len(members))
-        found = self.evaluate(learners(), num_tasks=num_tasks, split="test", on_tasks=report)
-        return found.as_dict()

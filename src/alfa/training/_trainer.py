@@ -23,6 +23,7 @@ from alfa.objectives import Objective, QueryLoss
 from alfa.optim import Adam
 from alfa.runs import Run
 from alfa.training._consistency import compare_processes
+from alfa.training._final_test import FinalTest
 from alfa.training._loop import OnProgress, TrainingLoop
 from alfa.training._outer_step import trained_parameters
 from alfa.training._pretrain import check_pretraining
@@ -45,6 +46,8 @@ class Trainer:
         max_gradient_norm: the outer gradient is scaled down to this norm if it is longer.
         max_skipped: number of non-finite iterations or validations that are skipped.
         validate_every: outer iterations of an epoch, after which the learner is validated.
+        validate_start: whether to validate the untrained learner, too. It can then be the best
+            model, and the result contains the gain of the best model over it.
         num_val_tasks: number of validation tasks.
         num_test_tasks: number of test tasks.
         num_test_steps: inner steps in validation and test; by default as in training.
@@ -83,6 +86,7 @@ class Trainer:
     max_gradient_norm: float | None = None
     max_skipped: int = 0
     validate_every: int = 500
+    validate_start: bool = False
     num_val_tasks: int = 600
     num_test_tasks: int = 600
     num_test_steps: int | None = None
@@ -167,9 +171,10 @@ class Trainer:
         with ExitStack() as stack:
             locks = stack if lock else None
             loop.restore(loop.from_first(lambda: loop.begin(locks, resume=resumes)))
+            loop.prepare()
             loop.pretrain()
             loop.train()
-            return loop.test(extra or {})
+            return FinalTest(loop).run(extra or {})
 
 
 def train_run(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -143,6 +144,8 @@ class Source(abc.ABC):
         downloads: files that `alfa data download` downloads.
         manual_download: instructions, if users must download the dataset themselves.
         dark_ink: True for drawings in dark ink on white, False for light on black, None for photos.
+        crop_filter: crop the center square of each image, and resize it with this filter; None to
+            resize the whole image without keeping its aspect ratio, as in the published datasets.
     """
 
     title: str
@@ -156,6 +159,7 @@ class Source(abc.ABC):
     downloads: Sequence[RemoteFile] = ()
     manual_download: ManualDownload | None = None
     dark_ink: bool | None = None
+    crop_filter: Literal["bilinear", "bicubic"] | None = None
 
     @abc.abstractmethod
     def find(self, path: Path, *, work: Workspace) -> Listing:

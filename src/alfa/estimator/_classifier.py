@@ -39,6 +39,7 @@ from alfa.estimator._images import (
 from alfa.estimator._support import (
     Support,
     check_options,
+    class_means,
     embedding,
     familiarity,
     held_out_predictions,
@@ -218,6 +219,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             stacklevel=6,
         )
         self._known = embedding(self.model_, x)
+        self._means = class_means(self._known, labels)
         self.accuracy_ = self.calibration_ = self.rejection_ = None
         if found:
             held_out, scores = found[self.head_]
@@ -284,7 +286,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         return np.asarray((logits / self.temperature_).log_softmax(1).numpy())
 
     def is_none(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return whether each image resembles no image of the support set.
+        """Return whether each image belongs to none of the classes, because it is unfamiliar.
 
         The threshold follows from the support set: a share of `false_alarm_rate` of new images of
         the classes is rejected. Without a cross-validation, no image is.
@@ -297,7 +299,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         logits = self._logits(x).double()
         probabilities = (logits / self.temperature_).softmax(1).numpy()
         with self._fitted_mode():
-            scores = familiarity(embedding(self.model_, x), self._known)
+            scores = familiarity(embedding(self.model_, x), self._means)
         labels = np.asarray(self.classes_[logits.argmax(1).numpy()])
         return Assessed(labels, probabilities, scores, scores < self.threshold_)
 
@@ -375,8 +377,8 @@ class Assessed:
     Attributes:
         labels: the most probable class of each image.
         probabilities: calibrated class probabilities, ``[image, class]``.
-        familiarity: the largest cosine similarity to an image of the support set.
-        is_none: whether the image resembles no image of the support set.
+        familiarity: the largest cosine similarity to the mean embedding of a class.
+        is_none: whether the image is less familiar than the threshold.
     """
 
     labels: np.ndarray

@@ -137,7 +137,7 @@ class ImageReader:
         inputs, each = zip(*found, strict=True)
         grids = np.stack(each)
         # The rows of a table may have few values, which agree by chance.
-        return torch.cat(inputs), np.zeros_like(grids) if np.ndim(X) == 2 else grids
+        return torch.cat(inputs), np.zeros_like(grids) if getattr(X, "ndim", 0) == 2 else grids
 
     def _inputs(self, levels: np.ndarray) -> Tensor:
         return self.format.inputs(levels[None])

@@ -147,7 +147,7 @@ def test_json_and_nothing_else_and_a_classifier_opens_the_run(
     assert clf.signature_.input_shape == (3, 32, 32)
     assert clf.predict_proba(files[:3]).shape == (3, 8)
     # The position of the bright spot separates the classes, even for these weights.
-    assert clf.support_accuracy_ > 0.5
+    assert clf.accuracy_.accuracy > 0.5
 
 
 def test_a_run_that_is_there_goes_on_if_so_wished(alfa, pets: Path, tmp_path: Path) -> None:

@@ -22,5 +22,6 @@ def test_probabilities_are_those_of_torch(tmp_path: Path, characters, name: str)
     learner, tasks, _ = run.build("cpu")
     Run.save(run.path, learner, tasks)
     images, labels = characters
-    exported = make_onnx(FewShotClassifier(run.path).fit(images, labels))
+    # The temperature of an untrained model would amplify the rounding.
+    exported = make_onnx(FewShotClassifier(run.path, num_folds=0).fit(images, labels))
     assert exported.max_difference < 1e-5

@@ -36,8 +36,9 @@ def test_export_describes_the_file(exported: Exported) -> None:
 
 def test_probabilities_match_the_classifier(session, classifier, characters) -> None:
     images, _ = characters
-    (found,) = session.run(["probabilities"], {"images": images[..., None]})
+    found, familiarity = session.run(None, {"images": images[..., None]})
     assert found.dtype == np.float32
+    np.testing.assert_allclose(familiarity, classifier.assess(images).familiarity, atol=1e-5)
     np.testing.assert_allclose(found, classifier.predict_proba(images), atol=1e-5)
     # Color images of another size are resized to the same pixels.
     large = np.random.default_rng(0).integers(0, 256, (3, 50, 33, 3), dtype=np.uint8)
@@ -48,11 +49,12 @@ def test_probabilities_match_the_classifier(session, classifier, characters) -> 
 def test_the_file_contains_metadata(exported: Exported, session) -> None:
     model = onnx.load(exported.path)
     assert [(i.domain, i.version) for i in model.opset_import] == [("", exported.opset)]
-    (images,), (probabilities,) = session.get_inputs(), session.get_outputs()
+    (images,), (probabilities, familiarity) = session.get_inputs(), session.get_outputs()
     assert (images.name, images.type) == ("images", "tensor(uint8)")
     assert images.shape == ["batch", "height", "width", "channel"]
     assert (probabilities.name, probabilities.type) == ("probabilities", "tensor(float)")
     assert probabilities.shape == ["batch", 3]
+    assert (familiarity.name, familiarity.shape) == ("familiarity", ["batch"])
     assert model.producer_name == "alfa"
     told = session.get_modelmeta().custom_metadata_map
     assert {key: json.loads(told[key]) for key in ("classes", "input_shape")} == {
@@ -85,6 +87,8 @@ def test_double_precision_custom_modules(classifier, characters, tmp_path: Path)
     other = FewShotClassifier(classifier.run).fit(characters[0], np.repeat([3, 1, 2], 6))
     own = {name: value.double() for name, value in module.named_parameters()}
     other.model_ = Bound(module.double(), own)
+    # The embedding of a module without a sequence of layers is its input.
+    other.class_means_ = torch.nn.functional.normalize(torch.rand(3, 256), dim=1)
     exported = export_onnx(other, tmp_path / "other.onnx")
     assert exported.classes == (1, 2, 3)
     assert exported.max_difference < 1e-5
@@ -116,14 +120,14 @@ def quick(exported: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_with_other_probabilities_is_not_written(
     classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: float, told: str
 ) -> None:
-    true = FewShotClassifier.predict_proba
-    monkeypatch.setattr(FewShotClassifier, "predict_proba", lambda self, x: true(self, x) + fault)
+    true = FewShotClassifier._probabilities
+    monkeypatch.setattr(FewShotClassifier, "_probabilities", lambda self, x: true(self, x) + fault)
     path = tmp_path / "model.onnx"
     with pytest.raises(AlfaError) as caught:
         export_onnx(classifier, path)
     assert str(caught.value) == (
         f"probabilities of the exported model and of torch differ by up to {told}, more than "
-        "0.0001, so no file was written; try another version of torch, onnxscript, or onnxruntime."
+        f"{1e-4 / classifier.temperature_:.2g}, so no file was written; try another version of torch, onnxscript, or onnxruntime."
     )
     assert list(tmp_path.iterdir()) == []
 

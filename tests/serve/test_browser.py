@@ -174,8 +174,8 @@ def test_a_user_teaches_with_pictures(
     me.wait("#teach-notice", "Added 1 picture to “gimel & co”.")
 
     me.page.locator("#learn").click()
-    me.wait(".alfa-score", "of 13 examples recognized")
-    me.wait(".alfa-unseen", "of 13 examples recognized")
+    me.wait(".alfa-score", "holding out each of your 13 examples")
+    me.wait(".alfa-unseen", "holding out each of your 13 examples")
     me.wait("#answer", "Show the model a new picture")
     assert me.page.locator(".alfa-bars rect").count() == 6
     me.page.locator("#rates-box button").first.click()
@@ -277,7 +277,7 @@ def test_a_user_draws_on_a_phone(visit: Callable[..., Visit]) -> None:
     me.wait_for_pictures(4)
     me.do("stop", within="#teach-camera")
     me.page.locator("#learn").click()
-    me.wait(".alfa-score", "of 4 examples recognized")
+    me.wait(".alfa-score", "of new pictures right")
     playwright.expect(me.page.locator("#try-notice .alfa-notice")).to_have_count(0)
     me.do("clear", within="#try-pad")
     me.draw("try-pad", SLASH)

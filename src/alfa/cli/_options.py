@@ -13,6 +13,7 @@ from alfa.errors import ConfigError, check_choice
 Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
 Device = Annotated[str, Option(help="Device: cpu, cuda, cuda:1, or mps.")]
 Threads = Annotated[int | None, Option(min=1, help="CPU threads; defaults to all, or 1 for MLPs.")]
+PhotoModel = Annotated[Path, Argument(help="Run folder, or a model that `alfa models` lists.")]
 RunFolder = Annotated[Path, Argument(help="Run folder, or a model that `alfa models` lists.")]
 Seed = Annotated[int | None, Option(min=0, help="Random seed; defaults to 0 or the experiment's.")]
 RunSeed = Annotated[int | None, Option(min=0, help="Seed of the tasks; defaults to the run's.")]

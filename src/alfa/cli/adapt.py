@@ -7,7 +7,7 @@ import copy
 import itertools
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,9 +36,9 @@ _MAX_TOGETHER = 250
 
 
 def adapt(
-    run: opts.RunFolder,
     support: opts.Support,
     predict: Annotated[list[Path], Option(help="Images or folders of images to classify.")],
+    run: opts.PhotoModel = Path("photos"),
     out: Annotated[Path, Option(help="Output folder.")] = Path("predictions"),
     head: opts.Head = "trained",
     num_steps: opts.NumSteps = None,
@@ -46,16 +46,24 @@ def adapt(
     transductive: Annotated[
         bool, Option("--transductive", help="Normalize the classified images together.")
     ] = False,
+    reject: Annotated[
+        bool, Option("--reject/--no-reject", help="Label unfamiliar images `none of these`.")
+    ] = True,
     on_problem: opts.OnProblem = "stop",
     force: Annotated[bool, Option("--force", help="Write into a nonempty folder.")] = False,
     device: opts.Device = "cpu",
     threads: opts.Threads = None,
     as_json: opts.Json = False,
 ) -> None:
-    """Adapt a trained run to a few images of your own classes, and classify other images.
+    """Classify images after learning a few images of your own classes.
 
-    Writes `predictions.csv` with the probability of every class, and `predictions.html` with the
-    images. If the images to classify are in folders named after the classes, these names count as
+    RUN is a trained run or a model that `alfa models` lists; `photos`, the default, is for photos
+    of any kind and needs `pip install 'alfa[photos]'`.
+
+    The command estimates the accuracy on new images by cross-validation on the support set. Writes
+    `predictions.csv` with the probability of every class, and `predictions.html` with the images.
+    Unfamiliar images are labeled `none of these`; this happens to about 5 % of the images of your
+    classes. If the images to classify are in folders named after the classes, these names count as
     their true classes, and the command reports two accuracies: inductive (each image is normalized
     separately) and transductive (images are normalized in groups of up to 250, or all at once with
     `--transductive`).
@@ -64,6 +72,7 @@ def adapt(
 
     Examples:
 
+        alfa adapt --support pets --predict unsorted
         alfa adapt runs/strokes-demo --support letters --predict scans
         alfa adapt runs/cifar --support pets --predict a.jpg --predict b.jpg --head zero
     """
@@ -79,9 +88,13 @@ def adapt(
         report_unfinished(shown, opened)
         learned, queries = _load(image_format, support, predict, shown.update)
         notes = check_and_fit(classifier, learned, queries, folder=support, on_problem=on_problem)
-        result = _Adapted(classifier, learned, queries, _predict(classifier, queries, shown.update))
+        if reject:
+            _check_names(learned)
+        predictions = _predict(classifier, queries, shown.update, rejects=reject)
+        result = _Adapted(classifier, learned, queries, predictions)
     summary = result.summary(notes)
     command = _command(run, support, predict, on_problem=on_problem, **options)
+    command += "" if reject else " --no-reject"
     command += " --transductive" if transductive else ""
     files = _write(out, result, summary, run=run, command=command)
     if as_json:
@@ -97,6 +110,16 @@ def _check_output_folder(out: Path, *, force: bool) -> None:
     if out.is_dir() and any(out.iterdir()) and not force:
         raise ConfigError(f"{out} is not empty; change --out, or replace predictions with --force.")
     check_writable(out / "predictions.csv")
+
+
+def _check_names(learned: Photos) -> None:
+    from alfa.report.predictions import NONE
+
+    if NONE in learned.labels:
+        raise ConfigError(
+            f"a class is named {NONE!r}, the label of unfamiliar images; rename its folder, or use "
+            "--no-reject."
+        )
 
 
 def _load(
@@ -122,7 +145,11 @@ def _load(
 
 
 def _predict(
-    classifier: FewShotClassifier, queries: Photos, update: Callable[..., None]
+    classifier: FewShotClassifier,
+    queries: Photos,
+    update: Callable[..., None],
+    *,
+    rejects: bool,
 ) -> list[Prediction]:
     from alfa.report.predictions import Prediction
 
@@ -130,14 +157,20 @@ def _predict(
     # Images that are normalized together must be predicted together.
     step = _BATCH_SIZE if classifier.is_inductive else total
     rows: list[Any] = []
+    none: list[bool] = []
     for first in range(0, total, step):
-        rows += list(classifier.predict_proba(queries.pixels[first : first + step]))
+        found = classifier.assess(queries.pixels[first : first + step])
+        rows += list(found.probabilities)
+        none += found.is_none.tolist()
         update("classifying", len(rows), total, unit="images", transient=True)
     classes = [str(name) for name in classifier.classes_]
     predictions = []
-    for file, row, thumbnail in zip(queries.files, rows, queries.thumbnails, strict=True):
+    for file, row, is_none, thumbnail in zip(
+        queries.files, rows, none, queries.thumbnails, strict=True
+    ):
         label, true = classes[row.argmax()], file.label if file.label in classes else None
-        predictions.append(Prediction(str(file.path), label, row.tolist(), true, thumbnail))
+        rest = thumbnail, rejects and is_none
+        predictions.append(Prediction(str(file.path), label, row.tolist(), true, *rest))
     return predictions
 
 
@@ -154,48 +187,54 @@ class _Adapted:
         """Return all results, as --json prints them."""
         clf, predictions = self.classifier, self.predictions
         names = [str(name) for name in clf.classes_]
-        hits = dict(zip(names, map(int, clf.support_hits_), strict=True))
         problems = [*self.learned.problems, *self.queries.problems]
         return {
             "num_steps": clf.num_steps_,
             "checkpoint": clf.checkpoint,
-            "head": clf.head,
+            "head": clf.head_,
+            "head_reason": clf.head_reason_,
             "transductive": not clf.is_inductive,
             "classes": {
                 name: {
                     "support": self.learned.labels.count(name),
-                    "recognized": hits[name],
-                    "predicted": sum(p.label == name for p in predictions),
+                    "predicted": sum(p.shown == name for p in predictions),
                     "known": sum(p.true == name for p in predictions),
                     "right": sum(p.true == p.label == name for p in predictions),
                 }
                 for name in names
             },
-            "support_accuracy": clf.support_accuracy_,
+            "num_none": sum(p.is_none for p in predictions),
+            "estimated_accuracy": _estimate(clf),
+            "calibration_error": clf.calibration_ and clf.calibration_.error,
             "num_known": sum(p.true is not None for p in predictions),
             "accuracies": self._accuracies(),
             "predictions": [
-                {"file": p.file, "label": p.label, "probability": p.probability, "true": p.true}
+                {"file": p.file, "label": p.shown, "probability": p.probability, "true": p.true}
                 for p in predictions
             ],
             "left_out": [str(problem) for problem in problems if problem.fatal],
-            "notes": [*notes, *self._notes(hits)],
+            "notes": [*notes, *self._notes(names)],
         }
 
-    def _notes(self, hits: dict[str, int]) -> list[str]:
+    def _notes(self, names: Sequence[str]) -> list[str]:
         """Return notes on classes and images that may surprise the user."""
         from alfa.report.predictions import is_formula
 
         text = lazy.photos.printable
         photos = self.learned, self.queries
-        missed = "none of the support images of this class is classified correctly"
-        notes = [f"{text(name)}: {missed}" for name, count in hits.items() if not count]
+        notes = []
         paths, query_paths = ({file.path.resolve() for file in each.files} for each in photos)
         if both := paths & query_paths:
             notes.append(f"{len(both):,} of the images to classify are also in the support set")
+        folders = {file.label for file in self.queries.files if file.label is not None}
+        if others := sorted(folders - set(names)):
+            notes.append(
+                f"the folders {', '.join(map(text, others))} have the name of no class, so their "
+                "images do not count in the accuracy"
+            )
         notes += [str(problem) for each in photos for problem in each.problems if not problem.fatal]
         formula = "spreadsheets interpret the name of this class as a formula"
-        return notes + [f"{text(name)}: {formula}" for name in hits if is_formula(name)]
+        return notes + [f"{text(name)}: {formula}" for name in names if is_formula(name)]
 
     def _accuracies(self) -> dict[str, float] | None:
         """Return the inductive and transductive accuracy on images of known class.
@@ -229,6 +268,12 @@ class _Adapted:
         return right
 
 
+def _estimate(classifier: FewShotClassifier) -> dict[str, Any] | None:
+    """Return the estimated accuracy on new images; None without a cross-validation."""
+    found = classifier.accuracy_
+    return None if found is None else {**asdict(found), "text": str(found)}
+
+
 def _command(run: Path, support: Path, predict: Sequence[Path], **options: Any) -> str:
     """Return the command line without options that have their default."""
     defaults = {"head": "trained", "num_steps": None, "checkpoint": "best", "on_problem": "stop"}
@@ -251,14 +296,15 @@ def _write(
     facts = {
         "run": str(run),
         "support set": f"{len(learned.files):,} images of {len(support):,} classes",
-        "support accuracy": f"{100 * summary['support_accuracy']:.1f} %",
     }
+    if summary["estimated_accuracy"] is not None:
+        facts["estimated accuracy on new images"] = summary["estimated_accuracy"]["text"]
     for name, accuracy in (summary["accuracies"] or {}).items():
         facts[f"{name} accuracy"] = f"{100 * accuracy:.1f} % of {summary['num_known']:,} images"
     page = render_predictions_page(
         result.predictions,
         support=support,
-        title=f"Predictions of {run.name} after {summary['num_steps']} steps",
+        title=f"Predictions of {run.name}{_after(summary['num_steps'])}",
         facts=facts,
         notes=[*(f"skipped: {line}" for line in summary["left_out"]), *summary["notes"]],
         command=command,
@@ -268,6 +314,10 @@ def _write(
         # File names may not be valid text.
         write_atomic(out / f"predictions.{kind}", content.encode("utf-8", "backslashreplace"))
     return {kind: str(out / f"predictions.{kind}") for kind in contents}
+
+
+def _after(num_steps: int) -> str:
+    return f" after {num_steps} steps" if num_steps else ""
 
 
 def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
@@ -282,6 +332,9 @@ def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
     if known:
         both = ", ".join(f"{100 * a:.2f} % {name}" for name, a in summary["accuracies"].items())
         typer.echo(f"accuracy on the {known:,} images of known class: {both}")
-    typer.echo(f"accuracy on the support set: {100 * summary['support_accuracy']:.1f} %")
+    if summary["num_none"]:
+        typer.echo(f"{summary['num_none']:,} unfamiliar images belong to none of these classes")
+    if summary["estimated_accuracy"] is not None:
+        typer.echo(f"estimated accuracy on new images: {summary['estimated_accuracy']['text']}")
     print_notes(summary)
     typer.echo(f"\nwritten: {files['html']}\nwritten: {files['csv']}")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from alfa.backbones import open_backbone
+from alfa.backbones import EmbeddingCache, open_backbone
 from alfa.data._base import Signature
 from alfa.data._decode import Crop, decode, decode_opened
 from alfa.data._image_set import Shape, scale_and_shift
@@ -61,13 +61,15 @@ class ImageFormat:
         size, num_channels = self.shape[1:], self.shape[0]
         return decode_opened(image, size=size, num_channels=num_channels, crop=self.crop)
 
-    def inputs(self, levels: np.ndarray) -> Tensor:
+    def inputs(self, levels: np.ndarray, cache: EmbeddingCache | None = None) -> Tensor:
         """Convert levels from 0 to 255, ``[image, channel, height, width]``, to a model's inputs.
 
-        These are normalized images, or the features of the backbone.
+        These are normalized images, or the features of the backbone, which the `cache` keeps.
         """
         if self.signature.backbone:
-            return torch.from_numpy(open_backbone(self.signature.backbone).features(levels))
+            backbone = open_backbone(self.signature.backbone)
+            found = backbone.features(levels) if cache is None else cache.features(backbone, levels)
+            return torch.from_numpy(found)
         scale, shift = scale_and_shift(self.signature.mean, self.signature.std)
         # A copy, because the levels may be read-only.
         return torch.from_numpy(np.array(levels, np.float32)).mul_(scale).add_(shift)

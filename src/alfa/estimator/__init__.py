@@ -3,5 +3,6 @@
 from alfa.estimator._classifier import FewShotClassifier
 from alfa.estimator._images import check_images
 from alfa.estimator._regressor import FewShotRegressor
+from alfa.estimator._support import embedding
 
-__all__ = ["FewShotClassifier", "FewShotRegressor", "check_images"]
+__all__ = ["FewShotClassifier", "FewShotRegressor", "check_images", "embedding"]

@@ -89,6 +89,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             held-out images of the support set.
         calibration_: the temperature, and the calibration error on held-out images.
         rejection_: the threshold of `is_none`.
+        class_means_: the mean embedding of each class with norm 1.
         head_: the last layer, which ``head="auto"`` chooses.
         head_reason_: the reason for this choice.
         rates_: ``layers``, the names of the adapted layers; ``alpha`` and ``beta``, the rates of
@@ -218,8 +219,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             # fit, _learn, _fit_and_assess, _fit
             stacklevel=6,
         )
-        self._known = embedding(self.model_, x)
-        self._means = class_means(self._known, labels)
+        self._known = self._embedding(x)
+        self.class_means_ = class_means(self._known, labels)
         self.accuracy_ = self.calibration_ = self.rejection_ = None
         if found:
             held_out, scores = found[self.head_]
@@ -278,7 +279,10 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Predict calibrated class probabilities, ``[image, class]``."""
-        return np.asarray(np.exp(self.predict_log_proba(X)))
+        return self._probabilities(self._logits(self._read(X)[0]))
+
+    def _probabilities(self, logits: Tensor) -> np.ndarray:
+        return np.asarray((logits.double() / self.temperature_).softmax(1).numpy())
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Predict the logarithms of calibrated class probabilities, ``[image, class]``."""
@@ -296,11 +300,10 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     def assess(self, X: Any) -> Assessed:  # noqa: N803
         """Predict the label, the probabilities, and the familiarity of each image."""
         x, _ = self._read(X)
-        logits = self._logits(x).double()
-        probabilities = (logits / self.temperature_).softmax(1).numpy()
-        with self._fitted_mode():
-            scores = familiarity(embedding(self.model_, x), self._means)
+        logits = self._logits(x)
+        scores = familiarity(self._embedding(x), self.class_means_)
         labels = np.asarray(self.classes_[logits.argmax(1).numpy()])
+        probabilities = self._probabilities(logits)
         return Assessed(labels, probabilities, scores, scores < self.threshold_)
 
     def label_next(self, X: Any, *, num_images: int = 10) -> np.ndarray:  # noqa: N803
@@ -313,10 +316,12 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         x, _ = self._read(X)
         if len(self.classes_) < 2:
             raise ConfigError("`label_next` needs a classifier of at least 2 classes, got 1.")
-        probabilities = (self._logits(x).double() / self.temperature_).softmax(1).numpy()
-        with self._fitted_mode():
-            z = embedding(self.model_, x)
-        return label_next(probabilities, z, self._known, num_photos=num_images)
+        probabilities = self._probabilities(self._logits(x))
+        return label_next(probabilities, self._embedding(x), self._known, num_photos=num_images)
+
+    def _embedding(self, x: Tensor) -> Tensor:
+        with torch.no_grad(), self._fitted_mode():
+            return embedding(self.model_, x).cpu()
 
     def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
         """Return the accuracies ``inductive``, if the model supports it, and ``transductive``.

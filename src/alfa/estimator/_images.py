@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from alfa.backbones import open_backbone
+from alfa.backbones import EmbeddingCache, open_backbone
 from alfa.data import Crop, ImageFormat, Signature, photo_grid
 from alfa.data.photos import read_photo
 from alfa.errors import ConfigError, DataError
@@ -106,6 +106,7 @@ class ImageReader:
     values: ValueRange | None  # black and white in arrays other than uint8; None if unknown
     is_guessed: bool  # `values` were derived from the support set
     num_axes: int | None  # of each support image; None if it differs or X is a table
+    cache: EmbeddingCache = field(default_factory=EmbeddingCache)  # of features
 
     @classmethod
     def fit(cls, format: ImageFormat, X: Any, values: Any) -> ImageReader:  # noqa: N803
@@ -140,7 +141,7 @@ class ImageReader:
         return torch.cat(inputs), np.zeros_like(grids) if getattr(X, "ndim", 0) == 2 else grids
 
     def _inputs(self, levels: np.ndarray) -> Tensor:
-        return self.format.inputs(levels[None])
+        return self.format.inputs(levels[None], self.cache)
 
     def _each_levels(self, X: Any) -> Iterator[np.ndarray]:  # noqa: N803
         """Yield the levels of each image, ``[channel, height, width]``."""

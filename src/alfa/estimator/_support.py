@@ -121,7 +121,8 @@ def held_out_predictions(
 
     def fit_predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         model = fit(train)
-        z = embedding(model, x)
+        with torch.no_grad():
+            z = embedding(model, x).cpu()
         means = class_means(z[torch.from_numpy(train)], folds.labels[train])
         familiarities.append(familiarity(z, means))
         return np.asarray(outputs(model).double().numpy()[test])
@@ -132,9 +133,8 @@ def held_out_predictions(
     return held_out, np.concatenate(rows) if rows else np.empty(0)
 
 
-@torch.no_grad()
 def embedding(model: nn.Module, x: Tensor) -> Tensor:
-    """Return the inputs of the last layer with norm 1, ``[example, feature]``, on the CPU.
+    """Return the inputs of an adapted model's last layer with norm 1, ``[example, feature]``.
 
     A model without a sequence of layers has the embedding x.
     """
@@ -144,7 +144,7 @@ def embedding(model: nn.Module, x: Tensor) -> Tensor:
     z = x.to(example.device, example.dtype)
     if isinstance(model, nn.Sequential) and len(model) > 1:
         z = nn.Sequential(*list(model)[:-1])(z)
-    return _unit(z.flatten(1).float()).cpu()
+    return _unit(z.flatten(1).float())
 
 
 def class_means(z: Tensor, labels: np.ndarray) -> Tensor:

@@ -8,6 +8,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from alfa._io import write_atomic
 from alfa.data import decode, suppress_pillow_warnings
 from alfa.data.photos import printable, read_photo
 from alfa.errors import AlfaError, ConfigError, DataError
-from alfa.estimator import FewShotClassifier
+from alfa.estimator import FewShotClassifier, embedding
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -68,9 +69,10 @@ def export_onnx(
 
     The input ``images`` is uint8 ``[batch, height, width, channel]`` with 1 or 3 channels and any
     height and width; the model resizes images to the same pixels as alfa. The caller handles
-    transparency and EXIF orientation. The output ``probabilities`` is float32 ``[batch, class]``.
-    The metadata contains ``classes`` (the labels) and ``input_shape`` as JSON, and
-    ``alfa_version``.
+    transparency and EXIF orientation. The outputs are ``probabilities``, float32 ``[batch,
+    class]``, calibrated, and ``familiarity``, float32 ``[batch]``. The metadata contains, as JSON,
+    ``classes`` (the labels), ``threshold`` (an image of lower familiarity belongs to none of the
+    classes; null if unknown), and ``input_shape``, and ``alfa_version``.
 
     Args:
         classifier: fitted classifier.
@@ -118,11 +120,13 @@ def make_onnx(classifier: FewShotClassifier, *, check_on: Iterable[Any] = ()) ->
     content = _build(classifier, labels, shape).SerializeToString()
     batches = itertools.chain(_random_batches(shape), map(_as_batch, check_on))
     num_checked, difference = _compare(classifier, content, batches)
+    # A small temperature amplifies the rounding of the logits.
+    tolerance = TOLERANCE * max(1.0, 1 / classifier.temperature_)
     # This comparison raises for NaN, too.
-    if not difference <= TOLERANCE:
+    if not difference <= tolerance:
         raise AlfaError(
             f"probabilities of the exported model and of torch differ by up to {difference:.2g}, "
-            f"more than {TOLERANCE:g}, so no file was written; {_TRY_OTHER_VERSIONS}."
+            f"more than {tolerance:.2g}, so no file was written; {_TRY_OTHER_VERSIONS}."
         )
     return Exported(content, labels, shape, num_checked, difference)
 
@@ -137,7 +141,9 @@ def check_installed() -> None:
 
 
 class _Classifier(nn.Module):
-    """The adapted model, from levels between 0 and 255 to calibrated probabilities."""
+    """The adapted model, from levels between 0 and 255 to probabilities and familiarity."""
+
+    means: Tensor
 
     def __init__(self, classifier: FewShotClassifier) -> None:
         super().__init__()
@@ -145,13 +151,16 @@ class _Classifier(nn.Module):
         self.model = copy.deepcopy(classifier.model_)
         self._num_classes = len(classifier.classes_)
         self._temperature = classifier.temperature_
+        self.register_buffer("means", classifier.class_means_.clone())
         # Few runtimes support doubles.
         self.to("cpu", torch.float32).eval()
 
-    def forward(self, levels: Tensor) -> Tensor:
-        logits: Tensor = self.model(self.inputs(levels))[:, : self._num_classes]
-        probabilities: Tensor = (logits / self._temperature).softmax(1)
-        return probabilities
+    def forward(self, levels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.inputs(levels)
+        logits = self.model(x)[:, : self._num_classes]
+        # Runtimes compute the layers that both outputs share only once.
+        similarities = embedding(self.model, x) @ self.means.mT
+        return (logits / self._temperature).softmax(1), similarities.amax(1)
 
 
 def _build(
@@ -172,10 +181,18 @@ def _build(
         model.opset_import.append(onnx.helper.make_opsetid("", OPSET))
         model.producer_name, model.producer_version = "alfa", alfa.__version__
         model.doc_string, model.graph.doc_string, model.graph.name = "", "", "alfa"
-        metadata = {"classes": json.dumps(labels), "input_shape": json.dumps(shape)}
+        metadata = {
+            "classes": json.dumps(labels),
+            "input_shape": json.dumps(shape),
+            "threshold": json.dumps(classifier.threshold_ if _rejects(classifier) else None),
+        }
         onnx.helper.set_model_props(model, {"alfa_version": alfa.__version__, **metadata})
         onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _rejects(classifier: FewShotClassifier) -> bool:
+    return math.isfinite(classifier.threshold_)
 
 
 def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelProto:
@@ -191,7 +208,7 @@ def _export_network(network: nn.Module, shape: tuple[int, int, int]) -> ModelPro
                 network,
                 (example,),
                 input_names=["levels"],
-                output_names=["probabilities"],
+                output_names=["probabilities", "familiarity"],
                 dynamic_shapes={"levels": {0: torch.export.Dim("batch")}},
                 opset_version=OPSET,
                 dynamo=True,
@@ -238,11 +255,13 @@ def _compare(
     # One batch at a time, because photos in their original sizes need much memory.
     for batch in batches:
         with _explained(problem):
-            (found,) = session.run(["probabilities"], {"images": batch})
-        difference = np.abs(found - classifier.predict_proba(list(batch)))
+            found = session.run(["probabilities", "familiarity"], {"images": batch})
+        expected = classifier.assess(list(batch))
+        pairs = zip(found, (expected.probabilities, expected.familiarity), strict=True)
         count += len(batch)
-        # Unlike `max`, this propagates NaN.
-        worst = float(np.maximum(worst, difference.max()))
+        for ours, theirs in pairs:
+            # Unlike `max`, this propagates NaN.
+            worst = float(np.maximum(worst, np.abs(ours - theirs).max()))
     return count, worst
 
 

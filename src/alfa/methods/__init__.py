@@ -15,6 +15,7 @@ from alfa.methods import _meta_curvature as _meta_curvature
 from alfa.methods import _meta_lstm as _meta_lstm
 from alfa.methods import _meta_sgd as _meta_sgd
 from alfa.methods import _metaoptnet as _metaoptnet
+from alfa.methods import _photos as _photos
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods import _protonet as _protonet
 from alfa.methods import _r2d2 as _r2d2

@@ -40,6 +40,7 @@ from alfa.models._mlp import MLP
 from alfa.models._propagation import LabelPropagation
 from alfa.models._relation import Relation
 from alfa.models._resnets import ResNet12, ResNet18, WideResNet12
+from alfa.models._ridge_head import RidgeRegression
 from alfa.models._snail import SNAIL
 from alfa.models._wide import WideResNet
 
@@ -73,6 +74,7 @@ __all__ = [
     "Relation",
     "ResNet12",
     "ResNet18",
+    "RidgeRegression",
     "WideResNet",
     "WideResNet12",
     "SNAIL",

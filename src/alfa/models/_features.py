@@ -61,8 +61,9 @@ class FeatureMap(Model):
                 raise ConfigError(f"`{name}` must be greater than 0, got {value}.")
         (size,) = self.feature_shape = (int(input_shape[0]),)
         self.power = power
-        self.scale = nn.Parameter(torch.tensor(float(scale)))
+        self.initial_scale = float(scale)
         if learned_map:
+            self.scale = nn.Parameter(torch.tensor(self.initial_scale))
             self.map = uninitialized(nn.Linear, size, size, bias=False)
             nn.init.zeros_(self.map.weight)
         self.learned_map, self._has_head = learned_map, True

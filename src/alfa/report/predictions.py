@@ -13,16 +13,25 @@ _MOST_BARS, MOST_SHOWN, MOST_OF_CLASS = 3, 2_000, 40
 # Spreadsheets evaluate cells that start with one of these characters.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
+NONE = "none of these"
+"""The label of images that belong to none of the classes."""
+
 
 @dataclass(frozen=True)
 class Prediction:
     """The predicted class of an image."""
 
     file: str
-    label: str
+    label: str  # the most probable class
     probabilities: Sequence[float]  # in the order of the classes
     true: str | None = None  # the true class; None if unknown
     picture: bytes = b""  # a small PNG or JPEG file; empty if no page shows it
+    is_none: bool = False  # the image is unfamiliar, so it may belong to none of the classes
+
+    @property
+    def shown(self) -> str:
+        """The class, or `NONE`."""
+        return NONE if self.is_none else self.label
 
     @property
     def is_wrong(self) -> bool:
@@ -46,7 +55,7 @@ def predictions_csv(predictions: Sequence[Prediction], classes: Sequence[str]) -
     """
     header = ["file", "label", *(f"probability of {name}" for name in classes)]
     rows = (
-        [f"./{p.file}" if is_formula(p.file) else p.file, p.label, *map(repr, p.probabilities)]
+        [f"./{p.file}" if is_formula(p.file) else p.file, p.shown, *map(repr, p.probabilities)]
         for p in predictions
     )
     return csv_text(header, rows)
@@ -68,6 +77,7 @@ def render_predictions_page(
     that writes this page.
     """
     classes = list(support)
+    has_none = any(p.is_none for p in predictions)
     cards = [_card(p, classes, number) for number, p in enumerate(predictions[:MOST_SHOWN])]
     return render_template(
         "predictions.html",
@@ -79,7 +89,8 @@ def render_predictions_page(
         max_support=MOST_OF_CLASS,
         # The sort is stable: the images of a class keep their order.
         cards=sorted(cards, key=lambda card: card["class_number"]),
-        counts=Counter(p.label for p in predictions),
+        labels=[*classes, *([NONE] if has_none else [])],
+        counts=Counter(p.shown for p in predictions),
         num_images=len(predictions),
         num_known=sum(p.true is not None for p in predictions),
         num_wrong=sum(p.is_wrong for p in predictions),
@@ -95,7 +106,8 @@ def _card(prediction: Prediction, classes: Sequence[str], number: int) -> dict[s
     return {
         "prediction": prediction,
         "number": number,
-        "class_number": classes.index(prediction.label),
+        # Images of none of the classes come last.
+        "class_number": [*classes, NONE].index(prediction.shown),
         "bars": [(classes[c], prediction.probabilities[c]) for c in bars],
     }
 

@@ -149,7 +149,7 @@ class Model:
         def fit() -> AdaptedModel:
             begin = time.perf_counter()
             with warnings.catch_warnings():
-                # The page shows the number of recognized examples instead.
+                # The page shows the estimated accuracy instead.
                 warnings.simplefilter("ignore", AlfaWarning)
                 fitted = FewShotClassifier(self.run).fit(examples, list(labels))
             return AdaptedModel(fitted, examples, time.perf_counter() - begin)

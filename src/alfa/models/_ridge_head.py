@@ -1,0 +1,77 @@
+"""The head of the photo classifier: ridge regression in which classes weigh equally."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from alfa.errors import ConfigError
+from alfa.models._heads import Head, register_head
+from alfa.types import PositiveFloat
+
+
+@register_head("ridge")
+class RidgeRegression(Head):
+    """Ridge regression from features of norm 1 to one-hot labels, with equally weighted classes.
+
+    With z the feature divided by its norm, the outputs are s (W z + b), in which W and b minimize
+    sum_i w_i |W z_i + b - e_{y_i}|^2 + lambda |W|^2 over the support set. The weights w_i are
+    inversely proportional to the number of examples of a class, and their mean is 1, so additional
+    examples of some classes do not bias the others.
+
+    Args:
+        feature_shape: the shape of the features of one example.
+        num_outputs: number of classes.
+        regularization: lambda.
+        scale: s, which turns the outputs, about 0 to 1, into logits.
+
+    Examples:
+        >>> import torch
+        >>> from alfa.models import RidgeRegression
+        >>> head = RidgeRegression((8,), 5)
+        >>> head.fit(torch.randn(2, 10, 8), torch.arange(10).expand(2, -1) % 5, 5)["weight"].shape
+        torch.Size([2, 5, 8])
+    """
+
+    task_parameters = ("weight", "bias")
+
+    def __init__(
+        self,
+        feature_shape: Sequence[int],
+        num_outputs: int,
+        *,
+        regularization: PositiveFloat = 0.1,
+        scale: PositiveFloat = 10.0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("regularization", regularization), ("scale", scale)):
+            if not value > 0:
+                raise ConfigError(f"`{name}` must be above 0, got {value}.")
+        self.regularization, self.scale = regularization, scale
+        self.weight = nn.Parameter(torch.zeros(num_outputs, math.prod(feature_shape)))
+        self.bias = nn.Parameter(torch.zeros(num_outputs))
+
+    def fit(self, z: Tensor, y: Tensor, way: int) -> Mapping[str, Tensor]:
+        z, targets = F.normalize(z, dim=2), F.one_hot(y, way).to(z.dtype)
+        counts = targets.sum(1, keepdim=True)
+        if bool((counts == 0).any()):
+            task, _, missing = (counts == 0).nonzero()[0].tolist()
+            raise ConfigError(
+                f"the support set of task {task} has no example of class {missing}, but ridge "
+                f"regression needs at least one; number the classes of a task from 0 to {way - 1}."
+            )
+        w = (targets / counts).sum(2, keepdim=True) * (z.shape[1] / way)
+        # The optimal b makes the weighted mean of the residuals zero. The mean of w is 1.
+        z_mean, target_mean = ((w * x).mean(1, keepdim=True) for x in (z, targets))
+        root = w.sqrt()
+        a, e = root * (z - z_mean), root * (targets - target_mean)
+        # W^T = A^T (A A^T + lambda I)^-1 E needs a matrix of the size of the support set only.
+        eye = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+        weight = (a.mT @ torch.linalg.solve(a @ a.mT + self.regularization * eye, e)).mT
+        bias = target_mean - z_mean @ weight.mT
+        return {"weight": self.scale * weight, "bias": self.scale * bias.squeeze(1)}
+
+    def forward(self, z: Tensor) -> Tensor:
+        return F.linear(F.normalize(z, dim=-1), self.weight, self.bias)

@@ -16,7 +16,7 @@ from alfa.assessment._held_out import HeldOut
 _LEARNING_EXPONENT = 0.7
 # Held-out photos are less informative than independent test photos: each is a training photo of the
 # others, and the classifiers of the folds differ from the full classifier.
-_EFFICIENCY = 0.7
+_EFFICIENCY = 0.65
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class AccuracyEstimate:
 
     The estimate is the accuracy on held-out photos, in which classes weigh equally, corrected for
     the smaller training sets of the folds: the odds of an error, relative to guessing, decrease
-    with the number of photos by a power law. The interval is Jeffreys' interval for 70 % of the
+    with the number of photos by a power law. The interval is Jeffreys' interval for 65 % of the
     number of photos, corrected likewise. If each class has only one photo, there is no estimate.
 
     Attributes:
@@ -46,7 +46,7 @@ class AccuracyEstimate:
         ...     return -((x[test, None] - means) ** 2)
         >>> held_out = cross_validate(nearest_mean, stratified_folds(labels))
         >>> print(AccuracyEstimate.of(held_out))
-        about 70 %, between 42 and 89 %, from your 20 photos
+        about 70 %, between 41 and 90 %, from your 20 photos
     """
 
     accuracy: float | None
@@ -65,7 +65,8 @@ class AccuracyEstimate:
         num_single = num_classes - len(np.unique(held_out.labels))
         if not num_photos:
             return cls(None, None, None, 0, num_classes, num_single)
-        found = float(held_out.photo_weights @ held_out.hits)
+        # Rounding errors must not separate the accuracy from 0 and 1.
+        found = round(float(held_out.photo_weights @ held_out.hits), 12)
         ends = (found, *_interval(found, _EFFICIENCY * held_out.effective_size, cls.level))
         accuracy, low, high = (_corrected(x, num_classes, held_out.train_share) for x in ends)
         return cls(accuracy, low, high, num_photos, num_classes, num_single)
@@ -83,8 +84,8 @@ class AccuracyEstimate:
             f"{self.num_photos} photos"
         )
         if self.num_single:
-            noun = "class" if self.num_single == 1 else "classes"
-            text += f", without the {self.num_single} {noun} that have only one photo"
+            nouns = "class with" if self.num_single == 1 else "classes with"
+            text += f", without the {self.num_single} {nouns} only one photo"
         return text
 
 

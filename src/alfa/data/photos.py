@@ -22,9 +22,7 @@ from alfa.data.sources import (
 from alfa.errors import DataError, check_choice
 
 # Camera formats that Pillow does not support.
-_CAMERA_SUFFIXES = (
-    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".raw"),
-)
+_CAMERA_SUFFIXES = (*(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".raw"),)
 _UNSUPPORTED = "is a photo in an unsupported format; save it as JPEG or PNG"
 # Control characters, line ends, and surrogates, which stand for bytes that are not text.
 _UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from alfa.backbones import Preprocessing, is_backbone, open_backbone, register_module
+from alfa.build import build_tasks
+from alfa.config import parse_experiment
 from alfa.errors import CheckpointError, ConfigError
 
 SMALL = Preprocessing(size=16, resize=20)
@@ -190,3 +193,31 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, name: str, content: bytes) -
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"the weights file .*none\.pt does not exist"):
         register(weights=tmp_path / "none.pt")
+
+
+# --- plugins
+
+PLUGIN = """
+from torch import nn
+
+from alfa.backbones import Preprocessing, register_module
+
+register_module("tiny", nn.Conv2d(3, 4, 3), preprocessing=Preprocessing(size=16, resize=20))
+"""
+
+
+def test_an_experiment_names_the_backbone_of_a_plugin(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_backbone.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    content = {
+        "plugins": ["own_backbone"],
+        "tasks": {"name": "images", "dataset": "strokes", "backbone": "tiny"},
+        "model": {"name": "mlp"},
+    }
+    try:
+        experiment = parse_experiment(content, source=tmp_path / "mine.toml")
+        tasks = build_tasks(experiment)
+        assert tasks.input_shape == (4,)
+        assert tasks.episode(0, num_tasks=1).support_x.shape == (1, 25, 4)
+    finally:
+        sys.modules.pop("own_backbone", None)

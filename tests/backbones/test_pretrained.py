@@ -77,6 +77,14 @@ def test_the_features_of_a_photo_do_not_depend_on_other_photos(card, plain, inst
 
 
 @one_card
+def test_opening_leaves_the_random_numbers_alone(card, plain, install) -> None:
+    install(card, plain(card.name).state_dict())
+    before = torch.get_rng_state()
+    open_backbone(card.name)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@one_card
 def test_without_onednn_the_network_computes_the_features(
     card, plain, install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,12 @@ def test_the_fingerprint_depends_on_weights_and_preprocessing(timm: Any) -> None
     assert len(set(fingerprints)) == 3
 
 
+def test_opening_leaves_the_random_numbers_alone(timm: Any) -> None:
+    before = torch.get_rng_state()
+    open_backbone("timm:tinynet")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_unknown_model_is_an_error_with_a_hint(timm: Any) -> None:
     with pytest.raises(ConfigError, match=r"timm has no model 'tinynets'\. Did you mean 'tinynet'"):
         open_backbone("timm:tinynets")
@@ -129,7 +135,6 @@ def test_an_error_names_the_extra_without_timm(
 
 @pytest.fixture
 def real_timm() -> Any:
-    # timm warns of its own deprecated functions.
     try:
         return pytest.importorskip("timm", reason="needs pip install 'alfa[timm]'")
     except RuntimeError as error:

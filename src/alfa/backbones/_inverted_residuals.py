@@ -154,7 +154,14 @@ def _conv(
     pads: tuple[int, int] = (0, 0),
 ) -> nn.Conv2d:
     before, after = pads
-    # `nn.Conv2d` pads both ends equally, and a separate layer for padding takes a quarter of the
-    # network's time. Instead, a kernel with more padding at the end starts with zeros.
+    # `nn.Conv2d` pads both ends equally. For one more pixel at the end, the kernel starts with
+    # zeros, which is faster than a layer that pads.
     enlarged = kernel_size + after - before
-    return nn.Conv2d(num_inputs, num_outputs, enlarged, stride, after, groups=groups)
+    return _Conv2d(num_inputs, num_outputs, enlarged, stride, after, groups=groups)
+
+
+class _Conv2d(nn.Conv2d):
+    """A convolution whose weights `InvertedResiduals.load` sets."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights uninitialized: random ones would change torch's global generator."""

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from alfa.backbones._base import Backbone, Preprocessing, register_family
 from alfa.backbones._module import make_backbone
 from alfa.errors import ConfigError, did_you_mean
@@ -30,7 +32,9 @@ def open_timm(name: str, *, pretrained: bool = True) -> Backbone:
         hint = did_you_mean(name, timm.list_models())
         raise ConfigError(f"timm has no model {name!r}.{hint}")
     try:
-        module = timm.create_model(name, pretrained=pretrained, num_classes=0)
+        # timm draws initial weights from torch's global generator.
+        with torch.random.fork_rng(devices=[]):
+            module = timm.create_model(name, pretrained=pretrained, num_classes=0)
     # Errors of the connection, the hub, and the file system have no common type.
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

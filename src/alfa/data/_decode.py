@@ -20,7 +20,7 @@ MAX_PIXELS = 64_000_000
 MAX_BYTES = 8 * MAX_PIXELS + 10_000_000
 # Formats that store pixels only: others are programs (EPS runs Ghostscript) or vector graphics.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA", "TIFF", "AVIF")
-# The brands of HEIC files (ISO/IEC 23008-12, annex B), and those of AVIF files, which Pillow reads.
+# The brands of HEIC files (ISO/IEC 23008-12, annex B), and the brands of AVIF, which Pillow reads.
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"}
 _AVIF_BRANDS = {b"avif", b"avis"}
 _MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}

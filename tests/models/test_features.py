@@ -62,7 +62,8 @@ def test_every_option_has_an_effect(randn) -> None:
     names = {name for name, _ in plain.named_parameters()}
     assert names == {"scale", "map.weight", "linear.weight", "linear.bias"}
     other = model(learned_map=False)
-    assert {name for name, _ in other.named_parameters()} == names - {"map.weight"}
+    assert {name for name, _ in other.named_parameters()} == {"linear.weight", "linear.bias"}
+    assert torch.allclose(model(learned_map=False, scale=2.0)(x), 2 * other(x))
     assert not torch.allclose(model(power=1.0)(x), model()(x))
     assert torch.allclose(model(scale=2.0)(x), 2 * model()(x))
     assert torch.allclose(model()(x), other(x))

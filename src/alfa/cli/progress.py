@@ -174,7 +174,8 @@ def duration_text(seconds: float) -> str:
 
 def report_unfinished(shown: Meter, run: lazy.runs.Run) -> None:
     """Print a note if the training of a run is not complete."""
-    if run.result is None:
+    # A pretrained model may need no training.
+    if run.result is None and not run.is_pretrained:
         shown.print("training is not complete; results are preliminary")
 
 

@@ -86,7 +86,8 @@ class FeatureMap(Model):
         z = F.normalize(_signed_power(x, self.power), dim=-1)
         if self.learned_map:
             z = F.normalize(torch.baddbmm(z, z, params["map.weight"].mT), dim=-1)
-        return params["scale"].view(-1, 1, 1) * z
+            return params["scale"].view(-1, 1, 1) * z
+        return self.initial_scale * z
 
     def remove_head(self) -> None:
         del self.linear
@@ -99,7 +100,8 @@ class FeatureMap(Model):
             identity = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
             parts += [filled_linear(weight + identity, weight.new_zeros(len(weight)))]
             parts.append(_Normalized())
-        parts.append(_Scaled(params["scale"]))
+        scale = params["scale"] if self.learned_map else torch.tensor(self.initial_scale)
+        parts.append(_Scaled(scale.to(x)))
         if self._has_head:
             parts.append(filled_linear(params["linear.weight"], params["linear.bias"]))
         return nn.Sequential(*parts).eval().requires_grad_(False)

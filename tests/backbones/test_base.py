@@ -128,6 +128,21 @@ def test_a_backbone_is_frozen() -> None:
     assert not any(p.requires_grad for p in network.parameters())
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"size": 0}, "`size` must be at least 1, got 0"),
+        ({"resize": 200}, "`resize` must be at least `size`, which is 224, got 200"),
+        ({"resample": "nearest"}, "`resample` is 'nearest', which is not one of 'bilinear', 'bic"),
+        ({"mean": (0.5,)}, r"`mean` must be three numbers, .*, got \(0\.5,\) and"),
+        ({"std": (0.5, 0.5, 0.0)}, "`std` three positive numbers"),
+    ],
+)
+def test_invalid_preprocessing_is_an_error(options, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        Preprocessing(**options)
+
+
 def test_cards_are_for_documentation() -> None:
     for card in backbone_cards():
         assert card.license in ("Apache-2.0", "BSD-3-Clause")

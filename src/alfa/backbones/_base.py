@@ -6,14 +6,17 @@ import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from alfa.backbones._wheels import WheelFile
-from alfa.errors import ConfigError, did_you_mean
+from alfa.errors import ConfigError, check_choice, did_you_mean
+
+Resample = Literal["bilinear", "bicubic"]
+"""A filter that resizes."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,30 @@ class Preprocessing:
         resample: the filter that resizes.
         mean: channel means, for values from 0 to 1.
         std: channel standard deviations, likewise.
+
+    Raises:
+        ConfigError: a value is invalid.
     """
 
     size: int = 224
     resize: int = 256
-    resample: Literal["bilinear", "bicubic"] = "bilinear"
+    resample: Resample = "bilinear"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"`size` must be at least 1, got {self.size}.")
+        if self.resize < self.size:
+            raise ConfigError(
+                f"`resize` must be at least `size`, which is {self.size}, got {self.resize}."
+            )
+        check_choice("resample", self.resample, get_args(Resample))
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ConfigError(
+                "`mean` must be three numbers, and `std` three positive numbers, got "
+                f"{self.mean} and {self.std}."
+            )
 
 
 @dataclass(frozen=True)
@@ -203,10 +223,11 @@ def is_backbone(name: str) -> bool:
 
 
 def open_backbone(name: str) -> Backbone:
-    """Open a pretrained backbone by name; each is loaded once per process.
+    """Open a pretrained backbone by name; the last four stay in memory.
 
     Raises:
         ConfigError: the name is unknown, or the package with the weights is not installed.
+        DamagedError: the file with the weights is not the expected one.
     """
     if not is_backbone(name):
         families = [f"{prefix}:NAME" for prefix in FAMILIES]

@@ -40,8 +40,8 @@ def register_module(
     Examples:
         >>> from torch import nn
         >>> from alfa.backbones import Preprocessing, open_backbone, register_module
-        >>> module = nn.Conv2d(3, 4, 3)
-        >>> backbone = register_module("one-layer", module, preprocessing=Preprocessing(size=32))
+        >>> small = Preprocessing(size=32, resize=36)
+        >>> backbone = register_module("one-layer", nn.Conv2d(3, 4, 3), preprocessing=small)
         >>> backbone.num_features, open_backbone("one-layer") is backbone
         (4, True)
     """

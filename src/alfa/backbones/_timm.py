@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from alfa.backbones._base import Backbone, Preprocessing, register_family
+from alfa.backbones._base import Backbone, Preprocessing, Resample, register_family
 from alfa.backbones._module import make_backbone
 from alfa.errors import ConfigError, did_you_mean
-
-_FILTERS = ("bilinear", "bicubic")
 
 
 @register_family("timm")
@@ -65,10 +63,10 @@ def _preprocessing(name: str, config: Mapping[str, Any]) -> Preprocessing:
             "supports only square color images."
         )
     resample = config["interpolation"]
-    if resample not in _FILTERS:
+    if resample not in get_args(Resample):
         raise ConfigError(
             f"timm's model {name!r} needs images that are resized by the filter {resample!r}, but "
-            f"alfa has only {' and '.join(_FILTERS)}."
+            f"alfa has only {' and '.join(get_args(Resample))}."
         )
     resize = math.floor(height / config["crop_pct"])
     return Preprocessing(height, resize, resample, tuple(config["mean"]), tuple(config["std"]))

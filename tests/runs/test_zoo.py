@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 
 from alfa import FewShotClassifier, Run
+from alfa.backbones import backbone_cards
 from alfa.errors import CheckpointError, ConfigError
 from alfa.runs import find_run, model_card, model_names
 
 
 @pytest.mark.parametrize("name", model_names())
 def test_a_model_classifies_new_classes(name: str) -> None:
+    if name == "photos" and not backbone_cards()[0].is_installed:
+        pytest.skip("the weights of the backbone are not installed")
     images = np.random.default_rng(0).integers(0, 256, (10, 20, 30, 3), np.uint8)
     classifier = FewShotClassifier(name).fit(images, list("aabbccddee"))
     assert classifier.predict_proba(images).shape == (10, 5)
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", [name for name in model_names() if name != "photos"])
 def test_a_card_agrees_with_the_stored_result(name: str) -> None:
     card = model_card(name)
     test = Run.open(name).result["test"]
@@ -28,6 +31,13 @@ def test_a_card_agrees_with_the_stored_result(name: str) -> None:
     assert row.accuracy == pytest.approx(test["accuracy"], abs=1e-4)
     assert row.interval == pytest.approx(test["accuracy_interval"], abs=1e-4)
     assert 0 < card.num_bytes < 500_000
+
+
+def test_the_model_of_photos_needs_no_training() -> None:
+    learner = Run.open("photos").learner()
+    assert list(learner.meta_parameters()) == []
+    assert learner.num_steps == 0
+    assert model_card("photos").num_bytes < 50_000
 
 
 def test_an_existing_folder_has_precedence(tmp_path: Path, monkeypatch) -> None:
@@ -39,7 +49,7 @@ def test_an_existing_folder_has_precedence(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_an_unknown_name_lists_the_models() -> None:
-    names = "cifar-fs, cifar-fs-l2f, strokes"
+    names = "cifar-fs, cifar-fs-l2f, photos, strokes"
     with pytest.raises(ConfigError, match=f"must be one of {names}, got 'x'"):
         model_card("x")
     with pytest.raises(CheckpointError, match=f"or a pretrained model: {names}"):

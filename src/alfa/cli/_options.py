@@ -13,7 +13,7 @@ from alfa.errors import ConfigError, check_choice
 Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
 Device = Annotated[str, Option(help="Device: cpu, cuda, cuda:1, or mps.")]
 Threads = Annotated[int | None, Option(min=1, help="CPU threads; defaults to all, or 1 for MLPs.")]
-PhotoModel = Annotated[Path, Argument(help="Run folder, or a model that `alfa models` lists.")]
+PhotoModel = Annotated[Path, Argument(help="Run folder, or a model of `alfa models`.")]
 RunFolder = Annotated[Path, Argument(help="Run folder, or a model that `alfa models` lists.")]
 Seed = Annotated[int | None, Option(min=0, help="Random seed; defaults to 0 or the experiment's.")]
 RunSeed = Annotated[int | None, Option(min=0, help="Seed of the tasks; defaults to the run's.")]
@@ -37,14 +37,14 @@ BatchNorm = Annotated[str | None, Option(help="transductive or inductive; defaul
 
 # Adaptation.
 Support = Annotated[Path, Option(help="Support set: a folder with a folder of images per class.")]
-Head = Annotated[str, Option(help="Last layer: trained; prototype or zero fits any way.")]
+Head = Annotated[str, Option(help="Last layer: trained, prototype, zero, or auto.")]
 OnProblem = Annotated[str, Option(help="For unusable images: stop, or skip them.")]
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 _CHOICES = {
     "split": ("train", "val", "test"),
     "checkpoint": ("best", "last", "ensemble"),
-    "head": ("trained", "prototype", "zero"),
+    "head": ("trained", "prototype", "zero", "auto"),
     "on_problem": ("stop", "skip"),
 }
 

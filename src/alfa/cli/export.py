@@ -20,9 +20,9 @@ from alfa.errors import ConfigError
 
 
 def export(
-    run: opts.RunFolder,
     support: opts.Support,
     to: Annotated[Path, Option(help="Output file (.onnx); an existing one is replaced.")],
+    run: opts.PhotoModel = Path("photos"),
     head: opts.Head = "trained",
     num_steps: opts.NumSteps = None,
     checkpoint: opts.Checkpoint = "best",
@@ -33,12 +33,15 @@ def export(
     """Adapt a trained run to a few images of your own classes, and export the model to ONNX.
 
     The file runs with any ONNX runtime, without torch or alfa. Its input is `images`, uint8 [batch,
-    height, width, channel], of any size, grayscale or color. Its output is `probabilities`, float32
-    [batch, class]; the metadata contains the labels. Before writing the file, alfa compares its
-    outputs with torch's. Requires `pip install 'alfa[export]'`.
+    height, width, channel], of any size, grayscale or color. Its outputs are `probabilities`,
+    float32 [batch, class], calibrated, and `familiarity`, float32 [batch]; an image of lower
+    familiarity than the `threshold` of the metadata belongs to none of the classes. The metadata
+    also contains the labels. Before writing the file, alfa compares its outputs with torch's.
+    Requires `pip install 'alfa[export]'`.
 
     Examples:
 
+        alfa export --support pets --to pets.onnx
         alfa export runs/strokes-demo --support letters --to letters.onnx
         alfa export runs/cifar --support pets --to pets.onnx --head zero --checkpoint ensemble
 

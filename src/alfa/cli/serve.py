@@ -1,6 +1,7 @@
 """`alfa serve`."""
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from alfa.cli.stopping import stoppable
 
 
 def serve(
-    run: opts.RunFolder,
+    run: opts.PhotoModel = Path("photos"),
     port: Annotated[int, Option(min=0, max=65535, help="Local port; 0 selects a free one.")] = 7860,
     open_browser: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
     threads: opts.Threads = None,
@@ -25,6 +26,7 @@ def serve(
 
     Examples:
 
+        alfa serve --open
         alfa serve runs/strokes-demo --open
         alfa serve runs/cifar --port 8000
     """

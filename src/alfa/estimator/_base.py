@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from alfa._runtime import check_device
 from alfa.errors import AlfaWarning, ConfigError, check_choice
@@ -105,7 +106,10 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
         self.support_losses_ = losses
         self.rates_ = _rates(found[0].rates, learners[0])
         self.model_ = mean_of([each.model for each in found])
-        self._is_inductive_model = not any(map(uses_batch_statistics, self.model_.modules()))
+        parts = list(self.model_.modules())
+        self._is_inductive_model = not any(map(uses_batch_statistics, parts))
+        # Without batch norm, examples never depend on each other.
+        self._has_batch_norm = any(isinstance(part, _BatchNorm) for part in parts)
         self._training_flags = [(part, part.training) for part in self.model_.modules()]
 
     def _adapt(self, run: Run, learner: Learner, x: Tensor, y: Tensor) -> _Adaptation:

@@ -48,7 +48,6 @@ from alfa.estimator._support import (
 from alfa.learner import Learner
 from alfa.runs import Run
 
-
 # The name of the model that classifies photos if there is no run.
 DEFAULT_MODEL = "photos"
 
@@ -268,7 +267,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     def is_inductive(self) -> bool:
         """Whether each image is classified independently."""
         check_is_fitted(self)
-        return self._is_inductive_model and not self.transductive
+        return self._is_inductive_model and not (self.transductive and self._has_batch_norm)
 
     def predict(self, X: Any, *, none_label: Any = None) -> np.ndarray:  # noqa: N803
         """Predict the label of each image.
@@ -331,15 +330,17 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
             return embedding(self.model_, x).cpu()
 
     def accuracies(self, X: Any, y: Any) -> dict[str, float]:  # noqa: N803
-        """Return the accuracies ``inductive``, if the model supports it, and ``transductive``.
+        """Return the accuracies ``inductive`` and ``transductive``, as far as the model has them.
 
         The transductive accuracy needs memory for all images at once.
         """
         _check_labels_given(y)
         x, y = self._read(X, y)
         modes = {"inductive": False} if self._is_inductive_model else {}
+        if self._has_batch_norm or not self._is_inductive_model:
+            modes["transductive"] = True
         found = {}
-        for name, transductive in {**modes, "transductive": True}.items():
+        for name, transductive in modes.items():
             logits = self._logits(x, transductive=transductive)
             found[name] = float(np.mean(self.classes_[logits.argmax(1).numpy()] == y))
         return found

@@ -76,7 +76,7 @@ def model_card(name: str) -> ModelCard:
     if name not in model_names():
         raise ConfigError(f"`name` must be one of {', '.join(model_names())}, got {name!r}.")
     content = tomllib.loads((MODELS / name / "card.toml").read_text(encoding="utf-8"))
-    expected = tuple(Expected(**row) for row in content.pop("expected", ()))
+    expected = tuple(Expected(**row) for row in content.pop("expected"))
     return ModelCard(name=name, expected=expected, **content)
 
 

@@ -145,7 +145,7 @@ def test_more_photos_of_one_class_do_not_bias_the_others(photos: Path) -> None:
 
 
 def test_doubtful_labels_warn(photos: Path) -> None:
-    images, labels = blobs(2, 3)
+    images, labels = blobs(2, 5)
     names = np.array(["Golden retriever", "golden-retrievers"])
     with pytest.warns(AlfaWarning, match="some class names are nearly the same") as told:
         FewShotClassifier(photos).fit(images, names[labels])

@@ -20,24 +20,39 @@ def test_outputs_equal_scikit_learns(randn, counts: tuple[int, ...], size: int) 
     z, queries = 3 * randn(2, len(y), size), randn(2, 7, size)
     head = RidgeRegression((size,), way, regularization=0.3, scale=4.0).double()
     found = head.fit(z, y.expand(2, -1), way)
-    weights = len(y) / (way * torch.tensor(counts)[y])
+    sizes = torch.tensor(counts)
+    weights = (way / (1 / sizes).sum() / sizes[y]).double()
     for task in range(2):
         unit, unit_queries = (nn.functional.normalize(x[task], dim=1) for x in (z, queries))
-        theirs = Ridge(alpha=0.3).fit(unit, nn.functional.one_hot(y, way), sample_weight=weights)
-        expected = torch.from_numpy(4 * theirs.predict(unit_queries.numpy()))
+        targets = nn.functional.one_hot(y, way).double()
+        theirs = Ridge(alpha=0.3).fit(unit, targets, sample_weight=weights)
+        # Shift the outputs by the mean over examples that a fit without them predicts.
+        left_out = []
+        for n in range(len(y)):
+            rest = torch.arange(len(y)) != n
+            fitted = Ridge(alpha=0.3).fit(unit[rest], targets[rest], sample_weight=weights[rest])
+            left_out.append(torch.from_numpy(fitted.predict(unit[n : n + 1]))[0])
+        stacked = torch.stack(left_out)
+        mean = torch.stack([stacked[y == label].mean(0) for label in range(way)]).mean(0)
+        expected = 4 * (torch.from_numpy(theirs.predict(unit_queries.numpy())) + 1 / way - mean)
         own = {name: tensor[task] for name, tensor in found.items()}
         torch.testing.assert_close(call(head, own, 5 * queries[task]), expected)
 
 
-def test_copies_of_a_class_change_nothing(randn) -> None:
-    z, y = randn(1, 6, 9), torch.tensor([[0, 0, 1, 1, 2, 2]])
-    head = RidgeRegression((9,), 3).double()
-    # Without the regularization, whose weight depends on the number of examples, both are equal.
-    head.regularization = 1e-9
-    more = torch.cat([z, z[:, :2]], 1), torch.cat([y, y[:, :2]], 1)
-    once, twice = head.fit(z, y, 3), head.fit(*more, 3)
-    for name, tensor in once.items():
-        torch.testing.assert_close(tensor, twice[name], rtol=1e-5, atol=1e-5)
+def test_a_large_class_is_not_favored(randn) -> None:
+    """The accuracy of the small classes hardly depends on the size of the large one."""
+    centers, noise = randn(3, 40), 1.5
+    y = torch.arange(3).repeat_interleave(60)
+    z = centers[y] + noise * randn(180, 40)
+    head = RidgeRegression((40,), 3).double()
+    found = []
+    for first in (5, 40):
+        chosen = torch.cat([torch.arange(first), torch.arange(60, 65), torch.arange(120, 125)])
+        own = head.fit(z[None, chosen], y[None, chosen], 3)
+        outputs = call(head, {name: tensor[0] for name, tensor in own.items()}, z[70:])
+        hits = (outputs.argmax(1) == y[70:])[y[70:] > 0]
+        found.append(float(hits.double().mean()))
+    assert found[1] > found[0] - 0.05
 
 
 def test_the_outer_gradient_equals_finite_differences(randn) -> None:

@@ -1,6 +1,7 @@
 """The last layer of a classifier: the trained layer of the run, or a new one for each task."""
 
 import glob
+import inspect
 
 from alfa.errors import ConfigError
 from alfa.inits import INITS, Init, TaskHead
@@ -14,8 +15,8 @@ _SUFFIX = "-head"
 def heads() -> dict[str, str]:
     """Return the inits that create a linear layer for any number of classes, by a short name.
 
-    They have no options of their own, so they need no training; ``"prototype"``, for example, is
-    the init ``"prototype-head"``.
+    They have no options and no parameters of their own, so they need no training;
+    ``"prototype"``, for example, is the init ``"prototype-head"``.
     """
     return {
         name.removesuffix(_SUFFIX): name
@@ -27,8 +28,12 @@ def heads() -> dict[str, str]:
 
 
 def _creates_head(kind: type[Init]) -> bool:
+    """Return whether an init creates a linear layer without parameters of its own."""
     own = getattr(kind, "initial_head", None)
-    return own is not None and own is not TaskHead.initial_head
+    if own is None or own is TaskHead.initial_head:
+        return False
+    # Another constructor adds parameters.
+    return inspect.unwrap(kind.__init__) is inspect.unwrap(TaskHead.__init__)
 
 
 def load_learners(

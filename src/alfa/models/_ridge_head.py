@@ -18,8 +18,11 @@ class RidgeRegression(Head):
 
     With z the feature divided by its norm, the outputs are s (W z + b), in which W and b minimize
     sum_i w_i |W z_i + b - e_{y_i}|^2 + lambda |W|^2 over the support set. The weights w_i are
-    inversely proportional to the number of examples of a class, and their mean is 1, so additional
-    examples of some classes do not bias the others.
+    inversely proportional to the number n_k of examples of a class, and the total weight of each
+    class is the harmonic mean of these numbers. A class with more examples would still be favored,
+    because W fits a larger part of its features. Therefore b is shifted until the mean output of
+    each class over left-out examples, in which classes weigh equally, is 1 / way. The outputs for
+    left-out examples follow from the diagonal of the hat matrix.
 
     Args:
         feature_shape: the shape of the features of one example.
@@ -62,15 +65,23 @@ class RidgeRegression(Head):
                 f"the support set of task {task} has no example of class {missing}, but ridge "
                 f"regression needs at least one; number the classes of a task from 0 to {way - 1}."
             )
-        w = (targets / counts).sum(2, keepdim=True) * (z.shape[1] / way)
-        # The optimal b makes the weighted mean of the residuals zero. The mean of w is 1.
-        z_mean, target_mean = ((w * x).mean(1, keepdim=True) for x in (z, targets))
+        w = (targets / counts).sum(2, keepdim=True) * (way / (1 / counts).sum(2, keepdim=True))
+        total = w.sum(1, keepdim=True)
+        # The optimal b makes the weighted mean of the residuals zero.
+        z_mean, target_mean = ((w * x).sum(1, keepdim=True) / total for x in (z, targets))
         root = w.sqrt()
         a, e = root * (z - z_mean), root * (targets - target_mean)
         # W^T = A^T (A A^T + lambda I)^-1 E needs a matrix of the size of the support set only.
+        gram = a @ a.mT
         eye = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
-        weight = (a.mT @ torch.linalg.solve(a @ a.mT + self.regularization * eye, e)).mT
+        solved = torch.linalg.solve(gram + self.regularization * eye, torch.cat([e, gram], dim=2))
+        weight = (a.mT @ solved[..., :way]).mT
         bias = target_mean - z_mean @ weight.mT
+        # Without example i, its residual is larger by the factor 1 / (1 - h_ii).
+        h = solved[..., way:].diagonal(dim1=1, dim2=2).unsqueeze(2) + w / total
+        left_out = targets - (targets - z @ weight.mT - bias) / (1 - h).clamp(min=1e-6)
+        mean = (targets / counts).mT @ left_out
+        bias = bias + 1 / way - mean.mean(1, keepdim=True)
         return {"weight": self.scale * weight, "bias": self.scale * bias.squeeze(1)}
 
     def forward(self, z: Tensor) -> Tensor:

@@ -114,8 +114,8 @@ def test_the_commands_run(run: Run) -> None:
 
 def test_the_commands_for_images_run(run: Run) -> None:
     text = " ".join(README.split())
-    assert "`alfa adapt cifar-fs --support new-classes --predict unsorted`" in text
+    assert "alfa adapt --support new-classes --predict unsorted ```" in text
     assert "`alfa serve strokes`" in text
     run("python", "-c", f"{ASSUMED}{_SAVE_IMAGES}")
-    run("alfa", "adapt", "cifar-fs", "--support", "new-classes", "--predict", "unsorted")
+    run("alfa", "adapt", "--support", "new-classes", "--predict", "unsorted")
     assert "http://127.0.0.1" in run("alfa", "serve", "strokes", "--port", "0", until="http")

@@ -113,17 +113,17 @@ def test_photos_of_a_large_class_do_not_outweigh_the_others() -> None:
 def test_one_photo_per_class_has_no_estimate() -> None:
     found = predicted(np.arange(3), np.arange(3))
     assert found.accuracy is found.low is found.high is None
-    assert found.num_single == 3
-    assert str(found).startswith("unknown, because an estimate needs at least two photos")
+    assert found.num_unknown == 3
+    assert str(found).startswith("unknown, because an estimate needs at least two different photos")
 
 
 def test_a_class_with_one_photo_is_reported() -> None:
     labels = np.array([0, 0, 0, 1, 1, 1, 2])
     found = predicted(labels, labels)
     assert found.num_photos == 6
-    assert str(found).endswith("from your 6 photos, without the 1 class with only one photo")
+    assert str(found).endswith("from your 6 photos, without 1 class with too few photos")
     found = predicted(np.array([0, 0, 1, 2]), [0, 0, 1, 2])
-    assert str(found).endswith("without the 2 classes with only one photo")
+    assert str(found).endswith("without 2 classes with too few photos")
 
 
 def test_the_text_rounds_the_interval_outward() -> None:

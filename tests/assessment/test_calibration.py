@@ -136,3 +136,16 @@ def test_the_calibration_error_of_known_bins() -> None:
 def test_invalid_probabilities(p, labels, message) -> None:
     with pytest.raises(ConfigError, match=message):
         calibration_error(p, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1.0]}, "`weights` must be 2 numbers with a positive sum"),
+        ({"weights": [0.0, 0.0]}, "`weights` must be 2 numbers with a positive sum"),
+        ({"num_bins": 0}, "`num_bins` must be at least 1, got 0"),
+    ],
+)
+def test_invalid_options(options, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        calibration_error([[0.5, 0.5], [0.9, 0.1]], [0, 1], **options)

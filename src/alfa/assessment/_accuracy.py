@@ -34,7 +34,8 @@ class AccuracyEstimate:
         high: upper end of the 95 % interval, or None.
         num_photos: number of photos that were held out.
         num_classes: number of classes.
-        num_single: number of classes with one photo, whose accuracy remains unknown.
+        num_unknown: number of classes whose accuracy remains unknown, because they have only one
+            photo or one group of near-duplicates.
 
     Examples:
         >>> import numpy as np
@@ -54,7 +55,7 @@ class AccuracyEstimate:
     high: float | None
     num_photos: int
     num_classes: int
-    num_single: int
+    num_unknown: int
 
     level: ClassVar[float] = 0.95
 
@@ -62,20 +63,21 @@ class AccuracyEstimate:
     def of(cls, held_out: HeldOut) -> AccuracyEstimate:
         """Estimate the accuracy from the predictions for held-out photos."""
         num_photos, num_classes = len(held_out.assessed), held_out.num_classes
-        num_single = num_classes - len(np.unique(held_out.labels))
+        num_unknown = num_classes - len(np.unique(held_out.labels))
         if not num_photos:
-            return cls(None, None, None, 0, num_classes, num_single)
+            return cls(None, None, None, 0, num_classes, num_unknown)
         # Rounding errors must not separate the accuracy from 0 and 1.
         found = round(float(held_out.photo_weights @ held_out.hits), 12)
         ends = (found, *_interval(found, _EFFICIENCY * held_out.effective_size, cls.level))
         accuracy, low, high = (_corrected(x, num_classes, held_out.train_share) for x in ends)
-        return cls(accuracy, low, high, num_photos, num_classes, num_single)
+        return cls(accuracy, low, high, num_photos, num_classes, num_unknown)
 
     def __str__(self) -> str:
         if self.accuracy is None or self.low is None or self.high is None:
             return (
-                "unknown, because an estimate needs at least two photos of each class; with one "
-                "photo per class, expect two to three times as many errors as with five"
+                "unknown, because an estimate needs at least two different photos of a class; with "
+                "one photo per class, a classifier typically makes two to three times as many "
+                "errors as with five"
             )
         # The interval is rounded outward.
         low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
@@ -83,9 +85,9 @@ class AccuracyEstimate:
             f"about {100 * self.accuracy:.0f} %, between {low} and {high} %, from your "
             f"{self.num_photos} photos"
         )
-        if self.num_single:
-            nouns = "class with" if self.num_single == 1 else "classes with"
-            text += f", without the {self.num_single} {nouns} only one photo"
+        if self.num_unknown:
+            noun = "class" if self.num_unknown == 1 else "classes"
+            text += f", without {self.num_unknown} {noun} with too few photos"
         return text
 
 

@@ -29,7 +29,7 @@ class Calibration:
     The temperature maximizes the likelihood of the held-out photos with a normal prior on its
     logarithm, relative to the spread of the logits. Classes weigh equally. The temperature accounts
     for the growth of the logits from the folds to the full classifier, which trains on all photos.
-    If each class has only one photo, the temperature follows from the spread alone.
+    If each class has only one photo, a rough temperature follows from the spread alone.
 
     Attributes:
         temperature: temperature of the full classifier.
@@ -102,6 +102,10 @@ def calibration_error(
             f"class, got shape {list(p.shape)}."
         )
     w = np.full(len(p), 1.0) if weights is None else np.asarray(weights, dtype=float)
+    if w.shape != y.shape or not w.sum() > 0:
+        raise ConfigError(f"`weights` must be {len(y)} numbers with a positive sum.")
+    if num_bins < 1:
+        raise ConfigError(f"`num_bins` must be at least 1, got {num_bins}.")
     confidence = p.max(axis=1)
     # Also NaN fails this test.
     if not ((p >= 0) & (p <= 1)).all():

@@ -20,9 +20,11 @@ class RidgeRegression(Head):
     sum_i w_i |W z_i + b - e_{y_i}|^2 + lambda |W|^2 over the support set. The weights w_i are
     inversely proportional to the number n_k of examples of a class, and the total weight of each
     class is the harmonic mean of these numbers. A class with more examples would still be favored,
-    because W fits a larger part of its features. Therefore b is shifted until the mean output of
-    each class over left-out examples, in which classes weigh equally, is 1 / way. The outputs for
-    left-out examples follow from the diagonal of the hat matrix.
+    because W fits a larger part of its features. The shift of b that removes this makes the mean
+    output of each class over left-out examples, in which classes weigh equally, 1 / way. It is
+    multiplied by 1 - min n_k / max n_k, so equal numbers need none, and it is zero if a class has
+    one example, which cannot be left out. The outputs for left-out examples follow from the
+    diagonal of the hat matrix.
 
     Args:
         feature_shape: the shape of the features of one example.
@@ -81,7 +83,9 @@ class RidgeRegression(Head):
         h = solved[..., way:].diagonal(dim1=1, dim2=2).unsqueeze(2) + w / total
         left_out = targets - (targets - z @ weight.mT - bias) / (1 - h).clamp(min=1e-6)
         mean = (targets / counts).mT @ left_out
-        bias = bias + 1 / way - mean.mean(1, keepdim=True)
+        fewest = counts.amin(2, keepdim=True)
+        strength = (1 - fewest / counts.amax(2, keepdim=True)) * (fewest > 1)
+        bias = bias + strength * (1 / way - mean.mean(1, keepdim=True))
         return {"weight": self.scale * weight, "bias": self.scale * bias.squeeze(1)}
 
     def forward(self, z: Tensor) -> Tensor:

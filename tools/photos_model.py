@@ -18,7 +18,9 @@ PATH = Path("src/alfa/runs/models/photos")
 def main() -> None:
     # No dataset is opened, so its name only describes the model.
     overrides = ["tasks.dataset=photos", "outer.num_iterations=1"]
-    experiment = compose("cifar-fs", method="photos", backbone=BACKBONE, overrides=overrides)
+    experiment = compose(
+        "cifar-fs", method="balanced-ridge", backbone=BACKBONE, overrides=overrides
+    )
     size = open_backbone(BACKBONE).num_features
     signature = Signature((size,), 5, "cross_entropy", backbone=BACKBONE)
     run = Run.new(PATH, experiment)

@@ -238,7 +238,7 @@ def test_grey_images_stay_grey(alfa, root, untrained, tmp_path) -> None:
 
 def test_large_images_take_longer_which_is_told(alfa, root, untrained, tmp_path) -> None:
     path = draw(tmp_path / "photos", num_images=2, side=60)
-    answer = alfa("train", path, "--out", tmp_path / "run")
+    answer = alfa("train", path, "--backbone", "conv4", "--out", tmp_path / "run")
     assert (
         "of 84 x 84 x 3; change settings with --set; tasks.size=32 trains six times as fast"
         in answer.err

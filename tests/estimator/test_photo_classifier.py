@@ -27,7 +27,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory, registries) -> Path:
     """The model `photos` with a small backbone instead of the pretrained one."""
     name = register_small_backbone()
     overrides = ["tasks.dataset=photos"]
-    experiment = compose("strokes", method="photos", backbone=name, overrides=overrides)
+    experiment = compose("strokes", method="balanced-ridge", backbone=name, overrides=overrides)
     signature = Signature((8,), 5, "cross_entropy", backbone=name)
     run = Run.new(tmp_path_factory.mktemp("photos") / "run", experiment)
     run.create(signature)

@@ -175,7 +175,7 @@ def test_a_user_teaches_with_pictures(
 
     me.page.locator("#learn").click()
     me.wait(".alfa-score", "holding out each of your 13 examples")
-    me.wait(".alfa-unseen", "holding out each of your 13 examples")
+    me.wait(".alfa-unseen", "of new pictures right")
     me.wait("#answer", "Show the model a new picture")
     assert me.page.locator(".alfa-bars rect").count() == 6
     me.page.locator("#rates-box button").first.click()

@@ -22,7 +22,7 @@ def _probabilities(content: bytes, pixels: np.ndarray) -> dict[str, float]:
     """Return the probabilities of an exported model by class name."""
     model = onnxruntime.InferenceSession(content)
     names = json.loads(model.get_modelmeta().custom_metadata_map["classes"])
-    (found,) = model.run(None, {"images": pixels.transpose(1, 2, 0)[None]})
+    found, _ = model.run(None, {"images": pixels.transpose(1, 2, 0)[None]})
     return dict(zip(names, found[0].tolist(), strict=True))
 
 

@@ -33,7 +33,8 @@ def test_the_page_shows_a_loss_and_no_rates(tmp_path: Path, pictures, method) ->
     session.learn()
     assert "so there are no rates" in render("rates", session)
     learned = render("learned", session)
-    assert "after 0" in learned
+    assert "of new pictures right" in learned
+    assert "in 0 steps" not in learned
     assert "after each" not in learned
 
 

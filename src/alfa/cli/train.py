@@ -54,7 +54,7 @@ def train(
     `matching-fce`, `relation`, `r2d2`, `metaoptnet`, `tadam`, `tpn`, and `snail`. Methods that
     first pretrain the backbone: `rfs`, `rfs-distill`, `baseline++`, `act2param`, `leo`,
     `unicorn-maml`, and `alfa+unicorn-maml`. Heads for features of a pretrained backbone:
-    `photos` (without training), `prototype`, `ridge` (default), and `logistic`; with inner steps
+    `balanced-ridge` (untrained), `prototype`, `ridge` (default), and `logistic`; with inner steps
     `alfa+prototype`, `alfa+ridge`, and `alfa+logistic`.
 
     With a pretrained `--backbone`, such as `efficientnet-lite0`, the model learns from its

@@ -3,6 +3,7 @@
 from alfa.methods import _maml as _maml  # isort: skip
 from alfa.methods import _act2param as _act2param
 from alfa.methods import _anil as _anil
+from alfa.methods import _balanced_ridge as _balanced_ridge
 from alfa.methods import _baseline_plus_plus as _baseline_plus_plus
 from alfa.methods import _boil as _boil
 from alfa.methods import _features as _features
@@ -15,7 +16,6 @@ from alfa.methods import _meta_curvature as _meta_curvature
 from alfa.methods import _meta_lstm as _meta_lstm
 from alfa.methods import _meta_sgd as _meta_sgd
 from alfa.methods import _metaoptnet as _metaoptnet
-from alfa.methods import _photos as _photos
 from alfa.methods import _proto_maml as _proto_maml
 from alfa.methods import _protonet as _protonet
 from alfa.methods import _r2d2 as _r2d2

@@ -5,7 +5,7 @@ from alfa.methods._r2d2 import R2D2
 
 register_method(
     Method(
-        "photos",
+        "balanced-ridge",
         "Balanced ridge regression",
         R2D2,
         init={"name": "task-head", "adapt": ["head"]},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, decode, decode_opened, read_image_file, thumbnail
+from alfa.data._decode import MAX_PIXELS, Crop, decode, decode_opened, read_image_file, thumbnail
 from alfa.errors import DataError
 
 
@@ -418,3 +418,13 @@ def test_what_is_not_an_image_has_no_thumbnail() -> None:
         thumbnail(b"no image", side=8)
     with pytest.raises(DataError, match="damaged or truncated"):
         thumbnail(saved(Image.effect_noise((64, 64), 90))[:900], side=8)
+
+
+@pytest.mark.parametrize(("side", "is_small"), [(20, True), (31, True), (32, False), (300, False)])
+def test_small_photos_are_reported(side: int, is_small: bool) -> None:
+    pixels = np.zeros((side, 2 * side, 3), np.uint8)
+    _, changes = decode(pixels, size=64, num_channels=3, crop=Crop(70, "bicubic"))
+    told = "is smaller than half of the 64 x 64 pixels that the model sees, so details are missing"
+    assert changes == ([told] if is_small else [])
+    # Models without a crop were trained on small images.
+    assert decode(pixels, size=64, num_channels=3)[1] == []

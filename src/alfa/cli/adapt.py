@@ -90,7 +90,7 @@ def adapt(
         notes = check_and_fit(classifier, learned, queries, folder=support, on_problem=on_problem)
         if reject:
             _check_names(learned)
-        predictions = _predict(classifier, queries, shown.update, rejects=reject)
+        predictions = _predict(classifier, learned, queries, shown.update, rejects=reject)
         result = _Adapted(classifier, learned, queries, predictions)
     summary = result.summary(notes)
     command = _command(run, support, predict, on_problem=on_problem, **options)
@@ -146,6 +146,7 @@ def _load(
 
 def _predict(
     classifier: FewShotClassifier,
+    learned: Photos,
     queries: Photos,
     update: Callable[..., None],
     *,
@@ -164,11 +165,17 @@ def _predict(
         none += found.is_none.tolist()
         update("classifying", len(rows), total, unit="images", transient=True)
     classes = [str(name) for name in classifier.classes_]
+    # The accuracy on images that the classifier has learned would say little.
+    support = {file.path.resolve() for file in learned.files}
     predictions = []
     for file, row, is_none, thumbnail in zip(
         queries.files, rows, none, queries.thumbnails, strict=True
     ):
-        label, true = classes[row.argmax()], file.label if file.label in classes else None
+        is_new = file.path.resolve() not in support
+        label, true = (
+            classes[row.argmax()],
+            file.label if file.label in classes and is_new else None,
+        )
         rest = thumbnail, rejects and is_none
         predictions.append(Prediction(str(file.path), label, row.tolist(), true, *rest))
     return predictions
@@ -225,7 +232,10 @@ class _Adapted:
         notes = []
         paths, query_paths = ({file.path.resolve() for file in each.files} for each in photos)
         if both := paths & query_paths:
-            notes.append(f"{len(both):,} of the images to classify are also in the support set")
+            notes.append(
+                f"{len(both):,} of the images to classify are also in the support set, so they do "
+                "not count in the accuracy"
+            )
         folders = {file.label for file in self.queries.files if file.label is not None}
         if others := sorted(folders - set(names)):
             notes.append(

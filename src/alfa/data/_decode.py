@@ -107,6 +107,11 @@ def _fitted(
 ) -> tuple[np.ndarray, list[str]]:
     image, changes = _converted(image, "L" if num_channels == 1 else "RGB")
     height, width = size or (image.height, image.width)
+    if crop is not None and 2 * min(image.size) < height:
+        changes.append(
+            f"is smaller than half of the {height} x {width} pixels that the model sees, so "
+            "details are missing"
+        )
     if image.size != (width, height):
         box = None if crop is None else crop.box(*image.size, height)
         resample = Image.Resampling.LANCZOS if crop is None else crop.filter

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from alfa import FewShotClassifier
 from alfa._io import write_atomic
 from alfa.assessment import calibration_error
-from alfa.backbones import Backbone, Preprocessing, open_backbone, register_backbone
+from alfa.backbones import MIXED_GROUPS, Backbone, Preprocessing, open_backbone, register_backbone
 from alfa.build import build_learner
 from alfa.config import compose
 from alfa.data import ImageFormat, Signature, decode
@@ -38,7 +38,7 @@ from alfa.runs import Checkpoint, Run, TrainingProgress
 FEATURES = Path("runs/photos")
 RESULTS = Path("docs/results/photos.json")
 PAGE = Path("docs/results/photos.md")
-BACKBONE = "efficientnet-lite0"
+BACKBONE = "efficientnet-lite0-mixed"
 # The photos of each class, and the test photos of each class in a task.
 MOST_PHOTOS, NUM_QUERY = 60, 15
 WAY = 5
@@ -93,7 +93,8 @@ def make_run(name: str, features: np.ndarray) -> Path:
     one = Preprocessing(size=1, resize=1, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     backbone = Backbone(name, Lookup(features), features.shape[1], one)
     register_backbone(name)(lambda: backbone)
-    experiment = compose("strokes", method="balanced-ridge", backbone=name)
+    overrides = ["model.power=1.0", f"head.groups={list(MIXED_GROUPS)}"]
+    experiment = compose("strokes", method="balanced-ridge", backbone=name, overrides=overrides)
     signature = Signature((features.shape[1],), WAY, "cross_entropy", backbone=name)
     run = Run.new(FEATURES / "models" / name, experiment)
     run.create(signature)
@@ -159,7 +160,8 @@ def hog(images: np.ndarray) -> np.ndarray:
 def baselines(domain: Domain, support: np.ndarray, query: np.ndarray) -> dict[str, np.ndarray]:
     """Return the predictions of other classifiers on the same features, and of HOG + SVM."""
     y = domain.y[support]
-    z, q = normalize(domain.x[support]), normalize(domain.x[query])
+    # Undo the power of the features of the last layer.
+    z, q = (normalize(domain.x[rows, : MIXED_GROUPS[0]] ** (1 / 0.7)) for rows in (support, query))
     classes = np.unique(y)
     means = normalize(np.stack([z[y == label].mean(0) for label in classes]))
     small = FewShotClassifier("cifar-fs", head="zero", num_folds=0)

@@ -5,19 +5,22 @@ python tools/photos_model.py
 
 from pathlib import Path
 
+from alfa.backbones import MIXED_GROUPS as GROUPS
 from alfa.backbones import open_backbone
 from alfa.build import build_learner
 from alfa.config import compose
 from alfa.data import Signature
 from alfa.runs import Checkpoint, Run, TrainingProgress
 
-BACKBONE = "efficientnet-lite0"
+BACKBONE = "efficientnet-lite0-mixed"
+# The features have their powers and norms, and the head determines the ratios of their groups.
+OVERRIDES = ["model.power=1.0", f"head.groups={list(GROUPS)}"]
 PATH = Path("src/alfa/runs/models/photos")
 
 
 def main() -> None:
     # No dataset is opened, so its name only describes the model.
-    overrides = ["tasks.dataset=photos", "outer.num_iterations=1"]
+    overrides = [*OVERRIDES, "tasks.dataset=photos", "outer.num_iterations=1"]
     experiment = compose(
         "cifar-fs", method="balanced-ridge", backbone=BACKBONE, overrides=overrides
     )

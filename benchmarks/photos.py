@@ -93,7 +93,7 @@ def make_run(name: str, features: np.ndarray) -> Path:
     one = Preprocessing(size=1, resize=1, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     backbone = Backbone(name, Lookup(features), features.shape[1], one)
     register_backbone(name)(lambda: backbone)
-    overrides = ["model.power=1.0", f"head.groups={list(MIXED_GROUPS)}"]
+    overrides = ["model.power=1.0", "head.name=kernel-ridge", f"head.groups={list(MIXED_GROUPS)}"]
     experiment = compose("strokes", method="balanced-ridge", backbone=name, overrides=overrides)
     signature = Signature((features.shape[1],), WAY, "cross_entropy", backbone=name)
     run = Run.new(FEATURES / "models" / name, experiment)

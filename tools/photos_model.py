@@ -14,7 +14,7 @@ from alfa.runs import Checkpoint, Run, TrainingProgress
 
 BACKBONE = "efficientnet-lite0-mixed"
 # The features have their powers and norms, and the head determines the ratios of their groups.
-OVERRIDES = ["model.power=1.0", f"head.groups={list(GROUPS)}"]
+OVERRIDES = ["model.power=1.0", "head.name=kernel-ridge", f"head.groups={list(GROUPS)}"]
 PATH = Path("src/alfa/runs/models/photos")
 
 

@@ -34,6 +34,7 @@ from alfa.models._heads import (
     last_layer,
     register_head,
 )
+from alfa.models._kernel_head import KernelRidge
 from alfa.models._logistic_head import LogisticHead
 from alfa.models._matching import Matching, MatchingFCE
 from alfa.models._mlp import MLP
@@ -68,6 +69,7 @@ __all__ = [
     "CosineSGDHead",
     "ExecutionMode",
     "FeatureMap",
+    "KernelRidge",
     "LogisticHead",
     "Model",
     "OverTasks",

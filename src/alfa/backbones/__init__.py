@@ -15,12 +15,14 @@ from alfa.backbones._base import (
     register_backbone,
     register_family,
 )
+from alfa.backbones._body import LAST_BLOCK_SHAPE, last_block
 from alfa.backbones._cache import EmbeddingCache
 from alfa.backbones._mixed import MIXED_GROUPS
 from alfa.backbones._module import register_module
 
 __all__ = [
     "BACKBONES",
+    "LAST_BLOCK_SHAPE",
     "MIXED_GROUPS",
     "Backbone",
     "BackboneCard",
@@ -28,6 +30,7 @@ __all__ = [
     "Preprocessing",
     "backbone_cards",
     "is_backbone",
+    "last_block",
     "open_backbone",
     "register_backbone",
     "register_family",

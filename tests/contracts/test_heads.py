@@ -1,5 +1,7 @@
 """Every registered head fulfills the contract, and broken ones fail."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -8,10 +10,14 @@ from alfa.inits import prototypes
 from alfa.models import HEADS, Head
 from alfa.testing import check_head
 
+# Options without defaults.
+REQUIRED = {"kernel-ridge": {"groups": (40, 30, 30)}}
+
 
 @pytest.mark.parametrize("name", list(HEADS))
 def test_head_fulfills_the_contract(name: str) -> None:
-    check_head(HEADS.get(name), feature_shape=(4, 5, 5))
+    make = functools.partial(HEADS.get(name), **REQUIRED.get(name, {}))
+    check_head(make, feature_shape=(4, 5, 5))
 
 
 class Valid(Head):

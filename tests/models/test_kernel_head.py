@@ -29,8 +29,8 @@ def similarity(x: Tensor, other: Tensor, middle: float, last: float) -> np.ndarr
     first, second = ([F.normalize(p, dim=1) for p in t.split(GROUPS, dim=1)] for t in (x, other))
     products = [a @ b.mT for a, b in zip(first, second, strict=True)]
     local = torch.exp((products[2] - 1) / 0.1)
-    mixed = products[0] + middle * products[1] + last * products[2] + 0.2 * local
-    return (mixed / (1.2 + middle + last)).numpy()
+    mixed = products[0] + middle * products[1] + last * products[2] + 0.15 * local
+    return (mixed / (1.15 + middle + last)).numpy()
 
 
 def likelihood(z: Tensor, y: Tensor, middle: float, last: float) -> float:

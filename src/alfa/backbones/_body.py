@@ -22,6 +22,7 @@ _CARD: Final[BackboneCard] = dataclasses.replace(
     LITE0,
     name=f"{LITE0.name}-body",
     title=f"{LITE0.title} without its last block",
+    num_parameters=2_334_976,
     num_features=math.prod(LAST_BLOCK_SHAPE),
 )
 

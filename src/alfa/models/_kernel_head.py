@@ -16,7 +16,7 @@ from alfa.types import PositiveFloat
 # The candidate ratios r_2 and r_3, the constants of their priors, and the fixed ratio r_4.
 _RATIOS = ((0.0, 0.1, 0.3, 1.0), (0.0, 0.3, 1.0, 3.0))
 _PRIORS, _PRIOR_SCALE = (0.2, 0.1), 0.05
-_LOCAL, _WIDTH = 0.2, 0.1
+_LOCAL, _WIDTH = 0.15, 0.1
 # More examples hardly change the choice of the ratios, but cost cubic time.
 _MOST_EXAMPLES = 400
 
@@ -30,7 +30,7 @@ class KernelRidge(Head):
     sum of the ratios r. The last part is large only for almost equal examples. Everything else is
     as in `RidgeRegression`, which is the special case of one group.
 
-    Here, r_1 = 1 and r_4 = 0.2, and the support set determines r_2 and r_3. Ridge regression is the
+    Here, r_1 = 1 and r_4 = 0.15, and the support set determines r_2 and r_3. Ridge regression is the
     mean of a Gaussian process. The chosen ratios maximize its log marginal likelihood of one
     output, -(m / 2) log(q) - (1 / 2) log det(K + lambda I), plus the log of their prior,
     -0.2 log(1 + r_2 / 0.05) - 0.1 log(1 + r_3 / 0.05). K contains the weighted similarities after

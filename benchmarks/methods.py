@@ -1,17 +1,20 @@
 """All methods on 5-way 5-shot CIFAR-FS, with the same backbone, tasks, and seed.
 
     python benchmarks/methods.py run [NAME...]   trains and tests the methods (default: all)
+    python benchmarks/methods.py time            measures an iteration of all tested methods
     python benchmarks/methods.py state           shows the progress of every method
     python benchmarks/methods.py report          writes docs/results/methods.md
 
 Needs the prepared dataset in `ALFA_DATA`. Runs are in runs/methods. The script resumes an
-interrupted run and skips methods with results.
+interrupted run and skips methods with results. `time` needs an otherwise idle machine; its rounds
+alternate between the methods. Methods on features of a pretrained backbone are in docs/features.md.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from _common import choose, command, figure, progress, table, write_part
 
 from alfa._io import write_atomic
 from alfa._runtime import usable_cpus
+from alfa.bench.speed import measure_speed, random_images
+from alfa.build import build_learner, trainer_options
 from alfa.cli.start import Computing
 from alfa.config import Experiment, compose
 from alfa.evaluation import evaluate_run, mean_and_interval
@@ -37,6 +42,10 @@ LENGTH, CHEAP_LENGTH = 2_000, 6_000
 NUM_TASKS = 600
 # All methods are compared with these.
 BASELINES = ("maml", "alfa+maml")
+# Methods for the features of a pretrained backbone.
+ON_FEATURES = ("balanced-ridge", "prototype", "ridge", "logistic")
+NAMES = [name for name in METHODS if name.removeprefix("alfa+") not in ON_FEATURES]
+TIMED_ROUNDS = 3
 
 
 def experiment(name: str) -> Experiment:
@@ -48,7 +57,7 @@ def experiment(name: str) -> Experiment:
 
 
 def run(*names: str) -> None:
-    for name in names or METHODS:
+    for name in names or NAMES:
         if name not in known():
             train(name)
 
@@ -89,13 +98,38 @@ def train(name: str) -> None:
     print(name, figure(results[name]["test"]), flush=True)
 
 
+def time() -> None:
+    """Measure the iterations of all tested methods on the same random images, in turns."""
+    results = known()
+    names = [name for name in NAMES if name in results]
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(TIMED_ROUNDS):
+        for name in names:
+            # Methods without inner steps train longer, but with tasks of the same size.
+            wanted = experiment(name)
+            t = wanted.tasks.options
+            tasks = random_images(32, way=t["way"], shot=t["shot"], num_query=t["num_query"])
+            learner = build_learner(wanted, tasks)
+            options = trainer_options(wanted, learner, tasks)
+            speed = measure_speed(
+                learner, tasks, num_tasks=wanted.outer.num_tasks, objective=options["objective"]
+            )
+            times[name].append(speed.iteration)
+            print(
+                f"round {number + 1} of {TIMED_ROUNDS}: {name} {speed.iteration:.3f} s", flush=True
+            )
+    for name, values in times.items():
+        results[name]["iteration"] = statistics.median(values)
+    write_atomic(RESULTS, (json.dumps(results, sort_keys=True) + "\n").encode())
+
+
 def known() -> dict[str, dict[str, Any]]:
     return json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
 
 
 def state() -> None:
     results = known()
-    for name in METHODS:
+    for name in NAMES:
         status = "tested" if name in results else ""
         print(f"{name:20}{progress(RUNS / name):7,}  {status}".rstrip())
 
@@ -136,7 +170,7 @@ def report() -> None:
                 METHODS[name].title,
                 f"{count:,}" if trains else "-",
                 figure(found["test"]),
-                f"{found['seconds'] / count:.3f}" if trains else "-",
+                f"{found['iteration']:.2f}" if trains and "iteration" in found else "-",
                 f"{found['num_meta_parameters']:,}",
                 f"{found['memory'] / 1e9:.1f} GB",
                 *(
@@ -149,11 +183,11 @@ def report() -> None:
         )
     machines = sorted({found["machine"] for found in results.values()})
     lines = [*table(head, rows), f"Machine: {'; '.join(machines)}.", ""]
-    missing = [METHODS[name].title for name in METHODS if name not in results]
+    missing = [METHODS[name].title for name in NAMES if name not in results]
     if missing:
         lines += [f"Not measured yet: {', '.join(missing)}.", ""]
     write_part(PAGE, "methods.py", lines)
 
 
 if __name__ == "__main__":
-    choose(__doc__, run, state, report)
+    choose(__doc__, run, time, state, report)

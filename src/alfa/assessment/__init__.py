@@ -1,6 +1,6 @@
 """Assessment of a classifier by the few labeled photos that it trains on."""
 
-from alfa.assessment._accuracy import AccuracyEstimate
+from alfa.assessment._accuracy import AccuracyEstimate, share_interval
 from alfa.assessment._calibration import Calibration, calibration_error
 from alfa.assessment._folds import Folds, stratified_folds
 from alfa.assessment._held_out import HeldOut, cross_validate, held_out_values
@@ -20,5 +20,6 @@ __all__ = [
     "held_out_values",
     "label_next",
     "select",
+    "share_interval",
     "stratified_folds",
 ]

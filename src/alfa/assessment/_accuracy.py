@@ -68,7 +68,7 @@ class AccuracyEstimate:
             return cls(None, None, None, 0, num_classes, num_unknown)
         # Rounding errors must not separate the accuracy from 0 and 1.
         found = round(float(held_out.photo_weights @ held_out.hits), 12)
-        ends = (found, *_interval(found, _EFFICIENCY * held_out.effective_size, cls.level))
+        ends = (found, *share_interval(found, _EFFICIENCY * held_out.effective_size, cls.level))
         accuracy, low, high = (_corrected(x, num_classes, held_out.train_share) for x in ends)
         return cls(accuracy, low, high, num_photos, num_classes, num_unknown)
 
@@ -91,8 +91,14 @@ class AccuracyEstimate:
         return text
 
 
-def _interval(share: float, size: float, level: float) -> tuple[float, float]:
-    """Return Jeffreys' interval of a share of `size` independent photos."""
+def share_interval(share: float, size: float, level: float = 0.95) -> tuple[float, float]:
+    """Return Jeffreys' interval of a share of `size` independent photos.
+
+    Examples:
+        >>> low, high = share_interval(0.8, 20)
+        >>> round(low, 2), round(high, 2)
+        (0.59, 0.93)
+    """
     right, wrong = share * size, (1 - share) * size
     tail = (1 - level) / 2
     low = float(betaincinv(right + 0.5, wrong + 0.5, tail)) if share > 0 else 0.0

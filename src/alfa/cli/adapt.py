@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -309,8 +310,7 @@ def _write(
     }
     if summary["estimated_accuracy"] is not None:
         facts["estimated accuracy on new images"] = summary["estimated_accuracy"]["text"]
-    for name, accuracy in (summary["accuracies"] or {}).items():
-        facts[f"{name} accuracy"] = f"{100 * accuracy:.1f} % of {summary['num_known']:,} images"
+    facts |= _accuracy_texts(summary)
     page = render_predictions_page(
         result.predictions,
         support=support,
@@ -324,6 +324,19 @@ def _write(
         # File names may not be valid text.
         write_atomic(out / f"predictions.{kind}", content.encode("utf-8", "backslashreplace"))
     return {kind: str(out / f"predictions.{kind}") for kind in contents}
+
+
+def _accuracy_texts(summary: dict[str, Any]) -> dict[str, str]:
+    """Return the accuracies on images of known class, by name; most models have only one."""
+    from alfa.assessment import share_interval
+
+    accuracies, known, texts = summary["accuracies"] or {}, summary["num_known"], {}
+    for name, accuracy in accuracies.items():
+        ends = share_interval(accuracy, known)
+        low, high = math.floor(100 * ends[0]), math.ceil(100 * ends[1])
+        label = f"{name} accuracy" if len(accuracies) > 1 else "accuracy"
+        texts[label] = f"{100 * accuracy:.1f} %, between {low} and {high} %, on {known:,} images"
+    return texts
 
 
 def _after(num_steps: int) -> str:
@@ -340,8 +353,8 @@ def _print(summary: dict[str, Any], files: dict[str, str]) -> None:
     print_table(headers, rows, wraps=("class",))
     typer.echo("")
     if known:
-        both = ", ".join(f"{100 * a:.2f} % {name}" for name, a in summary["accuracies"].items())
-        typer.echo(f"accuracy on the {known:,} images of known class: {both}")
+        for name, text in _accuracy_texts(summary).items():
+            typer.echo(f"{name}: {text}")
     if summary["num_none"]:
         typer.echo(f"{summary['num_none']:,} unfamiliar images belong to none of these classes")
     if summary["estimated_accuracy"] is not None:

@@ -30,8 +30,8 @@ class KernelRidge(Head):
     sum of the ratios r. The last part is large only for almost equal examples. Everything else is
     as in `RidgeRegression`, which is the special case of one group.
 
-    Here, r_1 = 1 and r_4 = 0.15, and the support set determines r_2 and r_3. Ridge regression is the
-    mean of a Gaussian process. The chosen ratios maximize its log marginal likelihood of one
+    Here, r_1 = 1 and r_4 = 0.15, and the support set determines r_2 and r_3. Ridge regression is
+    the mean of a Gaussian process. The chosen ratios maximize its log marginal likelihood of one
     output, -(m / 2) log(q) - (1 / 2) log det(K + lambda I), plus the log of their prior,
     -0.2 log(1 + r_2 / 0.05) - 0.1 log(1 + r_3 / 0.05). K contains the weighted similarities after
     centering, m is the number of examples minus 1, and q, the variance, is the mean of

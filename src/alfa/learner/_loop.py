@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from alfa.errors import ConfigError, check_choice
 from alfa.inits import Init, Support
+from alfa.learner._last_layer import last_layer_of
 from alfa.learner._memory import MemoryMode, recomputed
 from alfa.learner._minibatch import minibatch
 from alfa.models import (
@@ -255,6 +256,10 @@ class _InnerLoop:
         self.mode = ExecutionMode(self.over_tasks)
         loss = self.loss
         self.of_loss = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
+        # Minibatches have other statistics of batch norm, and steps may have other parameters.
+        is_fixed = self.batch_size is None and not self.init.has_step_parameters
+        self.last_layer = last_layer_of(self.model, self.init.layers) if is_fixed else None
+        self.features: Tensor | None = None
 
     def positions(self, num_steps: int) -> Iterator[_Position]:
         """Return an iterator over the positions after 0, ..., `num_steps` steps."""
@@ -297,17 +302,27 @@ class _InnerLoop:
             return self._losses_and_gradients(params, shared)[1]
 
         def embed(params: Params, head: str) -> Tensor:
-            def embedded(flat: Tensor) -> Tensor:
-                at = params.like(flat)
-                return embed_stacked(self.model, head, at, shared, self.support_x, self.mode)
-
-            if self.memory == "store":
-                return embedded(params.flat)
-            found: Tensor = checkpoint(embedded, params.flat, use_reentrant=False)
-            return found
+            return self._embed(params, shared, head)
 
         support = Support(self.support_x, self.support_y, gradients, embed)
         return _Position(self.init.start(support), shared)
+
+    def _embed(self, params: Params, shared: Mapping[str, Tensor], head: str) -> Tensor:
+        """Return the inputs of the last layer; compute them once if all steps have the same."""
+        if self.features is not None:
+            return self.features
+
+        def embedded(flat: Tensor) -> Tensor:
+            at = params.like(flat)
+            return embed_stacked(self.model, head, at, shared, self.support_x, self.mode)
+
+        if self.memory == "store":
+            found = embedded(params.flat)
+        else:
+            found = checkpoint(embedded, params.flat, use_reentrant=False)
+        if self.last_layer is not None:
+            self.features = found
+        return found
 
     def _step(self, step: int, before: _Position) -> _Position:
         shared = before.shared
@@ -332,6 +347,13 @@ class _InnerLoop:
         shared: Mapping[str, Tensor],
         examples: Tensor | slice = slice(None),
     ) -> tuple[Tensor, Params]:
+        model, x, memory = self.model, self.support_x, self.memory
+        if self.last_layer is not None:
+            model, memory = self.last_layer, "store"
+            x = self._embed(params, shared, self.last_layer.name)
+            x = x if self.order == "second" else x.detach()
+            shared = {name: p for name, p in shared.items() if name in self.last_layer.names}
+
         def compute(tensors: Sequence[Tensor], *, graph: bool) -> tuple[Tensor, Tensor]:
             flat, x, y, *rest = tensors
             shared_at = dict(zip(shared, rest, strict=False))
@@ -340,13 +362,13 @@ class _InnerLoop:
                 of_loss_at = dict(zip(self.of_loss, rest[len(shared) :], strict=True))
                 bound_loss = _with_params(self.loss, of_loss_at)
             at = params.like(flat)
-            return _compute(self.model, at, shared_at, x, y, bound_loss, self.mode, graph)
+            return _compute(model, at, shared_at, x, y, bound_loss, self.mode, graph)
 
-        stacked = params.flat, self.support_x[:, examples], self.support_y[:, examples]
+        stacked = params.flat, x[:, examples], self.support_y[:, examples]
         rest = *shared.values(), *self.of_loss.values()
         # If nothing before this step is trained, its gradients need no graph.
         graph = self.order == "second" and any(t.requires_grad for t in (*stacked, *rest))
-        if graph and self.memory == "recompute":
+        if graph and memory == "recompute":
             losses, grads = recomputed(compute, stacked, rest)
         else:
             losses, grads = compute((*stacked, *rest), graph=graph)

@@ -94,6 +94,17 @@ class Model(nn.Module, abc.ABC):
             "implement `embedded`."
         )
 
+    def classify(self, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        """Return the outputs for the inputs of the layer `head_name`, `embedded`.
+
+        If a model implements it, and tasks adapt this layer alone, the others run only once.
+
+        Args:
+            params: the parameters of the last layer by name, ``[task, ...]`` each.
+            z: the inputs of the last layer, ``[task, example, feature]``.
+        """
+        raise ConfigError(f"{type(self).__name__} does not implement `classify`.")
+
     def remove_head(self) -> None:
         """Remove the last layer, so that the outputs are its former inputs."""
         raise ConfigError(
@@ -229,6 +240,12 @@ def has_batch_norm(model: nn.Module) -> bool:
     if isinstance(model, Model):
         return model.has_batch_norm
     return any(map(uses_batch_statistics, model.modules()))
+
+
+def linear_outputs(name: str | None, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
+    """Return the outputs of a linear layer by its name, ``[task, example, output]``."""
+    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+    return torch.baddbmm(bias.unsqueeze(1), z, weight.mT)
 
 
 def with_shared(params: Params, shared: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

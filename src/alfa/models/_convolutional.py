@@ -9,7 +9,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, with_shared
+from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, linear_outputs, with_shared
 from alfa.models._dropout import DropBlock, Dropout
 from alfa.models._frozen import frozen_stages
 from alfa.ops import Loss, Plan, cross_entropy, mse, network, network_gradients, uninitialized
@@ -133,6 +133,9 @@ class Convolutional(Model):
         body = Chain(*self.network.stages[:-1])
         plan = self.plan(x, mode)._replace(stage=body)
         return network(plan, x, [params[name] for name in body.names])
+
+    def classify(self, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        return linear_outputs(self.head_name, params, z)
 
     def remove_head(self) -> None:
         self.network, self.linear = Chain(*self.network.stages[:-1]), nn.Identity()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from alfa.errors import ConfigError
-from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, register_model
+from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, linear_outputs, register_model
 from alfa.models._frozen import filled_linear
 from alfa.ops import uninitialized
 from alfa.types import Count, PositiveFloat
@@ -77,8 +77,7 @@ class FeatureMap(Model):
         z = self.embedded(params, x, mode)
         if not self._has_head:
             return z
-        weight, bias = params["linear.weight"], params["linear.bias"]
-        return torch.baddbmm(bias.unsqueeze(1), z, weight.mT)
+        return self.classify(params, z)
 
     def embedded(
         self, params: Mapping[str, Tensor], x: Tensor, mode: ExecutionMode = DEFAULT_MODE
@@ -88,6 +87,9 @@ class FeatureMap(Model):
             z = F.normalize(torch.baddbmm(z, z, params["map.weight"].mT), dim=-1)
             return params["scale"].view(-1, 1, 1) * z
         return self.initial_scale * z
+
+    def classify(self, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        return linear_outputs(self.head_name, params, z)
 
     def remove_head(self) -> None:
         del self.linear

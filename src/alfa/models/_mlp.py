@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, register_model
+from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, linear_outputs, register_model
 from alfa.models._frozen import filled_linear
 from alfa.ops import Loss, mlp, mlp_mse_gradients, mse, uninitialized
 from alfa.types import Count, Params
@@ -66,6 +66,9 @@ class MLP(Model):
     ) -> Tensor:
         names = self._names[:-2] if self._has_head else self._names
         return self._run(names, params, x, mode).relu() if names else x.flatten(2)
+
+    def classify(self, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        return linear_outputs(self.head_name, params, z)
 
     def remove_head(self) -> None:
         delattr(self, f"linear{len(self.sizes) - 1}")

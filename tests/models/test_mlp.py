@@ -109,3 +109,27 @@ def test_layers_in_another_order_give_the_same_outputs() -> None:
     named = {name: p.detach().expand(2, *p.shape) for name, p in model.named_parameters()}
     turned = Params.of(dict(reversed(named.items())))
     assert torch.equal(model.stacked(turned, x), model.stacked(Params.of(named), x))
+
+
+@pytest.mark.parametrize("adapted", [["linear1"], ["linear2.bias", "linear1"], ["linear3"]])
+def test_fast_gradients_of_some_layers_equal_those_of_autograd(make_mlp, randn, adapted):
+    """The gradients, and their derivatives in adapted and in shared parameters."""
+    model = make_mlp(3, 2, [5, 4])
+    chosen = {n: p for n, p in model.named_parameters() if n.startswith(tuple(adapted))}
+    shared = {n: p for n, p in model.named_parameters() if n not in chosen}
+    params = Params.of({name: randn(6, *p.shape) for name, p in chosen.items()})
+    theta = params.flat.requires_grad_()
+    x, y, weights = randn(6, 7, 3), randn(6, 7, 2), randn(*theta.shape)
+
+    def derivatives(losses, grads):
+        inputs = [theta, *shared.values()]
+        found = torch.autograd.grad((grads.flat * weights).sum(), inputs, materialize_grads=True)
+        return [losses.detach(), grads.flat.detach(), *found]
+
+    losses, grads = model.support_gradients(params, shared, x, y, mse)
+    assert list(grads) == list(params)
+    plain = mse(run_stacked(model, params, shared, x), y)
+    (flat,) = torch.autograd.grad(plain.sum(), theta, create_graph=True)
+    expected = derivatives(plain, params.like(flat))
+    for own, other in zip(derivatives(losses, grads), expected, strict=True):
+        close(own, other)

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from alfa.errors import ConfigError
-from alfa.models._base import DEFAULT_MODE, ExecutionMode, Model, linear_outputs, register_model
+from alfa.models._base import (
+    DEFAULT_MODE,
+    ExecutionMode,
+    Model,
+    linear_outputs,
+    register_model,
+    with_shared,
+)
 from alfa.models._frozen import filled_linear
 from alfa.ops import Loss, mlp, mlp_mse_gradients, mse, uninitialized
 from alfa.types import Count, Params
@@ -105,8 +112,16 @@ class MLP(Model):
         mode: ExecutionMode = DEFAULT_MODE,
     ) -> tuple[Tensor, Params] | None:
         is_overridden = type(self).stacked is not MLP.stacked or not self._has_head
-        is_supported = loss is mse and list(params) == self._names and mode.over_tasks != "loop"
-        if is_overridden or not is_supported:
+        if is_overridden or loss is not mse or mode.over_tasks == "loop":
             return None
-        result = mlp_mse_gradients(x.flatten(2), targets, params.flat, self.sizes)
-        return None if result is None else (result[0], params.like(result[1]))
+        whole = params
+        if list(params) != self._names:
+            tensors = with_shared(params, shared)
+            whole = Params.of({name: tensors[name] for name in self._names})
+        result = mlp_mse_gradients(x.flatten(2), targets, whole.flat, self.sizes)
+        if result is None:
+            return None
+        grads = whole.like(result[1])
+        if whole is not params:
+            grads = Params.of({name: grads[name] for name in params})
+        return result[0], grads

@@ -1,0 +1,96 @@
+// Small helpers for elements. No text is ever parsed as HTML.
+
+export const byId = (id) => document.getElementById(id);
+
+// Creates an element: properties that start with "on" are listeners, "data" and "css" are objects.
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name === "css") setCss(element, value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// Sets CSS properties one by one, which the security policy allows, in contrast to attributes.
+export function setCss(element, properties) {
+  for (const [name, value] of Object.entries(properties)) element.style.setProperty(name, value);
+}
+
+export const fromTemplate = (id) => byId(id).content.cloneNode(true);
+
+// Updates the children of an element to match items; children of unchanged items keep their focus.
+export function reconcile(parent, items, key, create, update) {
+  const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    let child = old.get(key(item));
+    if (child) {
+      old.delete(key(item));
+    } else {
+      child = create(item);
+      child.dataset.key = key(item);
+    }
+    update?.(child, item);
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+  }
+  for (const child of old.values()) child.remove();
+}
+
+// Shows a problem next to the control that caused it, or hides the last one.
+export function showProblem(place, text = "") {
+  if (place.textContent !== text) place.textContent = text;
+  place.hidden = !text;
+}
+
+// Runs an action and shows its problem at a place; returns its result, or undefined if it failed.
+export async function attempt(place, action) {
+  showProblem(place);
+  try {
+    return await action();
+  } catch (error) {
+    if (error.name === "AbortError") return undefined;
+    showProblem(place, sentence(error.message));
+    return undefined;
+  }
+}
+
+// Disables a button while an action runs, and keeps its focus.
+export async function whileBusy(button, action) {
+  const isFocused = document.activeElement === button;
+  button.disabled = true;
+  button.setAttribute("aria-busy", "true");
+  try {
+    return await action();
+  } finally {
+    button.disabled = false;
+    button.removeAttribute("aria-busy");
+    if (isFocused && document.activeElement === document.body) button.focus();
+  }
+}
+
+// Announces a change to screen readers.
+export function announce(text) {
+  const region = byId("status");
+  // A repeated text is announced only if it changes.
+  region.textContent = region.textContent === text ? `${text}\u00a0` : text;
+}
+
+// Capitalizes a message, unless it starts with a name or an argument.
+export const sentence = (text) => (/^[a-z]+ /.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
+
+// A word with an explanation, which the page contains as a popover.
+export const term = (name, text) =>
+  make("button", { type: "button", class: "term", popovertarget: `term-${name}` }, text);
+
+export function percent(share) {
+  if (share > 0.0005 && share < 0.9995) return `${(100 * share).toFixed(1)} %`;
+  return share > 0.5 ? "> 99.9 %" : "< 0.1 %";
+}
+
+export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

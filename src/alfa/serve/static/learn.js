@@ -1,0 +1,148 @@
+// Learning, and the estimate of the accuracy.
+import { announce, attempt, byId, make, percent, plural, setCss, term, whileBusy } from "./dom.js";
+import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
+import { openViewer } from "./viewer.js";
+
+const MAX_CONFUSED = 12;
+let shown = "";
+
+export function startLearn(onLearned) {
+  const button = byId("learn");
+  button.addEventListener("click", async () => {
+    button.textContent = "Learning…";
+    const problem = byId("learn-problem");
+    const session = await whileBusy(button, () => attempt(problem, () => change("POST", "learn")));
+    showState(store.session);
+    if (!session) return;
+    announce(`Learned. ${headline(session.learned)}.`);
+    await onLearned();
+  });
+  subscribe(showState);
+}
+
+function showState(session) {
+  const { learned, stale, classes } = session;
+  const button = byId("learn");
+  if (!button.disabled) button.textContent = learned && stale ? "Learn again" : "Learn";
+  const note = byId("learn-note");
+  note.classList.toggle("is-stale", Boolean(learned && stale));
+  note.textContent = missing(classes) ?? pending(learned, stale);
+  note.hidden = !note.textContent;
+  // The names of the classes are part of the result.
+  const state = JSON.stringify([session.id, learned, classes.map((each) => [each.id, each.name])]);
+  if (state === shown) return;
+  shown = state;
+  byId("learned").replaceChildren(...(learned ? describe(learned) : []));
+}
+
+// Names the examples that the model still needs, or returns null if it can learn.
+function missing(classes) {
+  if (classes.length < 2) return `Add at least two classes with ${noun()}s.`;
+  const empty = classes.filter((each) => !each.examples.length).map((each) => `“${each.name}”`);
+  if (empty.length === classes.length) return `Add ${noun()}s to each class.`;
+  if (empty.length > 3) return `${empty.length} classes have no ${noun()}s yet.`;
+  if (empty.length > 1) {
+    return `${empty.slice(0, -1).join(", ")} and ${empty.at(-1)} have no ${noun()}s yet.`;
+  }
+  return empty.length ? `${empty[0]} has no ${noun()}s yet.` : null;
+}
+
+function pending(learned, stale) {
+  if (!learned) return "Ready: press Learn.";
+  return stale ? "The examples have changed. Press Learn again." : "";
+}
+
+const whole = (share) => `${Math.round(100 * share)} %`;
+
+// Rounds down below 100 %, because a finite number of photos proves no perfect accuracy.
+const careful = (share) => `${Math.min(99, Math.round(100 * share))} %`;
+
+function headline({ accuracy }) {
+  return accuracy ? `About ${careful(accuracy.value)} of new ${noun()}s right` : "Accuracy unknown";
+}
+
+function describe(learned) {
+  const { accuracy, accuracy_reason: reason, seconds } = learned;
+  const mood = !accuracy ? "plain" : accuracy.value >= 0.9 ? "good" : accuracy.value >= 0.6 ? "fair" : "poor";
+  const score = make("div", { class: `score is-${mood}` }, make("strong", {}, headline(learned)));
+  if (accuracy) {
+    const range = `${whole(accuracy.low)} and ${whole(accuracy.high)}`;
+    score.append(
+      make("p", {}, "Estimated ", term("accuracy", "accuracy"), " with an ", term("interval", "interval"),
+        ` between ${range}, from ${plural(accuracy.num_examples, noun())} that the model predicted`,
+        " without having seen them."),
+      intervalChart(accuracy, learned.per_class.length),
+    );
+  } else {
+    score.append(make("p", {}, reason ?? ""));
+  }
+  return [score, perClass(learned), confusions(learned), details(learned, seconds)];
+}
+
+// A line for the interval, a dot for the estimate, and a mark for guessing.
+function intervalChart({ value, low, high }, numClasses) {
+  const chance = 1 / numClasses;
+  const text = `Accuracy ${careful(value)}, between ${whole(low)} and ${whole(high)}; guessing: ${whole(chance)}`;
+  const parts = [
+    ["range", { left: `${100 * low}%`, width: `${100 * (high - low)}%` }],
+    ["chance", { left: `${100 * chance}%` }],
+    ["value", { left: `${100 * value}%` }],
+  ].map(([name, css]) => make("span", { class: name, css }));
+  const label = make("span", { class: "chance-label", css: { left: `${100 * chance}%` } }, "guessing");
+  return make("div", { class: "interval", role: "img", "aria-label": text },
+    make("div", { class: "interval-track" }, ...parts), label,
+    make("span", { class: "end" }, "0 %"), make("span", { class: "end is-right" }, "100 %"));
+}
+
+function perClass({ per_class: rows }) {
+  const list = make("ul", { class: "class-bars", "aria-label": "Accuracy of each class" });
+  for (const { class_id: id, accuracy, num_examples: count } of rows) {
+    const each = classOf(id);
+    if (!each) continue;
+    const right = accuracy === null ? "—" : `${Math.round(accuracy * count)} of ${count}`;
+    const bar = make("span", { class: "track" }, make("span", { css: { width: `${100 * (accuracy ?? 0)}%` } }));
+    const row = make("li", { css: { "--hue": hueOf(id) } },
+      make("span", { class: "bar-name", title: each.name }, each.name), bar,
+      make("span", { class: "bar-value" }, right));
+    list.append(row);
+  }
+  const caption = make("p", { class: "caption" }, `Held-out ${noun()}s predicted correctly`);
+  return make("div", { class: "per-class" }, caption, list);
+}
+
+function confusions({ confused }) {
+  const known = confused.filter(({ example_id: id }) => exampleOf(id));
+  if (!known.length) return null;
+  const list = make("div", { class: "confused" });
+  for (const { example_id: id, true: truth, predicted } of known.slice(0, MAX_CONFUSED)) {
+    const text = `${nameOf(truth)}, predicted as ${nameOf(predicted)}`;
+    list.append(make("button", { type: "button", title: text, onclick: () => openViewer(id) },
+      make("img", { src: imageUrl(exampleOf(id)), alt: "", loading: "lazy" }),
+      make("span", {}, make("b", {}, nameOf(truth)), make("br"), `as ${nameOf(predicted)}`)));
+  }
+  const more = known.length - MAX_CONFUSED;
+  return make("details", { class: "more", open: true },
+    make("summary", {}, `${plural(known.length, "held-out prediction")} wrong`), list,
+    more > 0 ? make("p", { class: "note" }, `and ${more} more`) : null);
+}
+
+const exampleOf = (id) =>
+  store.session.classes.flatMap((each) => each.examples).find((each) => each.id === id);
+// The API refers to a class by its name or id.
+const nameOf = (name) => classOf(name)?.name ?? name;
+
+function details(learned, seconds) {
+  const { calibration_error: error, head, head_reason: why, threshold, false_alarm_rate: rate } = learned;
+  const list = make("dl", { class: "facts" });
+  const add = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
+  if (threshold !== null) {
+    add(term("none", "None of these"), `Familiarity below ${threshold.toFixed(2)}; rejects about ` +
+      `${percent(rate).replace(".0 %", " %")} of ${noun()}s of your classes.`);
+  } else {
+    add(term("none", "None of these"), `Needs more ${noun()}s.`);
+  }
+  if (error !== null) add(term("calibration", "Calibration error"), error.toFixed(3));
+  if (head) add(term("head", "Head"), why ? `${head}: ${why}` : head);
+  add("Time", `${seconds.toFixed(2)} s`);
+  return make("details", { class: "more" }, make("summary", {}, "Details"), list);
+}

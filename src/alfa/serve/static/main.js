@@ -1,0 +1,113 @@
+// Starts the page: connects its parts with the session of this tab.
+import { startAnswers, tryAgain } from "./answers.js";
+import { startClasses } from "./classes.js";
+import { announce, attempt, byId, make, whileBusy } from "./dom.js";
+import { ignoreOtherDrops } from "./inputs.js";
+import { rank, startLabels } from "./labels.js";
+import { startLearn } from "./learn.js";
+import { startSaves } from "./saves.js";
+import { change, modelOf, noun, open, startOver, store, subscribe } from "./store.js";
+import { startTerms } from "./terms.js";
+import { startViewer } from "./viewer.js";
+
+const problem = byId("session-problem");
+
+function startToolbar() {
+  const picker = byId("model");
+  picker.addEventListener("change", async () => {
+    byId("model-about").textContent = "Embedding your examples with this model…";
+    const json = { model: picker.value };
+    const session = await whileBusy(picker, () => attempt(problem, () => change("PATCH", "", { json })));
+    if (session) announce(`Selected the model ${modelOf().title}.`);
+    showModel(store.session);
+  });
+
+  const undo = byId("undo");
+  const takeBack = async () => {
+    const label = store.session.undo_label;
+    if (!store.session.can_undo) return;
+    if (await attempt(problem, () => change("POST", "undo"))) announce(`Undone: ${label}.`);
+  };
+  undo.addEventListener("click", takeBack);
+  window.addEventListener("keydown", (event) => {
+    const isUndo = event.key === "z" && (event.ctrlKey || event.metaKey) && !event.shiftKey;
+    if (!isUndo || event.target.closest("input, dialog[open]")) return;
+    event.preventDefault();
+    takeBack();
+  });
+
+  const restart = byId("restart");
+  let timer = 0;
+  const reset = () => {
+    restart.textContent = "Start over";
+    delete restart.dataset.sure;
+  };
+  restart.addEventListener("click", async () => {
+    const { classes, unlabeled } = store.session;
+    // The first click only asks for confirmation, because undo does not restore the session.
+    if ((classes.length || unlabeled.length) && !restart.dataset.sure) {
+      restart.dataset.sure = "yes";
+      restart.textContent = "Delete everything?";
+      timer = setTimeout(reset, 4000);
+      return;
+    }
+    clearTimeout(timer);
+    reset();
+    await attempt(problem, startOver);
+  });
+}
+
+function showModel(session) {
+  const picker = byId("model");
+  const key = JSON.stringify(store.models);
+  if (picker.dataset.key !== key) {
+    picker.dataset.key = key;
+    picker.replaceChildren(
+      ...store.models.map((model) =>
+        make("option", { value: model.name, disabled: !model.available }, optionText(model)),
+      ),
+    );
+  }
+  picker.value = session.model;
+  byId("model-about").textContent = modelOf(session)?.description ?? "";
+  for (const part of document.querySelectorAll("[data-noun]")) part.textContent = `${noun()}s`;
+}
+
+const optionText = ({ title, available, reason }) =>
+  available ? title : `${title} (unavailable${reason ? `: ${reason}` : ""})`;
+
+function showToolbar(session) {
+  const { can_undo: canUndo, undo_label: label } = session;
+  byId("model").disabled = false;
+  const undo = byId("undo");
+  undo.disabled = !canUndo;
+  undo.title = canUndo && label ? `Undo: ${label}` : "";
+  undo.lastElementChild.textContent = canUndo && label ? `Undo: ${label}` : "Undo";
+}
+
+function showPrivacy() {
+  const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+  const where = isLocal ? "this computer" : `the server ${location.host}`;
+  const minutes = Math.round((store.limits.idle_seconds ?? 0) / 60);
+  const idle = minutes ? `, or after ${minutes} minutes without use` : "";
+  byId("privacy").textContent =
+    `Your data stays in the memory of ${where}. It is deleted when you start over, when the server ` +
+    `stops${idle}.`;
+}
+
+function start() {
+  ignoreOtherDrops();
+  startTerms();
+  startViewer();
+  startClasses();
+  startLearn(() => Promise.all([tryAgain(), rank()]));
+  startAnswers();
+  startLabels();
+  startSaves();
+  startToolbar();
+  subscribe(showModel);
+  subscribe(showToolbar);
+  return attempt(problem, open).then(showPrivacy);
+}
+
+start().then(() => document.body.classList.add("is-ready"));

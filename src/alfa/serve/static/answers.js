@@ -7,8 +7,9 @@ import { change, hueOf, modelOf, noun, pathOf, store, subscribe } from "./store.
 import { uploadAll } from "./uploads.js";
 
 const MAX_TRIED = 50;
-// Bars of the most probable classes.
+// Bars of the most probable classes, for one photo and for several ones.
 const MAX_BARS = 5;
+const MAX_BARS_EACH = 3;
 // Files of the shown predictions, and addresses of their previews.
 let tried = [];
 let aborter = new AbortController();
@@ -111,8 +112,9 @@ function describe(prediction, { file, url }) {
   image.addEventListener("error", () => image.replaceWith(make("span", { class: "no-preview" }, "No preview")));
   const { probabilities, is_none: isNone } = prediction;
   const title = isNone ? term("none", "None of these") : make("b", {}, prediction.label);
-  const best = probabilities.slice(0, MAX_BARS);
-  const rest = probabilities.slice(MAX_BARS);
+  const numBars = tried.length > 1 ? MAX_BARS_EACH : MAX_BARS;
+  const best = probabilities.slice(0, numBars);
+  const rest = probabilities.slice(numBars);
   const parts = make("div", { class: `odds${isNone ? " is-none" : ""}` },
     make("div", { class: "verdict" }, title, make("span", { class: "file", title: prediction.name }, prediction.name)),
     ...best.map(bar));

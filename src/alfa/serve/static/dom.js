@@ -1,5 +1,7 @@
 // Small helpers for elements. No text is ever parsed as HTML.
 
+const MOMENT = 800;
+
 export const byId = (id) => document.getElementById(id);
 
 // Creates an element: properties that start with "on" are listeners, "data" and "css" are objects.
@@ -74,15 +76,23 @@ export async function whileBusy(button, action) {
   }
 }
 
-// Announces a change to screen readers.
+// Announces a change to screen readers, together with changes of the last moment.
+let recent = "";
+let forget = 0;
 export function announce(text) {
+  recent = recent ? `${recent} ${text}` : text;
   const region = byId("status");
   // A repeated text is announced only if it changes.
-  region.textContent = region.textContent === text ? `${text}\u00a0` : text;
+  region.textContent = region.textContent === recent ? `${recent}\u00a0` : recent;
+  clearTimeout(forget);
+  forget = setTimeout(() => (recent = ""), MOMENT);
 }
 
-// Capitalizes a message, unless it starts with a name or an argument.
-export const sentence = (text) => (/^[a-z]+ /.test(text) ? text[0].toUpperCase() + text.slice(1) : text);
+// Capitalizes a message, and turns a leading argument of the API into a word.
+export function sentence(text) {
+  const words = text.replace(/^`(\w+)` /, (_, name) => `the ${name.replaceAll("_", " ")} `);
+  return /^[a-z]+ /.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
+}
 
 // A word with an explanation, which the page contains as a popover.
 export const term = (name, text) =>

@@ -58,15 +58,19 @@ function show(session) {
   const visible = unlabeled.slice(0, MAX_STRIP);
   reconcile(byId("strip"), visible, (each) => each.id, createItem, (item, each) => {
     item.setAttribute("aria-pressed", each.id === current);
-    item.title = describe(each);
-    item.setAttribute("aria-label", describe(each));
+    const text = describe(each);
+    item.title = text;
+    item.setAttribute("aria-label", text);
   });
   const more = unlabeled.length - visible.length;
   byId("strip").dataset.more = more > 0 ? `and ${more} more` : "";
 }
 
-const describe = ({ name, usefulness }) =>
-  usefulness === null ? name : `${name}, usefulness ${usefulness.toFixed(2)}`;
+// The name of a photo and its place among the ranked ones.
+function describe({ id, name, usefulness }) {
+  const place = store.session.unlabeled.findIndex((each) => each.id === id) + 1;
+  return usefulness === null ? name : `no. ${place} by usefulness: ${name}`;
+}
 
 function createItem(example) {
   const choose = () => {

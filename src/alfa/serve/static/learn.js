@@ -1,5 +1,5 @@
 // Learning, and the estimate of the accuracy.
-import { announce, attempt, byId, make, percent, plural, setCss, term, whileBusy } from "./dom.js";
+import { announce, attempt, byId, make, percent, plural, sentence, term, whileBusy } from "./dom.js";
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { openViewer } from "./viewer.js";
 
@@ -21,30 +21,18 @@ export function startLearn(onLearned) {
 }
 
 function showState(session) {
-  const { learned, stale, classes } = session;
+  const { learned, stale, classes, learn_reason: learnReason } = session;
   const button = byId("learn");
   if (!button.disabled) button.textContent = learned && stale ? "Learn again" : "Learn";
   const note = byId("learn-note");
   note.classList.toggle("is-stale", Boolean(learned && stale));
-  note.textContent = missing(classes) ?? pending(learned, stale);
+  note.textContent = sentence(learnReason ?? pending(learned, stale));
   note.hidden = !note.textContent;
   // The names of the classes are part of the result.
   const state = JSON.stringify([session.id, learned, classes.map((each) => [each.id, each.name])]);
   if (state === shown) return;
   shown = state;
   byId("learned").replaceChildren(...(learned ? describe(learned) : []));
-}
-
-// Names the examples that the model still needs, or returns null if it can learn.
-function missing(classes) {
-  if (classes.length < 2) return `Add at least two classes with ${noun()}s.`;
-  const empty = classes.filter((each) => !each.examples.length).map((each) => `“${each.name}”`);
-  if (empty.length === classes.length) return `Add ${noun()}s to each class.`;
-  if (empty.length > 3) return `${empty.length} classes have no ${noun()}s yet.`;
-  if (empty.length > 1) {
-    return `${empty.slice(0, -1).join(", ")} and ${empty.at(-1)} have no ${noun()}s yet.`;
-  }
-  return empty.length ? `${empty[0]} has no ${noun()}s yet.` : null;
 }
 
 function pending(learned, stale) {

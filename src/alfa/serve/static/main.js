@@ -1,7 +1,7 @@
 // Starts the page: connects its parts with the session of this tab.
 import { startAnswers, tryAgain } from "./answers.js";
 import { startClasses } from "./classes.js";
-import { announce, attempt, byId, make, whileBusy } from "./dom.js";
+import { announce, attempt, byId, make, showProblem, whileBusy } from "./dom.js";
 import { ignoreOtherDrops } from "./inputs.js";
 import { rank, startLabels } from "./labels.js";
 import { startLearn } from "./learn.js";
@@ -82,7 +82,15 @@ function showToolbar(session) {
   const undo = byId("undo");
   undo.disabled = !canUndo;
   undo.title = canUndo && label ? `Undo: ${label}` : "";
-  undo.lastElementChild.textContent = canUndo && label ? `Undo: ${label}` : "Undo";
+  undo.lastElementChild.textContent = canUndo && label ? `: ${label}` : "";
+}
+
+// Hides problems that a change may have solved, and all of them in a new session.
+function hideProblems(session, old) {
+  const parts = session.id === old?.id ? "#new-class-problem, #learn-problem, #rank-problem, #save-problem" : ".problem";
+  if (session.id === old?.id && session.version === old.version) return;
+  for (const part of document.querySelectorAll(parts)) showProblem(part);
+  if (session.id !== old?.id) byId("save-note").textContent = "";
 }
 
 function showPrivacy() {
@@ -95,7 +103,17 @@ function showPrivacy() {
     `stops${idle}.`;
 }
 
+// Balances the columns of a wide page; a narrow one shows the steps in their order.
+function balanceColumns() {
+  const isWide = matchMedia("(min-width: 861px)");
+  const balance = () =>
+    isWide.matches ? byId("left").append(byId("label")) : byId("save").before(byId("label"));
+  isWide.addEventListener("change", balance);
+  balance();
+}
+
 function start() {
+  balanceColumns();
   ignoreOtherDrops();
   startTerms();
   startViewer();
@@ -105,6 +123,7 @@ function start() {
   startLabels();
   startSaves();
   startToolbar();
+  subscribe(hideProblems);
   subscribe(showModel);
   subscribe(showToolbar);
   return attempt(problem, open).then(showPrivacy);

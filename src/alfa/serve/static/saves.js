@@ -1,6 +1,6 @@
 // Downloads, and loading of saved examples.
 import { download } from "./api.js";
-import { announce, attempt, byId, plural, whileBusy } from "./dom.js";
+import { announce, attempt, byId, plural, sentence, showProblem, whileBusy } from "./dom.js";
 import { change, noun, pathOf } from "./store.js";
 
 export function startSaves() {
@@ -45,9 +45,10 @@ async function save(format) {
 async function load(files) {
   byId("save-note").textContent = "Loading the examples…";
   try {
-    const { classes } = await change("POST", "import", { files });
-    const count = classes.reduce((sum, each) => sum + each.examples.length, 0);
-    note(`Loaded ${plural(count, noun())} in ${classes.length} classes. Undo restores the previous ones.`);
+    const { session, added, refused } = await change("POST", "import", { files });
+    const loaded = `Loaded ${plural(added.length, noun())} in ${session.classes.length} classes.`;
+    note(`${loaded} Undo restores the previous ones.`);
+    showProblem(byId("save-problem"), refused.map(({ detail }) => sentence(detail)).join(" "));
   } catch (error) {
     byId("save-note").textContent = "";
     throw error;

@@ -47,7 +47,7 @@ export async function change(method, path, options) {
   try {
     answer = await call(method, `sessions/${id}/${path}`.replace(/\/$/, ""), options);
   } catch (error) {
-    if (error.status === 404) await renewIfExpired(id);
+    if (error.status === 404 && (await renewIfExpired(id))) throw new DOMException("", "AbortError");
     throw error;
   }
   const session = answer?.session ?? answer;
@@ -68,15 +68,20 @@ async function create(model) {
   accept(session);
 }
 
+// Starts a new session if the server has deleted this one; returns whether it has.
 async function renewIfExpired(id) {
   const isGone = await call("GET", `sessions/${id}`).then(
     () => false,
     (error) => error.status === 404,
   );
-  if (!isGone || store.session.id !== id) return;
-  await create(store.session.model);
-  const text = "The session has expired, and the server has deleted its data. A new one has started.";
-  showProblem(byId("session-problem"), text);
+  if (!isGone) return false;
+  // Several requests may notice it.
+  if (store.session.id === id) {
+    await create(store.session.model);
+    const text = "The session has expired, and the server has deleted its data. A new one has started.";
+    showProblem(byId("session-problem"), text);
+  }
+  return true;
 }
 
 // Continues the session of this tab, or starts one.

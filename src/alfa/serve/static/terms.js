@@ -4,17 +4,25 @@ const MARGIN = 8;
 let opener = null;
 
 export function startTerms() {
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("[popovertarget]");
-    if (button) opener = button;
-  }, true);
+  const remember = (event) => {
+    opener = event.target.closest("[popovertarget]") ?? opener;
+  };
+  document.addEventListener("click", remember, true);
   for (const definition of document.querySelectorAll(".definition")) {
     definition.addEventListener("toggle", (event) => {
-      if (event.newState === "open" && opener) place(definition, opener.getBoundingClientRect());
+      if (event.newState === "open") follow();
     });
   }
-  // A popover does not follow its word.
-  window.addEventListener("scroll", () => document.querySelector(".definition:popover-open")?.hidePopover());
+  for (const name of ["scroll", "resize"]) window.addEventListener(name, follow, true);
+}
+
+// Keeps the open popover at its word, and closes it when the word leaves the screen.
+function follow() {
+  const definition = document.querySelector(".definition:popover-open");
+  if (!definition || !opener) return;
+  const word = opener.getBoundingClientRect();
+  if (word.bottom < 0 || word.top > window.innerHeight) definition.hidePopover();
+  else place(definition, word);
 }
 
 function place(definition, word) {

@@ -13,7 +13,16 @@ from alfa.data._base import (
     register_tasks,
     task_rng,
 )
-from alfa.data._decode import Crop, decode, decode_opened, open_image
+from alfa.data._decode import (
+    Crop,
+    PhotoHeader,
+    decode,
+    decode_opened,
+    load_photo,
+    open_image,
+    read_header,
+    thumbnail_of,
+)
 from alfa.data._download import download
 from alfa.data._features import AnyImages, FeatureSet
 from alfa.data._few_shot import FewShot, Images, augmented
@@ -57,6 +66,7 @@ __all__ = [
     "Index",
     "Limits",
     "MetaDataset",
+    "PhotoHeader",
     "PrepareProgress",
     "Related",
     "SOURCES",
@@ -86,6 +96,7 @@ __all__ = [
     "grouped",
     "has_dark_ink",
     "is_archive",
+    "load_photo",
     "open_image",
     "open_images",
     "open_store",
@@ -93,6 +104,7 @@ __all__ = [
     "prepare",
     "prepared",
     "raw_dataset_path",
+    "read_header",
     "read_zip",
     "register_source",
     "register_tasks",
@@ -104,4 +116,5 @@ __all__ = [
     "store_path",
     "suppress_pillow_warnings",
     "task_rng",
+    "thumbnail_of",
 ]

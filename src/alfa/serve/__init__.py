@@ -1,6 +1,6 @@
-"""A local web page on which a user adapts a trained run to a few images."""
+"""A local HTTP API, and a web page on top of it, that teach a classifier a few photos per class."""
 
-from alfa.serve._model import Model
-from alfa.serve._server import Server, check_gradio, serving
+from alfa.serve._limits import Limits
+from alfa.serve._start import check_installed, create_app, serving
 
-__all__ = ["Model", "Server", "check_gradio", "serving"]
+__all__ = ["Limits", "check_installed", "create_app", "serving"]

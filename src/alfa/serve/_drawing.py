@@ -16,6 +16,15 @@ _DOTS_PER_PIXEL, _DOTS_PER_BATCH = 2, 256
 # No screen is that large, and much larger numbers would overflow.
 _Coordinate = Annotated[float, Field(ge=-1e6, le=1e6, strict=True)]
 _STROKES = TypeAdapter(list[list[tuple[_Coordinate, _Coordinate]]])
+_INVALID = "the drawing is invalid; clear the pad and draw it again."
+
+
+def read_strokes(content: bytes) -> list[list[tuple[float, float]]]:
+    """Read strokes from JSON, as `draw` takes them."""
+    try:
+        return _STROKES.validate_json(content)
+    except ValidationError:
+        raise DataError(_INVALID) from None
 
 
 def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
@@ -27,7 +36,7 @@ def draw(strokes: Any, *, size: int, dark: bool) -> np.ndarray:
     try:
         paths = [np.array(stroke) for stroke in _STROKES.validate_python(strokes) if stroke]
     except ValidationError:
-        raise DataError("the drawing is invalid; clear the pad and draw it again.") from None
+        raise DataError(_INVALID) from None
     if not paths:
         raise DataError("the pad is empty; draw something first.")
     points = np.concatenate(paths)

@@ -1,0 +1,96 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+import alfa
+from alfa.errors import ConfigError
+from alfa.serve import _classifier_routes as classifier_routes
+from alfa.serve import _session_routes as session_routes
+from alfa.serve._assets import Assets
+from alfa.serve._guard import LOOPBACK, Access, Guard
+from alfa.serve._limits import Limits
+from alfa.serve._problem import ProblemView, add_handlers
+from alfa.serve._service import Service
+
+_MIN_TOKEN = 16
+
+
+def make_app(
+    run: Path | str | None,
+    *,
+    token: str | None,
+    hosts: Sequence[str],
+    any_address: bool,
+    limits: Limits,
+) -> FastAPI:
+    """Create the application; see `alfa.serve.create_app`."""
+    if token is not None and not (len(token) >= _MIN_TOKEN and _is_plain(token)):
+        raise ConfigError(
+            f"`token` must have at least {_MIN_TOKEN} letters, digits, hyphens, or underscores; "
+            "create one with `openssl rand -hex 16`."
+        )
+    service, assets = Service.create(run, limits), Assets.read()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> Any:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="alfa",
+        version=alfa.__version__,
+        summary="Teach a classifier a few photos of each class.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    add_handlers(app)
+    app.include_router(session_routes.router)
+    app.include_router(classifier_routes.router)
+    _add_pages(app, assets)
+    _describe_problems(app)
+    access = Access((*LOOPBACK, *(host.lower() for host in hosts)), any_address, token)
+    app.add_middleware(Guard, access=access, limits=limits)
+    return app
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and token.replace("-", "").replace("_", "").isalnum()
+
+
+def _add_pages(app: FastAPI, assets: Assets) -> None:
+    """Add the page, the documentation, and their files."""
+
+    @app.get("/", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return assets.page.response(request)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return assets.docs.response(request)
+
+    @app.get("/{folder}/{name:path}", include_in_schema=False)
+    async def file(request: Request, folder: str, name: str) -> Response:
+        return assets.get(f"{folder}/{name}").response(request)
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Add the format of errors to the OpenAPI document."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["ProblemView"] = ProblemView.model_json_schema()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

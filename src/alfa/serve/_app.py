@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,31 +13,30 @@ from fastapi import FastAPI, Request, Response
 import alfa
 from alfa.errors import ConfigError
 from alfa.serve import _classifier_routes as classifier_routes
-from alfa.serve import _session_routes as session_routes
+from alfa.serve import _routes as routes
 from alfa.serve._assets import Assets
-from alfa.serve._guard import LOOPBACK, Access, Guard
+from alfa.serve._guard import Guard
 from alfa.serve._limits import Limits
-from alfa.serve._problem import ProblemView, add_handlers
+from alfa.serve._model import open_models
+from alfa.serve._problem import SCHEMA, add_handlers
 from alfa.serve._service import Service
-
-_MIN_TOKEN = 16
 
 
 def make_app(
     run: Path | str | None,
     *,
-    token: str | None,
-    hosts: Sequence[str],
-    any_address: bool,
-    limits: Limits,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Create the application; see `alfa.serve.create_app`."""
-    if token is not None and not (len(token) >= _MIN_TOKEN and _is_plain(token)):
+    if token is not None and not re.fullmatch(r"[\w-]{16,}", token, re.ASCII):
         raise ConfigError(
-            f"`token` must have at least {_MIN_TOKEN} letters, digits, hyphens, or underscores; "
-            "create one with `openssl rand -hex 16`."
+            "`token` must have at least 16 letters, digits, hyphens, or underscores; create one "
+            "with `openssl rand -hex 16`."
         )
-    service, assets = Service.create(run, limits), Assets.read()
+    limits = limits or Limits()
+    service, assets = Service(open_models(run), limits), Assets.read()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> Any:
@@ -54,17 +54,12 @@ def make_app(
     )
     app.state.service = service
     add_handlers(app)
-    app.include_router(session_routes.router)
+    app.include_router(routes.router)
     app.include_router(classifier_routes.router)
     _add_pages(app, assets)
     _describe_problems(app)
-    access = Access((*LOOPBACK, *(host.lower() for host in hosts)), any_address, token)
-    app.add_middleware(Guard, access=access, limits=limits)
+    app.add_middleware(Guard, hosts=hosts, token=token, limits=limits)
     return app
-
-
-def _is_plain(token: str) -> bool:
-    return token.isascii() and token.replace("-", "").replace("_", "").isalnum()
 
 
 def _add_pages(app: FastAPI, assets: Assets) -> None:
@@ -90,7 +85,7 @@ def _describe_problems(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         document = describe()
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["ProblemView"] = ProblemView.model_json_schema()
+        schemas["Problem"] = SCHEMA
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

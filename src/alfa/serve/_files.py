@@ -14,12 +14,14 @@ from PIL import Image
 
 from alfa.data import read_zip
 from alfa.errors import DataError
+from alfa.estimator import PreparedImages
 from alfa.export import make_onnx
 from alfa.report.predictions import Prediction, predictions_csv
-from alfa.serve._limits import Limits
-from alfa.serve._model import ServedModel
+from alfa.serve._learned import Learned
+from alfa.serve._model import Model
 from alfa.serve._photo import Upload, clean_name
-from alfa.serve._session import Learned, Session, State, valid_name
+from alfa.serve._session import Session
+from alfa.serve._state import PhotoClass, State
 
 # With a constant date, the same examples give the same file.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -45,12 +47,12 @@ class Download:
     parts: Iterable[bytes]
 
 
-def save_examples(state: State, model: ServedModel) -> Download:
+def save_examples(state: State, model: Model) -> Download:
     """Return a zip with the original files, in a folder for each class."""
     return Download("examples.zip", "application/zip", _zip(_example_files(state, model)))
 
 
-def save_run(state: State, model: ServedModel) -> Download:
+def save_run(state: State, model: Model) -> Download:
     """Return a zip with the run folder, the examples, and the command that reproduces them."""
 
     def files() -> Iterator[tuple[str, bytes]]:
@@ -77,25 +79,25 @@ def save_onnx(learned: Learned, state: State) -> Download:
     return Download("model.onnx", "application/octet-stream", [content])
 
 
-def save_predictions(session: Session, learned: Learned) -> Download:
+def save_predictions(learned: Learned, state: State) -> Download:
     """Return the predictions for the unlabeled photos as CSV."""
-    names = {each.id: each.name for each in session.state.classes}
-    unlabeled = session.state.unlabeled
-    found = learned.classifier.assess(session.images(photo.id for photo in unlabeled))
+    names = {each.id: each.name for each in state.classes}
+    images = PreparedImages.concatenate([photo.images for photo in state.unlabeled])
+    found = learned.classifier.assess(images)
     rows = [
         Prediction(photo.name, names[str(label)], probabilities.tolist(), is_none=bool(is_none))
         for photo, label, probabilities, is_none in zip(
-            unlabeled, found.labels, found.probabilities, found.is_none, strict=True
+            state.unlabeled, found.labels, found.probabilities, found.is_none, strict=True
         )
     ]
     text = predictions_csv(rows, [names[class_id] for class_id in learned.class_ids])
     return Download("predictions.csv", "text/csv; charset=utf-8", [text.encode()])
 
 
-def _example_files(state: State, model: ServedModel) -> Iterator[tuple[str, bytes]]:
+def _example_files(state: State, model: Model) -> Iterator[tuple[str, bytes]]:
     for each in state.classes:
         taken: set[str] = set()
-        for photo in each.photos:
+        for photo in each.examples:
             path = PurePath(photo.name)
             suffix = ".png" if photo.kind == "drawing" else path.suffix
             name, number = f"{path.stem}{suffix}", 2
@@ -135,37 +137,28 @@ def _zip(files: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
     yield parts.take()
 
 
-def load_examples(upload: Upload, limits: Limits) -> list[tuple[str, list[Upload]]]:
+def load_examples(upload: Upload, session: Session) -> list[tuple[str, list[Upload]]]:
     """Read class names and files from a zip of class folders, at any depth."""
-
-    def rejected(reason: str) -> DataError:
-        return DataError(f"{upload.name} is refused: {reason}")
-
+    limits = session.limits
     found: dict[str, list[Upload]] = {}
-    names: dict[str, str] = {}
-    files = read_zip(
-        upload.content,
-        name=upload.name,
-        max_files=limits.photos + _MAX_HIDDEN,
-        max_bytes=limits.zip_bytes,
-    )
-    for path, content in files:
+    known: dict[str, PhotoClass] = {}
+    options = {"max_files": limits.photos + _MAX_HIDDEN, "max_bytes": limits.zip_bytes}
+    for path, content in read_zip(upload.content, name=upload.name, **options):
         *folders, last = path.split("/")
         if last.startswith(".") or "__MACOSX" in folders:
             continue
         if not folders:
-            raise rejected(
-                f"“{path}” is not in a class folder; put the photos of each class into a folder "
-                "with the name of the class."
+            raise DataError(
+                f"{upload.name} is refused: “{path}” is not in a class folder; put the photos of "
+                "each class into a folder with the name of the class."
             )
         folder = folders[-1]
-        if folder not in names:
-            names[folder] = valid_name(folder, names.values())
-        found.setdefault(names[folder], []).append(Upload(clean_name(last), content))
-    if not found:
-        raise rejected("it contains no photos.")
-    if len(found) > limits.classes or sum(map(len, found.values())) > limits.photos:
-        raise rejected(
-            f"it has more than {limits.classes} classes, or more than {limits.photos} photos."
+        if folder not in known:
+            known[folder] = PhotoClass("", session.valid_name(folder, known.values()))
+        found.setdefault(known[folder].name, []).append(Upload(clean_name(last), content))
+    if not found or len(found) > limits.classes:
+        raise DataError(
+            f"{upload.name} is refused: it must have 1 to {limits.classes} folders of photos, got "
+            f"{len(found)}."
         )
     return list(found.items())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import secrets
 import time
-from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +20,6 @@ from alfa.serve._limits import Limits, megabytes
 from alfa.serve._problem import Problem
 
 COOKIE = "alfa-token"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 # The browser must not contact any other server, nor run code from other places.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -35,49 +36,22 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Access:
-    """The requests that a server accepts.
+class Guard:
+    """ASGI middleware that rejects requests, limits bodies, and adds headers to responses.
 
-    Attributes:
-        hosts: allowed names in the `Host` header.
-        any_address: also allow every IP address; DNS rebinding needs a name.
+    Args:
+        app: the application.
+        hosts: names of the server in the `Host` header. Every IP address is allowed, because an
+            attack by DNS rebinding needs a name.
         token: secret that requests must have; None for no token.
+        limits: the limits of requests.
     """
 
-    hosts: tuple[str, ...] = LOOPBACK
-    any_address: bool = False
-    token: str | None = None
-
-    def allows_host(self, host: str) -> bool:
-        """Return whether the `Host` header names this server."""
-        name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        if not name:
-            name, port = host, ""
-        if port and not port.isdecimal():
-            return False
-        return name.lower() in self.hosts or (self.any_address and _is_address(name))
-
-    def allows_token(self, given: str | None) -> bool:
-        """Return whether a token is the right one."""
-        if self.token is None:
-            return True
-        return secrets.compare_digest((given or "").encode(), self.token.encode())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
-
-
-class Guard:
-    """ASGI middleware that rejects requests, limits bodies, and adds headers to responses."""
-
-    def __init__(self, app: ASGIApp, *, access: Access, limits: Limits) -> None:
-        self._app, self._access, self._limits = app, access, limits
+    def __init__(
+        self, app: ASGIApp, *, hosts: Sequence[str], token: str | None, limits: Limits
+    ) -> None:
+        self._app, self._token, self._limits = app, token, limits
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -107,40 +81,37 @@ class Guard:
         """Return a response instead of the application's; raise a Problem for a bad request."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._access.allows_host(host):
+        match = re.fullmatch(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", host, re.ASCII)
+        name = match[1].lower() if match else ""
+        if name not in self._hosts and not _is_address(name):
             detail = f"the host {host!r} is not allowed; open the address that `alfa serve` prints."
             raise Problem(403, "host-not-allowed", detail)
         own = f"{scope['scheme']}://{host}"
         if headers.get("origin", own) != own:
             raise Problem(403, "origin-not-allowed", "requests from other sites are not allowed.")
-        if self._access.token is not None:
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [None])[0]
+        if self._token is not None:
+            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
             is_page = scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
-            if is_page and given is not None and self._access.allows_token(given):
+            if is_page and self._is_valid(given):
                 return self._log_in(scope)
-            if not self._access.allows_token(_token(headers)):
-                detail = (
-                    "a token is required; open the address that `alfa serve` prints, or send it as "
-                    "`Authorization: Bearer TOKEN`."
-                )
-                raise Problem(401, "token-required", detail, headers={"WWW-Authenticate": "Bearer"})
+            if not self._is_valid(_given_token(headers)):
+                detail = "a token is required; open the address that `alfa serve` prints, or send "
+                detail += "it as `Authorization: Bearer TOKEN`."
+                raise Problem(401, "no-token", detail, headers={"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._max_bytes(scope):
             raise _too_large(self._max_bytes(scope))
         return None
 
+    def _is_valid(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), (self._token or "").encode())
+
     def _log_in(self, scope: Scope) -> Response:
         """Store the token in a cookie, and remove it from the address."""
         answer = RedirectResponse("./", 303)
-        assert self._access.token is not None
-        answer.set_cookie(
-            COOKIE,
-            self._access.token,
-            path=scope.get("root_path", "") or "/",
-            httponly=True,
-            samesite="strict",
-            secure=scope["scheme"] == "https",
-        )
+        root, is_secure = scope.get("root_path", "") or "/", scope["scheme"] == "https"
+        options: dict[str, Any] = {"httponly": True, "samesite": "strict", "secure": is_secure}
+        answer.set_cookie(COOKIE, self._token or "", path=root, **options)
         return answer
 
     def _max_bytes(self, scope: Scope) -> int:
@@ -151,15 +122,19 @@ class Guard:
         return self._limits.zip_bytes if is_import else self._limits.request_bytes
 
 
-def _token(headers: Headers) -> str | None:
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _given_token(headers: Headers) -> str:
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return token.strip()
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if cookie is None else cookie.value
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
 
 
 def _too_large(limit: int) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,15 +12,15 @@ from PIL import Image
 
 from alfa.data import load_photo, read_header, thumbnail_of
 from alfa.errors import DataError
-from alfa.serve import _limits as limits
+from alfa.estimator import PreparedImages
 from alfa.serve._drawing import draw, read_strokes
+from alfa.serve._limits import MAX_FILE_NAME
 
 if TYPE_CHECKING:
-    from alfa.serve._model import ServedModel
+    from alfa.serve._model import Model
 
-# The side of a drawing that the page shows and saves.
-_DRAWING_SIDE = 128
-_DRAWING_BYTES = 1 << 20
+# The longest side of a thumbnail; the side and the bytes of a drawing.
+_THUMBNAIL_SIDE, _DRAWING_SIDE, _DRAWING_BYTES = 320, 128, 1 << 20
 # Decoders of these formats need little more memory than four bytes per pixel. The others keep a
 # second copy or wider numbers, so their images must be smaller.
 _LEAN_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "PPM", "TGA")
@@ -29,7 +29,7 @@ _MAX_OTHER_PIXELS = 30_000_000
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """A file of a request."""
+    """A file of a request: a photo, or the strokes of a drawing as JSON."""
 
     name: str
     content: bytes
@@ -37,26 +37,38 @@ class Upload:
 
 
 @dataclass(frozen=True, eq=False)
-class Photo:
-    """A photo or a drawing of a session.
+class Decoded:
+    """A photo as its file, its thumbnail, and the pixels that a model takes.
 
     Attributes:
-        upload: the original file, or the strokes of a drawing.
+        upload: the original file.
         width: upright width in pixels.
         height: upright height in pixels.
-        media_type: media type of `image`.
-        image: the original file, or the rendered drawing.
         thumbnail: a small JPEG or PNG file without metadata.
-        id: identifier in its session, which never changes.
+        levels: uint8 ``[channel, height, width]``.
+        note: a remark if the photo is smaller than the model's input.
     """
 
     upload: Upload
     width: int
     height: int
-    media_type: str
-    image: bytes
     thumbnail: bytes
-    id: str = ""
+    levels: np.ndarray
+    note: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A photo or a drawing of a session; `images` is the input of the session's model."""
+
+    id: str
+    upload: Upload
+    width: int
+    height: int
+    thumbnail: bytes
+    images: PreparedImages
+    note: str | None
+    usefulness: float | None = None
 
     @property
     def name(self) -> str:
@@ -70,75 +82,45 @@ class Photo:
     def num_bytes(self) -> int:
         return len(self.upload.content) + len(self.thumbnail)
 
-    def with_id(self, photo_id: str) -> Photo:
-        return replace(self, id=photo_id)
-
-    def file(self, *, dark: bool | None) -> bytes:
-        """Return the file that a user saves: the original, or a drawing in the model's style."""
-        if not self.upload.is_drawing or dark is None or dark:
-            return self.image
-        return _rendered(self.upload.content, dark=False)
+    def file(self, *, dark: bool | None = None) -> bytes:
+        """Return the original file, or a drawing in the style of a model."""
+        if not self.upload.is_drawing:
+            return self.upload.content
+        return _rendered(self.upload.content, dark=dark is not False)
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """A photo, and its pixels as the model takes them.
-
-    Attributes:
-        photo: the photo.
-        levels: uint8 ``[channel, height, width]``.
-        note: a remark if the photo is smaller than the model's input.
-    """
-
-    photo: Photo
-    levels: np.ndarray
-    note: str | None
-
-
-def decode_upload(upload: Upload, model: ServedModel, *, side_pixels: int) -> Decoded:
+def decode_upload(upload: Upload, model: Model, *, side_pixels: int) -> Decoded:
     """Decode a file; raise a DataError, which does not name the file, if that is impossible.
 
     It needs at most about 400 MB of memory.
     """
     if upload.is_drawing:
         return _decode_drawing(upload, model)
-    header = read_header(upload.content)
-    _check_header(header.format, header.width, header.height, side_pixels)
-    image_format = model.image_format
+    header, image_format = read_header(upload.content), model.image_format
+    size = f"has {header.width:,} x {header.height:,} pixels"
+    if max(header.width, header.height) > side_pixels:
+        raise DataError(f"{size}, but a side may have at most {side_pixels:,}; resize it")
+    is_lean = header.format in _LEAN_FORMATS
+    if not is_lean and header.width * header.height > _MAX_OTHER_PIXELS:
+        raise DataError(f"{size}, more than {_MAX_OTHER_PIXELS:,}; resize it, or save it as JPEG")
     loaded = load_photo(upload.content, size=image_format.shape[1:], crop=image_format.crop)
     levels, changes = image_format.decode_opened(loaded)
     note = next((change for change in changes if change.startswith("is smaller")), None)
-    thumbnail = thumbnail_of(loaded, side=limits.THUMBNAIL_SIDE)
-    media_type = Image.MIME.get(header.format, "application/octet-stream")
-    size = header.width, header.height
-    return Decoded(Photo(upload, *size, media_type, upload.content, thumbnail), levels, note)
+    thumbnail = thumbnail_of(loaded, side=_THUMBNAIL_SIDE)
+    return Decoded(upload, header.width, header.height, thumbnail, levels, note)
 
 
-def _check_header(kind: str, width: int, height: int, side_pixels: int) -> None:
-    if max(width, height) > side_pixels:
-        raise DataError(
-            f"has {width:,} x {height:,} pixels, but a side may have at most {side_pixels:,}; "
-            "resize it"
-        )
-    if kind not in _LEAN_FORMATS and width * height > _MAX_OTHER_PIXELS:
-        raise DataError(
-            f"has {width:,} x {height:,} pixels, more than {_MAX_OTHER_PIXELS:,}; resize it, or "
-            "save it as JPEG"
-        )
-
-
-def _decode_drawing(upload: Upload, model: ServedModel) -> Decoded:
+def _decode_drawing(upload: Upload, model: Model) -> Decoded:
     if model.dark_ink is None:
         raise DataError("is a drawing, but this model takes photos; choose a model for drawings")
     if len(upload.content) > _DRAWING_BYTES:
         raise DataError("is a drawing of more than 1 MB; draw fewer lines")
-    strokes = read_strokes(upload.content)
     _, height, width = model.image_format.shape
+    strokes = read_strokes(upload.content)
     pixels = draw(strokes, size=max(height, width), dark=model.dark_ink)
     levels, _ = model.image_format.decode(pixels)
-    image = _rendered(upload.content, dark=True)
-    photo = Photo(upload, _DRAWING_SIDE, _DRAWING_SIDE, "image/png", image, image)
-    return Decoded(photo, levels, None)
+    thumbnail = _rendered(upload.content, dark=True)
+    return Decoded(upload, _DRAWING_SIDE, _DRAWING_SIDE, thumbnail, levels, None)
 
 
 def _rendered(strokes: bytes, *, dark: bool) -> bytes:
@@ -148,9 +130,14 @@ def _rendered(strokes: bytes, *, dark: bool) -> bytes:
     return buffer.getvalue()
 
 
+def media_type(content: bytes) -> str:
+    """Return the media type of an image file."""
+    return Image.MIME.get(read_header(content).format, "application/octet-stream")
+
+
 def clean_name(name: str) -> str:
     """Return the last part of a file name, shortened and without control characters."""
     last = Path(name.replace("\\", "/")).name
     plain = "".join(c if c.isprintable() else "_" for c in last).strip() or "photo"
-    limit = limits.MAX_FILE_NAME
-    return plain if len(plain) <= limit else f"{plain[: limit - 10]}…{plain[-9:]}"
+    is_long = len(plain) > MAX_FILE_NAME
+    return f"{plain[: MAX_FILE_NAME - 10]}…{plain[-9:]}" if is_long else plain

@@ -115,11 +115,11 @@ def is_loopback(host: str) -> bool:
 def run_server(
     run: Path | str | None,
     *,
-    host: str,
-    port: int,
-    token: str | None,
-    hosts: Sequence[str],
-    limits: Limits,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> Iterator[Server]:
     """Serve a run within the context; see `alfa.serve.serving`."""
     if token is None and not is_loopback(host):
@@ -127,14 +127,10 @@ def run_server(
             f"`token` is required for the host {host}, because other computers can reach it; use "
             f"--token {secrets.token_hex(16)}, for example, or omit --host."
         )
+    limits = limits or Limits()
     with bind(host, port) as listener, suppress_pillow_warnings():
-        app = make_app(
-            run,
-            token=token,
-            hosts=[*hosts, host, socket.gethostname()],
-            any_address=not is_loopback(host),
-            limits=limits,
-        )
+        names = [*hosts, host, socket.gethostname()]
+        app = make_app(run, token=token, hosts=names, limits=limits)
         with _running(app, listener, limits):
             name = f"[{host}]" if ":" in host else host
             yield Server(f"http://{name}:{listener.getsockname()[1]}", app, token)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 RING = [(0.3, 0.3), (0.7, 0.3), (0.7, 0.7), (0.3, 0.7), (0.3, 0.3)]
-SLASH = [(0.25, 0.75), (0.75, 0.25)]
+ZIGZAG = [(0.2, 0.7), (0.4, 0.3), (0.6, 0.7), (0.8, 0.3)]
 COLORS = {"red cup": (190, 60, 50), "green leaf": (60, 170, 70), "blue bag": (60, 80, 190)}
 
 
@@ -60,7 +60,7 @@ def test_a_user_teaches_with_photos(
 def add_classes(me: Any, photos: Path) -> None:
     me.expect("#new-class-problem").to_be_hidden()
     me.click("#learn")
-    me.wait("#learn-problem", "at least 2 classes")
+    me.wait("#learn-problem", "at least two classes")
     for name in COLORS:
         me.fill("#new-class-name", name)
         me.press("#new-class-name", "Enter")
@@ -119,6 +119,7 @@ def edit_examples(me: Any, photos: Path) -> None:
     me.click("#viewer [data-do=next]")
     me.page.keyboard.press("ArrowLeft")
     me.page.keyboard.press("ArrowRight")
+    me.page.wait_for_timeout(500);me.page.screenshot(path=f"/tmp/page-fake/about{me.is_phone}.png")
     me.wait("#viewer-about", "blue bag · 6 of 6")
     me.click("#viewer-classes button >> nth=0")
     me.expect(".class >> nth=0 >> .thumb").to_have_count(6)
@@ -153,7 +154,7 @@ def learn(me: Any) -> None:
     assert re.search(r"between \d+ % and \d+ %", me.text(".interval", "aria-label"))
     me.expect(".class-bars li").to_have_count(3)
     me.click("#learned .more:last-child summary")
-    me.wait(".facts", "Familiarity below 0.")
+    me.wait(".facts", "Familiarity below")
     me.check_terms()
 
 
@@ -178,14 +179,14 @@ def try_photos(me: Any, photos: Path) -> None:
     me.upload("#try-inputs", second, photos / "notes.txt")
     me.expect(".answer .verdict").to_have_count(1)
     me.wait("#try-problem", "notes.txt")
-    me.wait(".familiarity", "the threshold of 0.")
+    me.wait(".familiarity", "the threshold of")
     me.wait("#status", "Prediction:")
     me.expect(".odd").to_have_count(3)
     # The prediction for a photo of something else, with its reason.
     me.page.evaluate(_REJECT_ALL)
     me.upload("#try-inputs", first)
     me.wait(".verdict", "None of these")
-    me.wait(".familiarity", "0.05, below the threshold of 0.")
+    me.wait(".familiarity", "0.05, below the threshold of")
     me.page.evaluate("() => { window.fetch = window.originalFetch; }")
     me.page.locator(".odds select").select_option(label="red cup")
     me.expect(".class >> nth=0 >> .thumb").to_have_count(6)
@@ -264,34 +265,35 @@ def test_a_user_draws(visit: Callable[..., Any], width: int, scheme: str) -> Non
     me.expect("#teach-inputs [data-tab=pad]").to_be_hidden()
     me.page.locator("#model").select_option("strokes")
     me.wait("h1", "drawings")
-    for name, way in {"ring": RING, "slash": SLASH}.items():
+    for name, way in {"ring": RING, "zigzag": ZIGZAG}.items():
         me.fill("#new-class-name", name)
         me.press("#new-class-name", "Enter")
         me.expect("#target").to_have_text(name)
         for number in range(3):
-            me.draw("#teach-inputs", [(0.8 * x + 0.05 * number, 0.8 * y) for x, y in way])
+            me.draw("#teach-inputs", [(x, y + 0.2 * number * x * y) for x, y in way])
             me.click("#teach-inputs [data-do=add]")
             me.expect(f".class[aria-label='Class {name}'] .thumb").to_have_count(number + 1)
     me.draw("#teach-inputs", RING)
-    me.draw("#teach-inputs", SLASH)
+    me.draw("#teach-inputs", ZIGZAG)
     me.click("#teach-inputs [data-do=back]")
     me.click("#teach-inputs [data-do=clear]")
     me.expect("#teach-inputs [data-do=add]").to_be_disabled()
-    me.draw("#try-inputs", SLASH)
+    me.draw("#try-inputs", ZIGZAG)
     me.wait("#try-problem", "press Learn first")
     me.click("#learn")
     me.wait(".score strong", "of new drawings right")
     me.expect("#try-problem").to_be_hidden()
     me.click("#try-inputs [data-do=clear]")
     # The prediction follows every stroke.
-    me.draw("#try-inputs", SLASH)
-    me.wait(".verdict b", "slash")
+    me.draw("#try-inputs", ZIGZAG)
+    me.wait(".verdict b", "zigzag")
     me.draw("#try-inputs", RING)
     me.click("#try-inputs [data-do=back]")
-    me.wait(".verdict b", "slash")
+    me.wait(".verdict b", "zigzag")
+    # A model for photos cannot read drawings.
     me.page.locator("#model").select_option(index=0)
-    me.wait("h1", "photos")
-    me.expect("#learned .score").to_have_count(0)
+    me.expect("#session-problem").to_be_visible()
+    me.expect("#model").to_have_value("strokes")
     me.check()
 
 

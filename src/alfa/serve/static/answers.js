@@ -1,5 +1,5 @@
 // Predictions for new photos and drawings.
-import { announce, attempt, byId, make, percent, plural, setCss, showProblem, term } from "./dom.js";
+import { announce, attempt, byId, make, percent, plural, setCss, showProblem, similarity, term } from "./dom.js";
 import { addTo } from "./classes.js";
 import { makeInputs } from "./inputs.js";
 import { call } from "./api.js";
@@ -52,17 +52,20 @@ function tryFiles(files) {
   return showProblem(byId("try-problem"), text);
 }
 
+function hasLearned() {
+  if (store.session.learned) return true;
+  showProblem(byId("try-problem"), "The model has not learned yet; press Learn first.");
+  return false;
+}
+
 async function predictAll(files) {
-  if (!store.session.learned) {
-    showProblem(byId("try-problem"), "The model has not learned yet; press Learn first.");
-    return;
-  }
+  if (!hasLearned()) return;
   const places = files.map((file) => ({ file, url: previewOf(file), card: make("div", { class: "answer" }) }));
   const previous = tried;
   tried = places;
   const predictions = [];
   await uploadAll(files, {
-    send: (file, signal) => change("POST", "predict", { files: [file], signal }),
+    send: (file) => change("POST", "predict", { files: [file] }),
     bar: byId("try-upload"),
     problem: byId("try-problem"),
     title: `Predicting ${noun()}s`,
@@ -85,6 +88,7 @@ const previewOf = (file) => tried.find((each) => each.file === file)?.url ?? URL
 
 // Predicts a drawing after every stroke. A newer drawing cancels the request of an older one.
 async function tryDrawing(file, canvas) {
+  if (!hasLearned()) return;
   aborter.abort();
   aborter = new AbortController();
   const { signal } = aborter;
@@ -141,7 +145,7 @@ function bar({ class_id: id, name, probability }) {
 function familiarity({ familiarity: value, threshold, is_none: isNone }) {
   if (threshold === null || value === null) return null;
   const share = (number) => `${100 * Math.min(1, Math.max(0, number))}%`;
-  const text = `${value.toFixed(2)}, ${isNone ? "below" : "above"} the threshold of ${threshold.toFixed(2)}`;
+  const text = `${similarity(value)}, ${isNone ? "below" : "above"} the threshold of ${similarity(threshold)}`;
   const meter = make("div", { class: "meter", role: "img", "aria-label": `Familiarity ${text}` },
     make("span", { class: "fill", css: { width: share(value) } }),
     make("span", { class: "mark", css: { left: share(threshold) } }));

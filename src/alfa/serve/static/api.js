@@ -46,9 +46,8 @@ export async function call(method, path, options) {
 // Fetches a file and returns its content and name.
 export async function download(path) {
   const response = await send("GET", path);
-  const header = response.headers.get("Content-Disposition") || "";
-  const name = /filename="?([^";]+)"?/.exec(header)?.[1] || path.split("=").at(-1);
-  return { blob: await response.blob(), name };
+  const name = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("Content-Disposition"))[1];
+  return { blob: await response.blob(), name: decodeURIComponent(name) };
 }
 
 function pause(milliseconds, signal) {

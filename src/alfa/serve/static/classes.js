@@ -26,6 +26,9 @@ import {
 import { announceAdded, batchQuery, chosenFolder, uploadAll } from "./uploads.js";
 import { openViewer } from "./viewer.js";
 
+const MAX_WARNINGS = 2;
+let areAllWarningsShown = false;
+
 export function startClasses() {
   const inputs = makeInputs(byId("teach-inputs"), {
     label: "Add examples",
@@ -34,6 +37,10 @@ export function startClasses() {
     onDrawing: (file) => addTo(store.target, [file]),
   });
   byId("new-class").addEventListener("submit", addClass);
+  byId("more-warnings").addEventListener("click", () => {
+    areAllWarningsShown = !areAllWarningsShown;
+    showWarnings(store.session);
+  });
   const folder = byId("folder").querySelector("input");
   folder.addEventListener("change", () => {
     const files = chosenFolder(folder.files);
@@ -201,8 +208,8 @@ export function addTo(id, files) {
 async function addByClass(classes, where) {
   const query = batchQuery();
   const answers = await uploadAll([...classes.keys()], {
-    send: (file, signal) =>
-      change("POST", `classes/${classes.get(file)}/examples${query}`, { files: [file], signal }),
+    send: (file) =>
+      change("POST", `classes/${classes.get(file)}/examples${query}`, { files: [file] }),
     bar: byId("teach-upload"),
     problem: byId("teach-problem"),
     title: `Adding ${noun()}s${where}`,
@@ -210,17 +217,21 @@ async function addByClass(classes, where) {
   announceAdded(answers, noun(), where);
 }
 
+// Shows the first warnings; a button shows the others.
 function showWarnings({ warnings }) {
   const list = byId("warnings");
+  const numMore = warnings.length - MAX_WARNINGS;
   list.hidden = !warnings.length;
-  reconcile(
-    list,
-    warnings,
-    (warning) => warning.text,
-    ({ text, examples = [] }) => {
-      const id = examples.at(-1);
-      const show = make("button", { type: "button", onclick: () => openViewer(id) }, "Show");
-      return make("li", {}, make("span", {}, text), id ? show : null);
-    },
-  );
+  if (numMore <= 0) areAllWarningsShown = false;
+  const visible = areAllWarningsShown ? warnings : warnings.slice(0, MAX_WARNINGS);
+  reconcile(list, visible, ({ text, examples }) => [text, ...examples].join(), createWarning);
+  const button = byId("more-warnings");
+  button.hidden = numMore <= 0;
+  button.textContent = areAllWarningsShown ? "Show fewer warnings" : `Show ${plural(numMore, "more warning")}`;
+}
+
+function createWarning({ text, examples }) {
+  const id = examples.at(-1);
+  const show = make("button", { type: "button", onclick: () => openViewer(id) }, "Show");
+  return make("li", {}, make("span", {}, text), id ? show : null);
 }

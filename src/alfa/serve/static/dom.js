@@ -103,4 +103,7 @@ export function percent(share) {
   return share > 0.5 ? "> 99.9 %" : "< 0.1 %";
 }
 
+// Similarities near 1 differ only in later digits.
+export const similarity = (value) => value.toFixed(value > 0.99 ? 4 : 2);
+
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

@@ -30,7 +30,7 @@ const find = () => store.session.unlabeled.find((each) => each.id === current);
 async function addUnlabeled(files) {
   const query = batchQuery();
   const answers = await uploadAll(files.map(({ file }) => file), {
-    send: (file, signal) => change("POST", `unlabeled${query}`, { files: [file], signal }),
+    send: (file) => change("POST", `unlabeled${query}`, { files: [file] }),
     bar: byId("label-upload"),
     problem: byId("label-problem"),
     title: `Adding unlabeled ${noun()}s`,

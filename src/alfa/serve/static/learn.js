@@ -1,5 +1,5 @@
 // Learning, and the estimate of the accuracy.
-import { announce, attempt, byId, make, percent, plural, sentence, term, whileBusy } from "./dom.js";
+import { announce, attempt, byId, make, percent, plural, sentence, similarity, term, whileBusy } from "./dom.js";
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { openViewer } from "./viewer.js";
 
@@ -62,9 +62,11 @@ function describe(learned) {
       intervalChart(accuracy, learned.per_class.length),
     );
   } else {
-    score.append(make("p", {}, reason ?? ""));
+    // The headline already says that it is unknown.
+    score.append(make("p", {}, sentence((reason ?? "").replace(/^unknown, because /, ""))));
   }
-  return [score, perClass(learned), confusions(learned), details(learned, seconds)];
+  const parts = [score, accuracy && perClass(learned), confusions(learned), details(learned, seconds)];
+  return parts.filter(Boolean);
 }
 
 // A line for the interval, a dot for the estimate, and a mark for guessing.
@@ -84,9 +86,9 @@ function intervalChart({ value, low, high }, numClasses) {
 
 function perClass({ per_class: rows }) {
   const list = make("ul", { class: "class-bars", "aria-label": "Accuracy of each class" });
-  for (const { class_id: id, accuracy, num_examples: count } of rows) {
-    const each = classOf(id);
-    if (!each) continue;
+  const byClass = new Map(rows.map((row) => [row.class_id, row]));
+  for (const each of store.session.classes.filter(({ id }) => byClass.has(id))) {
+    const { class_id: id, accuracy, num_examples: count } = byClass.get(each.id);
     const right = accuracy === null ? "—" : `${Math.round(accuracy * count)} of ${count}`;
     const bar = make("span", { class: "track" }, make("span", { css: { width: `${100 * (accuracy ?? 0)}%` } }));
     const row = make("li", { css: { "--hue": hueOf(id) } },
@@ -124,7 +126,7 @@ function details(learned, seconds) {
   const list = make("dl", { class: "facts" });
   const add = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
   if (threshold !== null) {
-    add(term("none", "None of these"), `Familiarity below ${threshold.toFixed(2)}; rejects about ` +
+    add(term("none", "None of these"), `Familiarity below ${similarity(threshold)}; rejects about ` +
       `${percent(rate).replace(".0 %", " %")} of ${noun()}s of your classes.`);
   } else {
     add(term("none", "None of these"), `Needs more ${noun()}s.`);

@@ -1,7 +1,7 @@
 // Starts the page: connects its parts with the session of this tab.
 import { startAnswers, tryAgain } from "./answers.js";
 import { startClasses } from "./classes.js";
-import { announce, attempt, byId, make, showProblem, whileBusy } from "./dom.js";
+import { announce, attempt, byId, make, sentence, showProblem, whileBusy } from "./dom.js";
 import { ignoreOtherDrops } from "./inputs.js";
 import { rank, startLabels } from "./labels.js";
 import { startLearn } from "./learn.js";
@@ -69,12 +69,14 @@ function showModel(session) {
     );
   }
   picker.value = session.model;
-  byId("model-about").textContent = modelOf(session)?.description ?? "";
+  byId("model-about").textContent = endWithDot(modelOf(session)?.description ?? "");
   for (const part of document.querySelectorAll("[data-noun]")) part.textContent = `${noun()}s`;
 }
 
+const endWithDot = (text) => sentence(text).replace(/([^.])$/, "$1.");
+
 const optionText = ({ title, available, reason }) =>
-  available ? title : `${title} (unavailable${reason ? `: ${reason}` : ""})`;
+  available ? sentence(title) : `${sentence(title)} (${reason ?? "unavailable"})`;
 
 function showToolbar(session) {
   const { can_undo: canUndo, undo_label: label } = session;
@@ -96,8 +98,8 @@ function hideProblems(session, old) {
 function showPrivacy() {
   const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
   const where = isLocal ? "this computer" : `the server ${location.host}`;
-  const minutes = Math.round((store.limits.idle_seconds ?? 0) / 60);
-  const idle = minutes ? `, or after ${minutes} minutes without use` : "";
+  const hours = Math.round((store.limits.session_seconds ?? 0) / 3600);
+  const idle = hours ? `, or after ${hours} hours without use` : "";
   byId("privacy").textContent =
     `Your data stays in the memory of ${where}. It is deleted when you start over, when the server ` +
     `stops${idle}.`;

@@ -8,6 +8,7 @@ export function makePad(pad, { isLive, onDrawing }) {
   const side = canvas.width;
   let strokes = [];
   let stroke = null;
+  let numDrawings = 0;
   if (isLive) pad.querySelector("[data-do=add]").remove();
 
   function line(from, to) {
@@ -36,8 +37,11 @@ export function makePad(pad, { isLive, onDrawing }) {
     return at.map((value) => Math.round(1000 * Math.min(1, Math.max(0, value))) / 1000);
   }
 
-  const emit = () =>
-    onDrawing(new File([JSON.stringify(strokes)], "drawing.json", { type: STROKES }), canvas);
+  function emit() {
+    // The server renders a PNG.
+    const name = `drawing-${numDrawings + 1}.png`;
+    onDrawing(new File([JSON.stringify(strokes)], name, { type: STROKES }), canvas);
+  }
 
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -81,6 +85,7 @@ export function makePad(pad, { isLive, onDrawing }) {
     },
     add() {
       emit();
+      numDrawings += 1;
       actions.clear();
     },
   };

@@ -8,7 +8,7 @@ const MAX_PROBLEMS = 4;
 // Batches run one after the other.
 let queue = Promise.resolve();
 
-// Sends files with `send(file, signal)`. Shows progress in `bar` and problems in `problem`. Returns
+// Sends files with `send(file)`. Shows progress in `bar` and problems in `problem`. Returns
 // the answers of the server; `onAnswer` also receives each of them at once.
 export function uploadAll(files, { send, bar, problem, title, onAnswer }) {
   const batch = queue.then(() => run(files, { send, bar, problem, title, onAnswer }));
@@ -18,18 +18,18 @@ export function uploadAll(files, { send, bar, problem, title, onAnswer }) {
 
 async function run(files, { send, bar, problem, title, onAnswer }) {
   showProblem(problem);
-  const aborter = new AbortController();
-  const progress = showProgress(bar, title, files.length, () => aborter.abort());
   const waiting = files.map((file, place) => [file, place]);
+  // The server may have received the photos that are on their way, so these are not aborted.
+  const progress = showProgress(bar, title, files.length, () => waiting.splice(0));
   const [answers, problems] = [[], []];
   let fatal = null;
 
   async function work() {
-    while (waiting.length && !fatal && !aborter.signal.aborted) {
+    while (waiting.length && !fatal) {
       const [file, place] = waiting.shift();
       try {
         checkSize(file);
-        const answer = await send(file, aborter.signal);
+        const answer = await send(file);
         answers.push(answer);
         problems.push(...(answer.refused ?? []).map((refused) => named(refused.name, refused.detail)));
         onAnswer?.(answer, file, place);

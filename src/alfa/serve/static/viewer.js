@@ -44,6 +44,11 @@ function show() {
   byId("viewer-classes").parentElement.hidden = !others.length;
   dialog.querySelector("[data-do=previous]").disabled = place === 0;
   dialog.querySelector("[data-do=next]").disabled = place === count - 1;
+  // A disabled or removed button does not receive the arrow keys.
+  const { activeElement } = document;
+  if (dialog.open && (activeElement.disabled || !dialog.contains(activeElement))) {
+    dialog.querySelector("[data-do=close]").focus();
+  }
 }
 
 // Shows the original, or the thumbnail if the browser does not support its format.

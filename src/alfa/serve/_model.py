@@ -45,7 +45,7 @@ class Model:
         self.title, self.description = f"run folder {self.name}", f"trained on {dataset}"
         if run.is_pretrained:
             card = model_card(run.path.name)
-            self.title, self.description = card.title, f"{card.use}; {card.limits}"
+            self.title, self.description = card.title, card.use
         backbone, shape = run.signature.backbone, run.signature.input_shape
         is_gray = not backbone and len(shape) == 3 and shape[0] == 1
         self.dark_ink = has_dark_ink(dataset) if is_gray else None
@@ -107,4 +107,5 @@ def open_models(path: Path | str | None) -> list[Model]:
     if not own.run.signature.backbone:
         # Loading a backbone can wait until the server has started.
         check_images(own.run.signature, path)
+    check_inductive_head(own.run.keep_models().learner().model)
     return [own, *(model for name, model in pretrained.items() if name != own.name)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,17 +156,15 @@ class Visit:
             self.click(selector)
         return coming.value
 
-    def slow_down(self, urls: str) -> None:
-        """Delay requests, so that their progress is visible."""
-
-        def later(route: Any) -> None:
-            time.sleep(0.1)
+    @contextmanager
+    def held(self, urls: str) -> Iterator[None]:
+        """Hold the requests of a block back until its end."""
+        routes: list[Any] = []
+        self.page.route(urls, lambda route: routes.append(route))
+        yield
+        for route in routes:
             route.continue_()
-
-        self.page.route(urls, later)
-
-    def speed_up(self) -> None:
-        self.page.unroute_all()
+        self.page.unroute(urls)
 
     def draw(self, where: str, way: list[tuple[float, float]]) -> None:
         canvas = self.page.locator(f"{where} canvas")

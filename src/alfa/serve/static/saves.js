@@ -26,7 +26,8 @@ function note(text) {
 }
 
 async function save(format) {
-  byId("save-note").textContent = "Preparing the file…";
+  byId("save-note").textContent =
+    format === "onnx" ? "Preparing the file, which takes up to a minute…" : "Preparing the file…";
   try {
     const { blob, name } = await download(pathOf(`export?format=${format}`));
     const link = document.createElement("a");

@@ -138,6 +138,8 @@ def media_type(content: bytes) -> str:
 def clean_name(name: str) -> str:
     """Return the last part of a file name, shortened and without control characters."""
     last = Path(name.replace("\\", "/")).name
-    plain = "".join(c if c.isprintable() else "_" for c in last).strip() or "photo"
+    plain = "".join(c if c.isprintable() else "_" for c in last).strip()
+    # The name ".." would be a folder in saved examples.
+    plain = plain if plain.strip(". ") else "photo"
     is_long = len(plain) > MAX_FILE_NAME
     return f"{plain[: MAX_FILE_NAME - 10]}…{plain[-9:]}" if is_long else plain

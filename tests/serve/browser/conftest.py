@@ -12,13 +12,6 @@ from typing import Any
 
 import pytest
 
-from alfa.build import build_learner
-from alfa.config import compose
-from alfa.data import Signature
-from alfa.runs import Checkpoint, Run, TrainingProgress
-from alfa.serve import serving
-from alfa.testing import register_small_backbone
-
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -238,31 +231,8 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture(scope="module")
-def photo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the model `photos` with a small backbone, which needs no weights."""
-    name = register_small_backbone()
-    overrides = ["tasks.dataset=photos"]
-    experiment = compose("strokes", method="balanced-ridge", backbone=name, overrides=overrides)
-    signature = Signature((8,), 5, "cross_entropy", backbone=name)
-    run = Run.new(tmp_path_factory.mktemp("runs") / "small", experiment)
-    run.create(signature)
-    progress = TrainingProgress(iteration=1).model_dump(mode="json")
-    learner = build_learner(experiment, signature)
-    state = Checkpoint.of(learner, None, fingerprint=run.fingerprint, progress=progress)
-    state.save(run.files.checkpoint("best"))
-    return run.path
-
-
-@pytest.fixture(scope="module")
-def site(photo_run: Path) -> Iterator[str]:
-    pytest.importorskip("fastapi", reason="the page needs fastapi: pip install 'alfa[serve]'")
-    with serving(photo_run) as server:
-        yield server.login
-
-
 @pytest.fixture
-def visit(browser: Any, site: str) -> Iterator[Callable[..., Visit]]:
+def visit(browser: Any, photo_server: Any) -> Iterator[Callable[..., Visit]]:
     contexts = []
 
     def start(width: int, scheme: str = "light") -> Visit:
@@ -274,7 +244,7 @@ def visit(browser: Any, site: str) -> Iterator[Callable[..., Visit]]:
             has_touch=is_phone,
         )
         contexts.append(context)
-        return Visit.start(context, site, scheme)
+        return Visit.start(context, photo_server.login, scheme)
 
     yield start
     for context in contexts:

@@ -146,9 +146,9 @@ def learn(me: Any) -> None:
     me.wait(".score strong", "of new photos right")
     me.wait("#status", "Learned. About")
     # A few examples never prove that all new photos will be right.
-    assert "100 %" not in me.text(".score strong")
+    assert "100" not in me.text(".score strong")
     me.wait(".score", "from 14 photos")
-    assert re.search(r"between \d+ % and \d+ %", me.text(".interval", "aria-label"))
+    assert re.search(r"between \d+\s% and \d+\s%", me.text(".interval", "aria-label"))
     me.expect(".class-bars li").to_have_count(3)
     me.click("#learned .more:last-child summary")
     me.wait(".facts", "Familiarity below")

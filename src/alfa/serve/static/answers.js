@@ -1,5 +1,5 @@
 // Predictions for new photos and drawings.
-import { announce, attempt, byId, make, percent, plural, setCss, showProblem, similarity, term } from "./dom.js";
+import { announce, attempt, byId, make, plural, probability as formatProbability, setCss, showProblem, similarity, term } from "./dom.js";
 import { addTo } from "./classes.js";
 import { makeInputs } from "./inputs.js";
 import { call } from "./api.js";
@@ -136,7 +136,7 @@ function bar({ class_id: id, name, probability }) {
   const fill = make("span");
   setCss(fill, { width: `${100 * probability}%` });
   const row = make("div", { class: "odd" }, make("span", { class: "bar-name", title: name }, name),
-    make("span", { class: "bar-value" }, percent(probability)), make("span", { class: "track" }, fill));
+    make("span", { class: "bar-value" }, formatProbability(probability)), make("span", { class: "track" }, fill));
   setCss(row, { "--hue": hueOf(id) });
   return row;
 }

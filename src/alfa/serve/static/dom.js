@@ -98,9 +98,12 @@ export function sentence(text) {
 export const term = (name, text) =>
   make("button", { type: "button", class: "term", popovertarget: `term-${name}` }, text);
 
-export function percent(share) {
-  if (share > 0.0005 && share < 0.9995) return `${(100 * share).toFixed(1)} %`;
-  return share > 0.5 ? "> 99.9 %" : "< 0.1 %";
+// Formats a share of 0 to 1; the space before the sign does not break.
+export const inPercent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u00a0%`;
+
+export function probability(share) {
+  if (share > 0.0005 && share < 0.9995) return inPercent(share, 1);
+  return share > 0.5 ? `> ${inPercent(0.999, 1)}` : `< ${inPercent(0.001, 1)}`;
 }
 
 // Similarities near 1 differ only in later digits.

@@ -1,5 +1,5 @@
 // Learning, and the estimate of the accuracy.
-import { announce, attempt, byId, make, percent, plural, sentence, similarity, term, whileBusy } from "./dom.js";
+import { announce, attempt, byId, inPercent, make, plural, sentence, similarity, term, whileBusy } from "./dom.js";
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { openViewer } from "./viewer.js";
 
@@ -40,10 +40,11 @@ function pending(learned, stale) {
   return stale ? "The examples have changed. Press Learn again." : "";
 }
 
-const whole = (share) => `${Math.round(100 * share)} %`;
-
 // Rounds down below 100 %, because a finite number of photos proves no perfect accuracy.
-const careful = (share) => `${Math.min(99, Math.round(100 * share))} %`;
+const careful = (share) => inPercent(Math.min(0.99, share));
+
+// Rounds an interval outward, so that the text contains it.
+const bounds = ({ low, high }) => [Math.floor(100 * low) / 100, Math.ceil(100 * high) / 100].map((each) => inPercent(each));
 
 function headline({ accuracy }) {
   return accuracy ? `About ${careful(accuracy.value)} of new ${noun()}s right` : "Accuracy unknown";
@@ -54,10 +55,10 @@ function describe(learned) {
   const mood = !accuracy ? "plain" : accuracy.value >= 0.9 ? "good" : accuracy.value >= 0.6 ? "fair" : "poor";
   const score = make("div", { class: `score is-${mood}` }, make("strong", {}, headline(learned)));
   if (accuracy) {
-    const range = `${whole(accuracy.low)} and ${whole(accuracy.high)}`;
+    const [low, high] = bounds(accuracy);
     score.append(
       make("p", {}, "Estimated ", term("accuracy", "accuracy"), " with an ", term("interval", "interval"),
-        ` between ${range}, from ${plural(accuracy.num_examples, noun())} that the model predicted`,
+        ` between ${low} and ${high}, from ${plural(accuracy.num_examples, noun())} that the model predicted`,
         " without having seen them."),
       intervalChart(accuracy, learned.per_class.length),
     );
@@ -72,7 +73,8 @@ function describe(learned) {
 // A line for the interval, a dot for the estimate, and a mark for guessing.
 function intervalChart({ value, low, high }, numClasses) {
   const chance = 1 / numClasses;
-  const text = `Accuracy ${careful(value)}, between ${whole(low)} and ${whole(high)}; guessing: ${whole(chance)}`;
+  const range = bounds({ low, high }).join(" and ");
+  const text = `Accuracy ${careful(value)}, between ${range}; guessing: ${inPercent(chance)}`;
   const parts = [
     ["range", { left: `${100 * low}%`, width: `${100 * (high - low)}%` }],
     ["chance", { left: `${100 * chance}%` }],
@@ -89,14 +91,14 @@ function perClass({ per_class: rows }) {
   const byClass = new Map(rows.map((row) => [row.class_id, row]));
   for (const each of store.session.classes.filter(({ id }) => byClass.has(id))) {
     const { class_id: id, accuracy, num_examples: count } = byClass.get(each.id);
-    const right = accuracy === null ? "—" : `${Math.round(accuracy * count)} of ${count}`;
+    const right = accuracy === null ? "—" : `${Number((accuracy * count).toFixed(1))} of ${count}`;
     const bar = make("span", { class: "track" }, make("span", { css: { width: `${100 * (accuracy ?? 0)}%` } }));
     const row = make("li", { css: { "--hue": hueOf(id) } },
       make("span", { class: "bar-name", title: each.name }, each.name), bar,
       make("span", { class: "bar-value" }, right));
     list.append(row);
   }
-  const caption = make("p", { class: "caption" }, `Held-out ${noun()}s predicted correctly`);
+  const caption = make("p", { class: "caption" }, `Held-out ${noun()}s predicted correctly, on average`);
   return make("div", { class: "per-class" }, caption, list);
 }
 
@@ -127,7 +129,7 @@ function details(learned, seconds) {
   const add = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
   if (threshold !== null) {
     add(term("none", "None of these"), `Familiarity below ${similarity(threshold)}; rejects about ` +
-      `${percent(rate).replace(".0 %", " %")} of ${noun()}s of your classes.`);
+      `${inPercent(rate)} of ${noun()}s of your classes.`);
   } else {
     add(term("none", "None of these"), `Needs more ${noun()}s.`);
   }

@@ -108,9 +108,12 @@ export function announceAdded(answers, noun, where) {
 // One name per batch, so that undo removes the photos of a batch together.
 export const batchQuery = () => `?batch=${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
 
+const compare = (a, b) => a.localeCompare(b, undefined, { numeric: true });
+
 // Returns dropped files with the names of their folders, or null for files without a folder.
 export async function droppedFiles(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  entries.sort((a, b) => compare(a.name, b.name));
   if (!entries.length) return [...transfer.files].map((file) => ({ file, folder: null }));
   const found = [];
   for (const entry of entries) await walk(entry, null, found);
@@ -128,7 +131,7 @@ async function walk(entry, folder, found) {
   for (;;) {
     const part = await new Promise((done, fail) => reader.readEntries(done, fail));
     if (!part.length) return;
-    part.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+    part.sort((a, b) => compare(a.name, b.name));
     for (const child of part) await walk(child, entry.name, found);
   }
 }
@@ -137,4 +140,5 @@ async function walk(entry, folder, found) {
 export const chosenFolder = (files) =>
   [...files]
     .filter((file) => !file.name.startsWith("."))
+    .sort((a, b) => compare(a.webkitRelativePath, b.webkitRelativePath))
     .map((file) => ({ file, folder: file.webkitRelativePath.split("/").at(-2) ?? null }));

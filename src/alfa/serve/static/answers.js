@@ -145,7 +145,7 @@ function bar({ class_id: id, name, probability }) {
 function familiarity({ familiarity: value, threshold, is_none: isNone }) {
   if (threshold === null || value === null) return null;
   const share = (number) => `${100 * Math.min(1, Math.max(0, number))}%`;
-  const text = `${similarity(value)}, ${isNone ? "below" : "above"} the threshold of ${similarity(threshold)}`;
+  const text = `${similarity(value, threshold)}, ${isNone ? "below" : "above"} the threshold of ${similarity(threshold, value)}`;
   const meter = make("div", { class: "meter", role: "img", "aria-label": `Familiarity ${text}` },
     make("span", { class: "fill", css: { width: share(value) } }),
     make("span", { class: "mark", css: { left: share(threshold) } }));

@@ -91,7 +91,7 @@ export function announce(text) {
 // Capitalizes a message, and turns a leading argument of the API into a word.
 export function sentence(text) {
   const words = text.replace(/^`(\w+)` /, (_, name) => `the ${name.replaceAll("_", " ")} `);
-  return /^[a-z]+ /.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
+  return /^[a-z-]+ /.test(words) ? words[0].toUpperCase() + words.slice(1) : words;
 }
 
 // A word with an explanation, which the page contains as a popover.
@@ -106,7 +106,7 @@ export function probability(share) {
   return share > 0.5 ? `> ${inPercent(0.999, 1)}` : `< ${inPercent(0.001, 1)}`;
 }
 
-// Similarities near 1 differ only in later digits.
-export const similarity = (value) => value.toFixed(value > 0.99 ? 4 : 2);
+// Formats a similarity with the digits that distinguish it from another one.
+export const similarity = (value, other) => value.toFixed(Math.abs(value - other) < 0.01 ? 4 : 2);
 
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

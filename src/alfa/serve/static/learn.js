@@ -128,7 +128,7 @@ function details(learned, seconds) {
   const list = make("dl", { class: "facts" });
   const add = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
   if (threshold !== null) {
-    add(term("none", "None of these"), `Familiarity below ${similarity(threshold)}; rejects about ` +
+    add(term("none", "None of these"), `Familiarity below ${similarity(threshold, 1)}; rejects about ` +
       `${inPercent(rate)} of ${noun()}s of your classes.`);
   } else {
     add(term("none", "None of these"), `Needs more ${noun()}s.`);

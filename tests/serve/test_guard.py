@@ -227,6 +227,20 @@ def test_a_connection_lives_while_requests_are_complete(impatient: Any) -> None:
             assert web.get("/api/v1/health").status_code == 200
 
 
+def test_responses_do_not_wait_for_acknowledgments(server: Any) -> None:
+    seconds = []
+    with connect(server) as own:
+        for _ in range(20):
+            begin = time.perf_counter()
+            own.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while b"num_sessions" not in answer:
+                answer += own.recv(65536)
+            seconds.append(time.perf_counter() - begin)
+    # A delayed acknowledgment takes 40 ms.
+    assert sorted(seconds)[10] < 0.03
+
+
 def upload_head(path: str, length: int) -> bytes:
     lines = (
         f"POST /api/v1{path}/unlabeled HTTP/1.1",

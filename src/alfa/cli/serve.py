@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from alfa.cli import _options as opts
 from alfa.cli import lazy
 from alfa.cli.stopping import stoppable
 
@@ -26,7 +25,9 @@ def serve(
         list[str] | None, Option(help="Name of this server, such as behind a proxy.")
     ] = None,
     open_browser: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
-    threads: opts.Threads = None,
+    threads: Annotated[
+        int | None, Option(min=1, help="CPU threads; defaults to all cores but one.")
+    ] = None,
 ) -> None:
     """Serve a web page and an HTTP API that learn classes from a few photos of each.
 
@@ -43,7 +44,8 @@ def serve(
 
     lazy.serve.check_installed()
     lazy._runtime.tune()
-    lazy._runtime.set_threads(threads, small=False)
+    # One core remains for decoding and for other requests.
+    lazy._runtime.set_threads(threads or max(1, lazy._runtime.usable_cpus() - 1))
     options: dict[str, Any] = {
         "host": host,
         "port": port,

@@ -27,6 +27,7 @@ BODY = {
                     "type": "object",
                     "properties": {"files": _FILES},
                     "required": ["files"],
+                    "additionalProperties": False,
                 }
             }
         },

@@ -70,7 +70,7 @@ _LOW_CONTRAST = """() => {
   return found;
 }"""
 _UNNAMED = """() => [...document.querySelectorAll("button, input, select, canvas, video, dialog")]
-  .filter((each) => !(each.textContent.trim() && each.matches("button")) && !each.ariaLabel
+  .filter((each) => each.checkVisibility() && !(each.textContent.trim() && each.matches("button")) && !each.ariaLabel
     && !each.getAttribute("aria-labelledby") && !each.labels?.length)
   .map((each) => each.outerHTML)"""
 
@@ -198,7 +198,8 @@ class Visit:
             self.expect(".definition:popover-open").to_have_count(0)
 
     def check_looks(self) -> None:
-        """Check the contrast of all texts in both color schemes, and the width of the page."""
+        """Check names of controls, the contrast in both color schemes, and the page's width."""
+        assert self.page.evaluate(_UNNAMED) == []
         for scheme in ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)
             assert self.page.evaluate(_LOW_CONTRAST) == []
@@ -214,7 +215,6 @@ class Visit:
         unexpected = f"{expected_errors}|{_PROBLEM_ANSWER}"
         assert [error for error in self.errors if not re.search(unexpected, error)] == []
         assert self.page.evaluate("window.violations") == []
-        assert self.page.evaluate(_UNNAMED) == []
         self.check_looks()
 
 

@@ -305,7 +305,7 @@ def test_folders_become_classes_and_sessions_are_independent(
     me.drop("#folder", *folders)
     me.expect(".thumb").to_have_count(18)
     assert sorted(me.names()) == sorted(COLORS)
-    # The browser must not open a file that is dropped elsewhere.
+    # The browser must not open a file that is dropped on another place.
     me.drop("h1", photos / "notes.txt")
     other.page.locator("#folder input").set_input_files(photos)
     other.wait("#teach-problem", "notes.txt")
@@ -329,6 +329,9 @@ def test_folders_become_classes_and_sessions_are_independent(
     me.fill("#new-class-name", "cup")
     me.press("#new-class-name", "Enter")
     me.wait("#new-class-problem", "The server cannot be reached")
+    me.page.route("**/models", lambda route: route.abort())
+    me.reload()
+    me.wait("#session-problem", "The server cannot be reached")
     me.check(expected_errors=r"ERR_FAILED|404")
 
 

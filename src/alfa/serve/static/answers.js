@@ -1,5 +1,16 @@
 // Predictions for new photos and drawings.
-import { announce, attempt, byId, make, plural, probability as formatProbability, setCss, showProblem, similarity, term } from "./dom.js";
+import {
+  announce,
+  attempt,
+  byId,
+  make,
+  plural,
+  probability as formatProbability,
+  setCss,
+  showProblem,
+  similarity,
+  term,
+} from "./dom.js";
 import { addTo } from "./classes.js";
 import { makeInputs } from "./inputs.js";
 import { call } from "./api.js";
@@ -60,7 +71,11 @@ function hasLearned() {
 
 async function predictAll(files) {
   if (!hasLearned()) return;
-  const places = files.map((file) => ({ file, url: previewOf(file), card: make("div", { class: "answer" }) }));
+  const places = files.map((file) => ({
+    file,
+    url: previewOf(file),
+    card: make("div", { class: "answer" }),
+  }));
   const previous = tried;
   tried = places;
   const predictions = [];
@@ -78,13 +93,15 @@ async function predictAll(files) {
     },
   });
   if (tried !== places) return;
-  for (const { url } of previous) if (!places.some((each) => each.url === url)) URL.revokeObjectURL(url);
+  for (const { url } of previous)
+    if (!places.some((each) => each.url === url)) URL.revokeObjectURL(url);
   for (const { card } of places) if (!card.children.length) card.remove();
   if (predictions.length === 1) announce(`Prediction: ${verdict(predictions[0])}.`);
   else if (predictions.length) announce(`Predicted ${plural(predictions.length, noun())}.`);
 }
 
-const previewOf = (file) => tried.find((each) => each.file === file)?.url ?? URL.createObjectURL(file);
+const previewOf = (file) =>
+  tried.find((each) => each.file === file)?.url ?? URL.createObjectURL(file);
 
 // Predicts a drawing after every stroke. A newer drawing cancels the request of an older one.
 async function tryDrawing(file, canvas) {
@@ -113,17 +130,27 @@ const verdict = ({ is_none: isNone, label }) => (isNone ? "none of these" : labe
 function describe(prediction, { file, url }) {
   const image = make("img", { src: url, alt: prediction.name });
   // The browser cannot show every format that the server reads.
-  image.addEventListener("error", () => image.replaceWith(make("span", { class: "no-preview" }, "No preview")));
+  image.addEventListener("error", () =>
+    image.replaceWith(make("span", { class: "no-preview" }, "No preview")),
+  );
   const { probabilities, is_none: isNone } = prediction;
   const title = isNone ? term("none", "None of these") : make("b", {}, prediction.label);
   const numBars = tried.length > 1 ? MAX_BARS_EACH : MAX_BARS;
   const best = probabilities.slice(0, numBars);
   const rest = probabilities.slice(numBars);
-  const parts = make("div", { class: `odds${isNone ? " is-none" : ""}` },
-    make("div", { class: "verdict" }, title, make("span", { class: "file", title: prediction.name }, prediction.name)),
-    ...best.map(bar));
+  const parts = make(
+    "div",
+    { class: `odds${isNone ? " is-none" : ""}` },
+    make(
+      "div",
+      { class: "verdict" },
+      title,
+      make("span", { class: "file", title: prediction.name }, prediction.name),
+    ),
+    ...best.map(bar),
+  );
   if (rest.length) {
-    const others = plural(rest.length, "other class").replace("classs", "classes");
+    const others = plural(rest.length, "other class", "other classes");
     parts.append(make("details", { class: "more" }, make("summary", {}, others), ...rest.map(bar)));
   }
   const meter = familiarity(prediction);
@@ -135,8 +162,13 @@ function describe(prediction, { file, url }) {
 function bar({ class_id: id, name, probability }) {
   const fill = make("span");
   setCss(fill, { width: `${100 * probability}%` });
-  const row = make("div", { class: "odd" }, make("span", { class: "bar-name", title: name }, name),
-    make("span", { class: "bar-value" }, formatProbability(probability)), make("span", { class: "track" }, fill));
+  const row = make(
+    "div",
+    { class: "odd" },
+    make("span", { class: "bar-name", title: name }, name),
+    make("span", { class: "bar-value" }, formatProbability(probability)),
+    make("span", { class: "track" }, fill),
+  );
   setCss(row, { "--hue": hueOf(id) });
   return row;
 }
@@ -146,17 +178,31 @@ function familiarity({ familiarity: value, threshold, is_none: isNone }) {
   if (threshold === null || value === null) return null;
   const share = (number) => `${100 * Math.min(1, Math.max(0, number))}%`;
   const text = `${similarity(value, threshold)}, ${isNone ? "below" : "above"} the threshold of ${similarity(threshold, value)}`;
-  const meter = make("div", { class: "meter", role: "img", "aria-label": `Familiarity ${text}` },
+  const meter = make(
+    "div",
+    { class: "meter", role: "img", "aria-label": `Familiarity ${text}` },
     make("span", { class: "fill", css: { width: share(value) } }),
-    make("span", { class: "mark", css: { left: share(threshold) } }));
-  return make("div", { class: "familiarity" }, make("p", {}, term("none", "Familiarity"), ` ${text}`), meter);
+    make("span", { class: "mark", css: { left: share(threshold) } }),
+  );
+  return make(
+    "div",
+    { class: "familiarity" },
+    make("p", {}, term("none", "Familiarity"), ` ${text}`),
+    meter,
+  );
 }
 
 // A list to add the photo to a class, for example after a wrong prediction.
 function adder(file, { name, label }) {
-  const options = store.session.classes.map((each) => make("option", { value: each.id }, each.name));
-  const select = make("select", { "aria-label": `Add ${name} to a class` },
-    make("option", { value: "" }, label === null ? "Add to a class…" : "Wrong? Add to a class…"), ...options);
+  const options = store.session.classes.map((each) =>
+    make("option", { value: each.id }, each.name),
+  );
+  const select = make(
+    "select",
+    { "aria-label": `Add ${name} to a class` },
+    make("option", { value: "" }, label === null ? "Add to a class…" : "Wrong? Add to a class…"),
+    ...options,
+  );
   select.addEventListener("change", async () => {
     const id = select.value;
     if (!id) return;

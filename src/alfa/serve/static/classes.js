@@ -28,6 +28,8 @@ import { openViewer } from "./viewer.js";
 
 const MAX_WARNINGS = 2;
 let areAllWarningsShown = false;
+// The shown state of each card.
+const states = new WeakMap();
 
 export function startClasses() {
   const inputs = makeInputs(byId("teach-inputs"), {
@@ -81,7 +83,7 @@ function createCard({ id }) {
   const problem = card.querySelector(".problem");
   problem.id = `${id}-problem`;
   name.setAttribute("aria-describedby", problem.id);
-  name.maxLength = store.limits.name_length ?? 100;
+  name.maxLength = store.limits.name_length;
   name.addEventListener("focus", () => name.select());
   name.addEventListener("keydown", (event) => {
     if (event.key === "Enter") name.blur();
@@ -100,12 +102,22 @@ function createCard({ id }) {
     if (action === "delete") deleteClass(id, problem);
     else if (!event.target.closest("input, .thumb")) setTarget(id);
   });
-  acceptDrops(card, (files) => addTo(id, files.map(({ file }) => file)));
+  acceptDrops(card, (files) =>
+    addTo(
+      id,
+      files.map(({ file }) => file),
+    ),
+  );
   return card;
 }
 
 function updateCard(card, { id, name, examples }, warned) {
   const isTarget = id === store.target;
+  // During an upload, only the card of its class changes.
+  const warnings = examples.map((each) => warned.get(each.id));
+  const state = JSON.stringify([name, examples, warnings, isTarget, noun()]);
+  if (states.get(card) === state) return;
+  states.set(card, state);
   card.classList.toggle("is-target", isTarget);
   card.setAttribute("aria-label", `Class ${name}`);
   const box = card.querySelector(".name");
@@ -121,17 +133,28 @@ function updateCard(card, { id, name, examples }, warned) {
   card.querySelector(".count").textContent = plural(examples.length, noun());
   const thumbs = card.querySelector(".thumbs");
   thumbs.dataset.empty = `No ${noun()}s yet`;
-  reconcile(thumbs, examples, (each) => each.id, createThumb, (thumb, example) => {
-    const place = examples.indexOf(example) + 1;
-    thumb.classList.toggle("is-warned", warned.has(example.id));
-    thumb.title = warned.get(example.id) ?? example.name;
-    thumb.setAttribute("aria-label", `${example.name}, ${noun()} ${place} of ${name}`);
-  });
+  reconcile(
+    thumbs,
+    examples,
+    (each) => each.id,
+    createThumb,
+    (thumb, example) => {
+      const place = examples.indexOf(example) + 1;
+      thumb.classList.toggle("is-warned", warned.has(example.id));
+      thumb.title = warned.get(example.id) ?? example.name;
+      thumb.setAttribute("aria-label", `${example.name}, ${noun()} ${place} of ${name}`);
+    },
+  );
 }
 
 // A thumbnail that opens the viewer; the Delete key deletes its photo.
 export function createThumb(example) {
-  const image = make("img", { alt: "", src: imageUrl(example), loading: "lazy", decoding: "async" });
+  const image = make("img", {
+    alt: "",
+    src: imageUrl(example),
+    loading: "lazy",
+    decoding: "async",
+  });
   const thumb = make(
     "button",
     {
@@ -141,7 +164,8 @@ export function createThumb(example) {
       onkeydown: async (event) => {
         if (event.key !== "Delete") return;
         const next = thumb.nextElementSibling ?? thumb.previousElementSibling;
-        await attempt(byId("teach-problem"), () => change("DELETE", `examples/${example.id}`));
+        const remove = () => change("DELETE", `examples/${example.id}`);
+        if (!(await attempt(byId("teach-problem"), remove))) return;
         announce(`Deleted ${example.name}.`);
         next?.focus();
       },
@@ -188,7 +212,7 @@ async function addFiles(files) {
     ids.set(folder, id);
   }
   const classes = new Map(files.map(({ file, folder }) => [file, ids.get(folder)]));
-  const where = folders.length ? ` to ${plural(folders.length, "class").replace("sss", "sses")}` : null;
+  const where = folders.length ? ` to ${plural(folders.length, "class", "classes")}` : null;
   await addByClass(classes, where ?? ` to “${classOf(store.target).name}”`);
 }
 
@@ -227,7 +251,9 @@ function showWarnings({ warnings }) {
   reconcile(list, visible, ({ text, examples }) => [text, ...examples].join(), createWarning);
   const button = byId("more-warnings");
   button.hidden = numMore <= 0;
-  button.textContent = areAllWarningsShown ? "Show fewer warnings" : `Show ${plural(numMore, "more warning")}`;
+  button.textContent = areAllWarningsShown
+    ? "Show fewer warnings"
+    : `Show ${plural(numMore, "more warning")}`;
 }
 
 function createWarning({ text, examples }) {

@@ -109,4 +109,4 @@ export function probability(share) {
 // Formats a similarity with the digits that distinguish it from another one.
 export const similarity = (value, other) => value.toFixed(Math.abs(value - other) < 0.01 ? 4 : 2);
 
-export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+export const plural = (count, noun, nouns = `${noun}s`) => `${count} ${count === 1 ? noun : nouns}`;

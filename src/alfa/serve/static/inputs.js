@@ -85,7 +85,7 @@ export function acceptDrops(zone, onFiles) {
   });
 }
 
-// Prevents the browser from opening files that are dropped elsewhere, which would leave the page.
+// Prevents the browser from opening files that are dropped on other places, which would leave the page.
 export function ignoreOtherDrops() {
   for (const name of ["dragover", "drop"]) {
     window.addEventListener(name, (event) => {

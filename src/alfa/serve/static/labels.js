@@ -1,5 +1,15 @@
 // Unlabeled photos, the most useful first; the user clicks a class to label the shown one.
-import { announce, attempt, byId, fromTemplate, make, plural, reconcile, setCss, whileBusy } from "./dom.js";
+import {
+  announce,
+  attempt,
+  byId,
+  fromTemplate,
+  make,
+  plural,
+  reconcile,
+  setCss,
+  whileBusy,
+} from "./dom.js";
 import { makeDrop } from "./inputs.js";
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { announceAdded, batchQuery, uploadAll } from "./uploads.js";
@@ -29,12 +39,15 @@ const find = () => store.session.unlabeled.find((each) => each.id === current);
 
 async function addUnlabeled(files) {
   const query = batchQuery();
-  const answers = await uploadAll(files.map(({ file }) => file), {
-    send: (file) => change("POST", `unlabeled${query}`, { files: [file] }),
-    bar: byId("label-upload"),
-    problem: byId("label-problem"),
-    title: `Adding unlabeled ${noun()}s`,
-  });
+  const answers = await uploadAll(
+    files.map(({ file }) => file),
+    {
+      send: (file) => change("POST", `unlabeled${query}`, { files: [file] }),
+      bar: byId("label-upload"),
+      problem: byId("label-problem"),
+      title: `Adding unlabeled ${noun()}s`,
+    },
+  );
   if (announceAdded(answers, noun(), " without labels") && store.session.learned) await rank();
 }
 
@@ -56,12 +69,18 @@ function show(session) {
   if (!find()) current = (unlabeled.find((each) => !skipped.has(each.id)) ?? unlabeled[0]).id;
   showCandidate(find());
   const visible = unlabeled.slice(0, MAX_STRIP);
-  reconcile(byId("strip"), visible, (each) => each.id, createItem, (item, each) => {
-    item.setAttribute("aria-pressed", each.id === current);
-    const text = describe(each);
-    item.title = text;
-    item.setAttribute("aria-label", text);
-  });
+  reconcile(
+    byId("strip"),
+    visible,
+    (each) => each.id,
+    createItem,
+    (item, each) => {
+      item.setAttribute("aria-pressed", each.id === current);
+      const text = describe(each);
+      item.title = text;
+      item.setAttribute("aria-label", text);
+    },
+  );
   const more = unlabeled.length - visible.length;
   byId("strip").dataset.more = more > 0 ? `and ${more} more` : "";
 }
@@ -77,13 +96,23 @@ function createItem(example) {
     current = example.id;
     show(store.session);
   };
-  const image = make("img", { src: imageUrl(example), alt: "", loading: "lazy", decoding: "async" });
+  const image = make("img", {
+    src: imageUrl(example),
+    alt: "",
+    loading: "lazy",
+    decoding: "async",
+  });
   return make("button", { type: "button", class: "thumb", onclick: choose }, image);
 }
 
 function showCandidate(example) {
   const { classes, unlabeled } = store.session;
-  const state = JSON.stringify([example.id, classes.map(({ id, name }) => [id, name]), unlabeled.length, example.usefulness]);
+  const state = JSON.stringify([
+    example.id,
+    classes.map(({ id, name }) => [id, name]),
+    unlabeled.length,
+    example.usefulness,
+  ]);
   const place = byId("candidate");
   if (place.dataset.state === state) return;
   place.dataset.state = state;
@@ -95,7 +124,13 @@ function showCandidate(example) {
   const hadFocus = place.contains(document.activeElement);
   const buttons = classes.map(({ id, name }, number) => {
     const key = number < 9 ? make("kbd", { "aria-hidden": "true" }, String(number + 1)) : null;
-    const button = make("button", { type: "button", onclick: () => assign(id) }, make("i", { class: "dot" }), name, key);
+    const button = make(
+      "button",
+      { type: "button", onclick: () => assign(id) },
+      make("i", { class: "dot" }),
+      name,
+      key,
+    );
     setCss(button, { "--hue": hueOf(id) });
     return button;
   });
@@ -104,20 +139,31 @@ function showCandidate(example) {
   const count = `${plural(unlabeled.length, noun())} without a label`;
   place.replaceChildren(
     make("figure", {}, image),
-    make("div", { class: "candidate-side" },
-      make("p", { class: "candidate-title" }, make("b", {}, "Which class is this?"), make("span", { class: "note" }, count)),
+    make(
+      "div",
+      { class: "candidate-side" },
+      make(
+        "p",
+        { class: "candidate-title" },
+        make("b", {}, "Which class is this?"),
+        make("span", { class: "note" }, count),
+      ),
       make("div", { class: "buttons choices" }, ...buttons),
       classes.length ? null : make("p", { class: "note" }, "Add a class first."),
       make("p", { class: "note file", title: example.name }, describe(example)),
-      make("div", { class: "buttons" }, skip, remove)));
-  // Keep keyboard users here, where the keys 1 to 9 work.
+      make("div", { class: "buttons" }, skip, remove),
+    ),
+  );
+  // Keep keyboard users in the panel, in which the keys 1 to 9 work.
   if (hadFocus) (place.querySelector(".choices button") ?? skip).focus({ preventScroll: true });
 }
 
 async function assign(id) {
   const { name } = classOf(id);
   const json = { class_id: id };
-  const done = await attempt(byId("rank-problem"), () => change("PATCH", `examples/${current}`, { json }));
+  const done = await attempt(byId("rank-problem"), () =>
+    change("PATCH", `examples/${current}`, { json }),
+  );
   if (done) announce(`Labeled as ${name}.`);
 }
 

@@ -1,5 +1,16 @@
 // Learning, and the estimate of the accuracy.
-import { announce, attempt, byId, inPercent, make, plural, sentence, similarity, term, whileBusy } from "./dom.js";
+import {
+  announce,
+  attempt,
+  byId,
+  inPercent,
+  make,
+  plural,
+  sentence,
+  similarity,
+  term,
+  whileBusy,
+} from "./dom.js";
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { openViewer } from "./viewer.js";
 
@@ -44,7 +55,8 @@ function pending(learned, stale) {
 const careful = (share) => inPercent(Math.min(0.99, share));
 
 // Rounds an interval outward, so that the text contains it.
-const bounds = ({ low, high }) => [Math.floor(100 * low) / 100, Math.ceil(100 * high) / 100].map((each) => inPercent(each));
+const bounds = ({ low, high }) =>
+  [Math.floor(100 * low) / 100, Math.ceil(100 * high) / 100].map((each) => inPercent(each));
 
 function headline({ accuracy }) {
   return accuracy ? `About ${careful(accuracy.value)} of new ${noun()}s right` : "Accuracy unknown";
@@ -52,21 +64,39 @@ function headline({ accuracy }) {
 
 function describe(learned) {
   const { accuracy, accuracy_reason: reason, seconds } = learned;
-  const mood = !accuracy ? "plain" : accuracy.value >= 0.9 ? "good" : accuracy.value >= 0.6 ? "fair" : "poor";
+  const mood = !accuracy
+    ? "plain"
+    : accuracy.value >= 0.9
+      ? "good"
+      : accuracy.value >= 0.6
+        ? "fair"
+        : "poor";
   const score = make("div", { class: `score is-${mood}` }, make("strong", {}, headline(learned)));
   if (accuracy) {
     const [low, high] = bounds(accuracy);
     score.append(
-      make("p", {}, "Estimated ", term("accuracy", "accuracy"), " with an ", term("interval", "interval"),
+      make(
+        "p",
+        {},
+        "Estimated ",
+        term("accuracy", "accuracy"),
+        " with an ",
+        term("interval", "interval"),
         ` between ${low} and ${high}, from ${plural(accuracy.num_examples, noun())} that the model predicted`,
-        " without having seen them."),
+        " without having seen them.",
+      ),
       intervalChart(accuracy, learned.per_class.length),
     );
   } else {
-    // The headline already says that it is unknown.
+    // The headline contains the first words.
     score.append(make("p", {}, sentence((reason ?? "").replace(/^unknown, because /, ""))));
   }
-  const parts = [score, accuracy && perClass(learned), confusions(learned), details(learned, seconds)];
+  const parts = [
+    score,
+    accuracy && perClass(learned),
+    confusions(learned),
+    details(learned, seconds),
+  ];
   return parts.filter(Boolean);
 }
 
@@ -80,10 +110,19 @@ function intervalChart({ value, low, high }, numClasses) {
     ["chance", { left: `${100 * chance}%` }],
     ["value", { left: `${100 * value}%` }],
   ].map(([name, css]) => make("span", { class: name, css }));
-  const label = make("span", { class: "chance-label", css: { left: `${100 * chance}%` } }, "guessing");
-  return make("div", { class: "interval", role: "img", "aria-label": text },
-    make("div", { class: "interval-track" }, ...parts), label,
-    make("span", { class: "end" }, "0 %"), make("span", { class: "end is-right" }, "100 %"));
+  const label = make(
+    "span",
+    { class: "chance-label", css: { left: `${100 * chance}%` } },
+    "guessing",
+  );
+  return make(
+    "div",
+    { class: "interval", role: "img", "aria-label": text },
+    make("div", { class: "interval-track" }, ...parts),
+    label,
+    make("span", { class: "end" }, "0 %"),
+    make("span", { class: "end is-right" }, "100 %"),
+  );
 }
 
 function perClass({ per_class: rows }) {
@@ -92,13 +131,25 @@ function perClass({ per_class: rows }) {
   for (const each of store.session.classes.filter(({ id }) => byClass.has(id))) {
     const { class_id: id, accuracy, num_examples: count } = byClass.get(each.id);
     const right = accuracy === null ? "—" : `${Number((accuracy * count).toFixed(1))} of ${count}`;
-    const bar = make("span", { class: "track" }, make("span", { css: { width: `${100 * (accuracy ?? 0)}%` } }));
-    const row = make("li", { css: { "--hue": hueOf(id) } },
-      make("span", { class: "bar-name", title: each.name }, each.name), bar,
-      make("span", { class: "bar-value" }, right));
+    const bar = make(
+      "span",
+      { class: "track" },
+      make("span", { css: { width: `${100 * (accuracy ?? 0)}%` } }),
+    );
+    const row = make(
+      "li",
+      { css: { "--hue": hueOf(id) } },
+      make("span", { class: "bar-name", title: each.name }, each.name),
+      bar,
+      make("span", { class: "bar-value" }, right),
+    );
     list.append(row);
   }
-  const caption = make("p", { class: "caption" }, `Held-out ${noun()}s predicted correctly, on average`);
+  const caption = make(
+    "p",
+    { class: "caption" },
+    `Held-out ${noun()}s predicted correctly, on average`,
+  );
   return make("div", { class: "per-class" }, caption, list);
 }
 
@@ -108,14 +159,23 @@ function confusions({ confused }) {
   const list = make("div", { class: "confused" });
   for (const { example_id: id, true: truth, predicted } of known.slice(0, MAX_CONFUSED)) {
     const text = `${nameOf(truth)}, predicted as ${nameOf(predicted)}`;
-    list.append(make("button", { type: "button", title: text, onclick: () => openViewer(id) },
-      make("img", { src: imageUrl(exampleOf(id)), alt: "", loading: "lazy" }),
-      make("span", {}, make("b", {}, nameOf(truth)), make("br"), `as ${nameOf(predicted)}`)));
+    list.append(
+      make(
+        "button",
+        { type: "button", title: text, onclick: () => openViewer(id) },
+        make("img", { src: imageUrl(exampleOf(id)), alt: "", loading: "lazy" }),
+        make("span", {}, make("b", {}, nameOf(truth)), make("br"), `as ${nameOf(predicted)}`),
+      ),
+    );
   }
   const more = known.length - MAX_CONFUSED;
-  return make("details", { class: "more", open: true },
-    make("summary", {}, `${plural(known.length, "held-out prediction")} wrong`), list,
-    more > 0 ? make("p", { class: "note" }, `and ${more} more`) : null);
+  return make(
+    "details",
+    { class: "more", open: true },
+    make("summary", {}, `${plural(known.length, "held-out prediction")} wrong`),
+    list,
+    more > 0 ? make("p", { class: "note" }, `and ${more} more`) : null,
+  );
 }
 
 const exampleOf = (id) =>
@@ -124,12 +184,21 @@ const exampleOf = (id) =>
 const nameOf = (name) => classOf(name)?.name ?? name;
 
 function details(learned, seconds) {
-  const { calibration_error: error, head, head_reason: why, threshold, false_alarm_rate: rate } = learned;
+  const {
+    calibration_error: error,
+    head,
+    head_reason: why,
+    threshold,
+    false_alarm_rate: rate,
+  } = learned;
   const list = make("dl", { class: "facts" });
   const add = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
   if (threshold !== null) {
-    add(term("none", "None of these"), `Familiarity below ${similarity(threshold, 1)}; rejects about ` +
-      `${inPercent(rate)} of ${noun()}s of your classes.`);
+    add(
+      term("none", "None of these"),
+      `Familiarity below ${similarity(threshold, 1)}; rejects about ` +
+        `${inPercent(rate)} of ${noun()}s of your classes.`,
+    );
   } else {
     add(term("none", "None of these"), `Needs more ${noun()}s.`);
   }

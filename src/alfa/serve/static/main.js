@@ -1,7 +1,7 @@
 // Starts the page: connects its parts with the session of this tab.
 import { startAnswers, tryAgain } from "./answers.js";
 import { startClasses } from "./classes.js";
-import { announce, attempt, byId, make, sentence, showProblem, whileBusy } from "./dom.js";
+import { announce, attempt, byId, make, plural, sentence, showProblem, whileBusy } from "./dom.js";
 import { ignoreOtherDrops } from "./inputs.js";
 import { rank, startLabels } from "./labels.js";
 import { startLearn } from "./learn.js";
@@ -17,7 +17,9 @@ function startToolbar() {
   picker.addEventListener("change", async () => {
     byId("model-about").textContent = "Embedding your examples with this model…";
     const json = { model: picker.value };
-    const session = await whileBusy(picker, () => attempt(problem, () => change("PATCH", "", { json })));
+    const session = await whileBusy(picker, () =>
+      attempt(problem, () => change("PATCH", "", { json })),
+    );
     if (session) announce(`Selected the model ${modelOf().title}.`);
     showModel(store.session);
   });
@@ -89,7 +91,10 @@ function showToolbar(session) {
 
 // Hides problems that a change may have solved, and all of them in a new session.
 function hideProblems(session, old) {
-  const parts = session.id === old?.id ? "#new-class-problem, #learn-problem, #rank-problem, #save-problem" : ".problem";
+  const parts =
+    session.id === old?.id
+      ? "#new-class-problem, #learn-problem, #rank-problem, #save-problem"
+      : ".problem";
   if (session.id === old?.id && session.version === old.version) return;
   for (const part of document.querySelectorAll(parts)) showProblem(part);
   if (session.id !== old?.id) byId("save-note").textContent = "";
@@ -98,11 +103,10 @@ function hideProblems(session, old) {
 function showPrivacy() {
   const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
   const where = isLocal ? "this computer" : `the server ${location.host}`;
-  const hours = Math.round((store.limits.session_seconds ?? 0) / 3600);
-  const idle = hours ? `, or after ${hours} hours without use` : "";
+  const hours = Math.round(store.limits.session_seconds / 3600);
   byId("privacy").textContent =
     `Your data stays in the memory of ${where}. It is deleted when you start over, when the server ` +
-    `stops${idle}.`;
+    `stops, or after ${plural(hours, "hour")} without use.`;
 }
 
 // Balances the columns of a wide page; a narrow one shows the steps in their order.
@@ -128,7 +132,11 @@ function start() {
   subscribe(hideProblems);
   subscribe(showModel);
   subscribe(showToolbar);
-  return attempt(problem, open).then(showPrivacy);
 }
 
-start().then(() => document.body.classList.add("is-ready"));
+start();
+await attempt(problem, open);
+// Without a session, only a reload helps.
+if (store.session) showPrivacy();
+else for (const part of document.querySelectorAll("main, .toolbar")) part.inert = true;
+document.body.classList.add("is-ready");

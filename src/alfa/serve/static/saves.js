@@ -47,7 +47,7 @@ async function load(files) {
   byId("save-note").textContent = "Loading the examples…";
   try {
     const { session, added, refused } = await change("POST", "import", { files });
-    const loaded = `Loaded ${plural(added.length, noun())} in ${session.classes.length} classes.`;
+    const loaded = `Loaded ${plural(added.length, noun())} in ${plural(session.classes.length, "class", "classes")}.`;
     note(`${loaded} Undo restores the previous ones.`);
     showProblem(byId("save-problem"), refused.map(({ detail }) => sentence(detail)).join(" "));
   } catch (error) {

@@ -47,7 +47,8 @@ export async function change(method, path, options) {
   try {
     answer = await call(method, `sessions/${id}/${path}`.replace(/\/$/, ""), options);
   } catch (error) {
-    if (error.status === 404 && (await renewIfExpired(id))) throw new DOMException("", "AbortError");
+    if (error.status === 404 && (await renewIfExpired(id)))
+      throw new DOMException("", "AbortError");
     throw error;
   }
   const session = answer?.session ?? answer;
@@ -78,7 +79,8 @@ async function renewIfExpired(id) {
   // Several requests may notice it.
   if (store.session.id === id) {
     await create(store.session.model);
-    const text = "The session has expired, and the server has deleted its data. A new one has started.";
+    const text =
+      "The session has expired, and the server has deleted its data. A new one has started.";
     showProblem(byId("session-problem"), text);
   }
   return true;
@@ -86,7 +88,7 @@ async function renewIfExpired(id) {
 
 // Continues the session of this tab, or starts one.
 export async function open() {
-  const { models, default: defaultModel, limits = {} } = await call("GET", "models");
+  const { models, default: defaultModel, limits } = await call("GET", "models");
   Object.assign(store, { models, defaultModel, limits });
   const id = sessionStorage.getItem(KEY);
   if (id) {

@@ -31,7 +31,9 @@ async function run(files, { send, bar, problem, title, onAnswer }) {
         checkSize(file);
         const answer = await send(file);
         answers.push(answer);
-        problems.push(...(answer.refused ?? []).map((refused) => named(refused.name, refused.detail)));
+        problems.push(
+          ...(answer.refused ?? []).map((refused) => named(refused.name, refused.detail)),
+        );
         onAnswer?.(answer, file, place);
       } catch (error) {
         if (error.name === "AbortError") return;
@@ -52,8 +54,10 @@ async function run(files, { send, bar, problem, title, onAnswer }) {
 
 function checkSize(file) {
   const limit = store.limits.file_bytes;
-  if (limit && file.size > limit) {
-    throw new Error(`The file is larger than ${Math.floor(limit / (1 << 20))} MB; choose a smaller one.`);
+  if (file.size > limit) {
+    throw new Error(
+      `The file is larger than ${Math.floor(limit / (1 << 20))} MB; choose a smaller one.`,
+    );
   }
 }
 
@@ -136,7 +140,7 @@ async function walk(entry, folder, found) {
   }
 }
 
-// Returns the files of a chosen folder with the names of their own folders.
+// Returns the files of a chosen folder with the names of their folders.
 export const chosenFolder = (files) =>
   [...files]
     .filter((file) => !file.name.startsWith("."))

@@ -63,7 +63,12 @@ export function showImage(image, example) {
 
 function moveButton({ id, name }) {
   const move = () => leave(`Moved to ${name}.`, "PATCH", { json: { class_id: id } });
-  const button = make("button", { type: "button", onclick: move }, make("i", { class: "dot" }), name);
+  const button = make(
+    "button",
+    { type: "button", onclick: move },
+    make("i", { class: "dot" }),
+    name,
+  );
   setCss(button, { "--hue": hueOf(id) });
   return button;
 }
@@ -74,7 +79,9 @@ async function leave(text, method, options) {
   const neighbor = owner.examples[place + 1] ?? owner.examples[place - 1];
   const id = current;
   current = neighbor?.id ?? null;
-  const done = await attempt(byId("viewer-problem"), () => change(method, `examples/${id}`, options));
+  const done = await attempt(byId("viewer-problem"), () =>
+    change(method, `examples/${id}`, options),
+  );
   if (done) announce(text);
   else current = id;
   show();

@@ -346,7 +346,7 @@ def report() -> None:
     ]
     loads = ", ".join(f"{own['load']:g} ({name})" for name, own in results.items())
     lines += ["", f"Load of the machine with {own['cores']} cores: {loads}."]
-    write_part(PAGE, "benchmarks/serve.py report", lines)
+    write_part(PAGE, "serve.py", lines)
 
 
 KEYS, HEADS = ("min_ms", "median_ms", "max_ms"), ("minimum", "median", "maximum")

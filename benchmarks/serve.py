@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import numpy as np
 from _common import choose, command, table, write_part
 from PIL import Image
@@ -346,7 +346,7 @@ def report() -> None:
     ]
     loads = ", ".join(f"{own['load']:g} ({name})" for name, own in results.items())
     lines += ["", f"Load of the machine with {own['cores']} cores: {loads}."]
-    write_part(PAGE, "benchmarks/serve.py report", lines)
+    write_part(PAGE, "serve.py", lines)
 
 
 KEYS, HEADS = ("min_ms", "median_ms", "max_ms"), ("minimum", "median", "maximum")

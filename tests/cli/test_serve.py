@@ -55,7 +55,7 @@ def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
 ) -> None:
-    httpx = pytest.importorskip("httpx")
+    httpx = pytest.importorskip("httpx2")
     pytest.importorskip("fastapi_offline")
     opened: list[str] = []
     found: list[int] = []

@@ -21,7 +21,7 @@ from alfa.runs import Checkpoint, Run, TrainingProgress
 from alfa.serve import serving
 from alfa.testing import register_small_backbone
 
-httpx = pytest.importorskip("httpx", reason="these tests need httpx")
+httpx = pytest.importorskip("httpx2", reason="these tests need httpx2")
 pytest.importorskip("fastapi_offline", reason="the server needs pip install 'alfa[serve]'")
 
 NAMES = ("alef", "bet", "gimel")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 from PIL import Image
 
@@ -153,13 +153,13 @@ def test_files_of_the_page_have_types_and_are_not_sent_twice(server: Any) -> Non
 def test_the_documentation_is_served_from_here(server: Any) -> None:
     page = ask(server, "/docs").text
     sources = re.findall(r'(?:src|href)="([^"]+)"', page)
-    assert len(sources) == 3
+    assert len(sources) == 4
     for source in sources:
         assert ask(server, f"/{source}").status_code == 200
     document = ask(server, "/openapi.json").json()
     problem = document["paths"]["/api/v1/sessions"]["post"]["responses"]["422"]
     assert list(problem["content"]) == ["application/problem+json"]
-    assert "HTTPValidationError" not in document["paths"].__repr__()
+    assert "HTTPValidationError" not in repr(document["paths"])
     body = document["paths"]["/api/v1/sessions/{session_id}/unlabeled"]["post"]["requestBody"]
     assert list(body["content"]) == ["multipart/form-data"]
 

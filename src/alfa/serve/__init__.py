@@ -62,8 +62,8 @@ def serving(run: Path | str | None = None, **options: Any) -> AbstractContextMan
 
     Args:
         run: as for `create_app`.
-        options: those of `create_app`; ``host``, the address to listen on, of which any but the
-            loopback interface's requires a ``token``; and ``port``, where 0 selects a free one.
+        options: the options of `create_app`; ``host``, the address to listen on, which requires a
+            ``token`` unless it is the loopback interface; and ``port``, 0 for any free one.
     """
     check_installed()
     from alfa.serve._server import run_server

@@ -70,9 +70,8 @@ def save_run(state: State, model: Model) -> Download:
 
 def save_onnx(learned: Learned, state: State) -> Download:
     """Return the classifier as an ONNX file with the current names of the classes."""
-    names = {each.id: each.name for each in state.classes}
     named = copy.copy(learned.classifier)
-    named.classes_ = np.array([names[class_id] for class_id in learned.class_ids])
+    named.classes_ = np.array(_class_names(learned, state))
     thumbnails = [photo.thumbnail for photo in state.photos()][:_NUM_CHECKED]
     images = [Image.open(io.BytesIO(content)) for content in thumbnails]
     content = make_onnx(named, check_on=images).content
@@ -81,17 +80,22 @@ def save_onnx(learned: Learned, state: State) -> Download:
 
 def save_predictions(learned: Learned, state: State) -> Download:
     """Return the predictions for the unlabeled photos as CSV."""
-    names = {each.id: each.name for each in state.classes}
+    names = _class_names(learned, state)
     images = PreparedImages.concatenate([photo.images for photo in state.unlabeled])
     found = learned.classifier.assess(images)
     rows = [
-        Prediction(photo.name, names[str(label)], probabilities.tolist(), is_none=bool(is_none))
+        Prediction(photo.name, names[int(label)], probabilities.tolist(), is_none=bool(is_none))
         for photo, label, probabilities, is_none in zip(
             state.unlabeled, found.labels, found.probabilities, found.is_none, strict=True
         )
     ]
-    text = predictions_csv(rows, [names[class_id] for class_id in learned.class_ids])
+    text = predictions_csv(rows, names)
     return Download("predictions.csv", "text/csv; charset=utf-8", [text.encode()])
+
+
+def _class_names(learned: Learned, state: State) -> list[str]:
+    names = {each.id: each.name for each in state.classes}
+    return [names[class_id] for class_id in learned.class_ids]
 
 
 def _example_files(state: State, model: Model) -> Iterator[tuple[str, bytes]]:

@@ -48,13 +48,15 @@ class Learned:
     """A classifier of a session.
 
     Attributes:
-        classifier: the classifier; its labels are identifiers of classes.
+        classifier: the classifier; its labels are indices of `class_ids`.
+        class_ids: the identifiers of its classes.
         support: the identifiers of the photos that it learned, and their classes.
         own_head: the name of the last layer of the model's run.
         seconds: duration of learning.
     """
 
     classifier: FewShotClassifier
+    class_ids: list[str]
     support: list[tuple[str, str]]
     own_head: str
     seconds: float
@@ -65,8 +67,11 @@ class Learned:
     ) -> Learned:
         """Learn from images; `support` has their identifiers and classes."""
         begin = time.perf_counter()
-        classifier = model.fit(images, [class_id for _, class_id in support])
-        return cls(classifier, list(support), model.head, time.perf_counter() - begin)
+        class_ids = list(dict.fromkeys(class_id for _, class_id in support))
+        labels = [class_ids.index(class_id) for _, class_id in support]
+        classifier = model.fit(images, labels)
+        seconds = time.perf_counter() - begin
+        return cls(classifier, class_ids, list(support), model.head, seconds)
 
     # A classifier of two or more classes is cross-validated.
 
@@ -84,11 +89,6 @@ class Learned:
     def _estimate(self) -> AccuracyEstimate:
         assert self.classifier.accuracy_ is not None
         return self.classifier.accuracy_
-
-    @property
-    def class_ids(self) -> list[str]:
-        """The classes in the order of the probabilities."""
-        return [str(label) for label in self.classifier.classes_]
 
     @property
     def accuracy(self) -> Accuracy | None:

@@ -82,10 +82,10 @@ class Model:
         shape = (4, *self.image_format.shape)
         levels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         images = PreparedImages.of(self.image_format, levels)
-        self.fit(images, ["a", "a", "b", "b"]).assess(images)
+        self.fit(images, [0, 0, 1, 1]).assess(images)
         self.is_loaded = True
 
-    def fit(self, images: PreparedImages, labels: Sequence[str]) -> FewShotClassifier:
+    def fit(self, images: PreparedImages, labels: Sequence[int]) -> FewShotClassifier:
         """Learn from images."""
         with warnings.catch_warnings():
             # The API reports the estimated accuracy and its own warnings instead.

@@ -183,7 +183,7 @@ async def _add(
     f"{_SESSION}/import", tags=["examples"], response_model=views.AddedView, openapi_extra=BODY
 )
 async def import_examples(session: Found, service: Server, request: Request) -> Any:
-    """Replace all classes by those of a zip with a folder of photos for each class."""
+    """Replace all classes by the folders of photos in a zip."""
     refused, classes, ids = [], [], []
     with service.uploading(session):
         async with receiving(request, service) as uploads, session.lock:
@@ -231,6 +231,6 @@ async def get_image(
 
 
 def _path(request: Request, session_id: str, *rest: str) -> str:
-    """Return the path of a session, below the path where the application is mounted."""
+    """Return the path of a session, including the path at which the application is mounted."""
     root = request.scope.get("root_path", "").rstrip("/")
     return "/".join([f"{root}{PREFIX}/sessions/{session_id}", *rest])

@@ -70,8 +70,8 @@ _LOW_CONTRAST = """() => {
   return found;
 }"""
 _UNNAMED = """() => [...document.querySelectorAll("button, input, select, canvas, video, dialog")]
-  .filter((each) => each.checkVisibility() && !(each.textContent.trim() && each.matches("button")) && !each.ariaLabel
-    && !each.getAttribute("aria-labelledby") && !each.labels?.length)
+  .filter((each) => each.checkVisibility() && !(each.textContent.trim() && each.matches("button")))
+  .filter((each) => !each.ariaLabel && !each.getAttribute("aria-labelledby") && !each.labels?.length)
   .map((each) => each.outerHTML)"""
 
 

@@ -71,7 +71,7 @@ _LOW_CONTRAST = """() => {
 }"""
 _UNNAMED = """() => [...document.querySelectorAll("button, input, select, canvas, video, dialog")]
   .filter((each) => each.checkVisibility() && !(each.textContent.trim() && each.matches("button")))
-  .filter((each) => !each.ariaLabel && !each.getAttribute("aria-labelledby") && !each.labels?.length)
+  .filter((each) => !each.ariaLabel && !each.ariaLabelledByElements?.length && !each.labels?.length)
   .map((each) => each.outerHTML)"""
 
 

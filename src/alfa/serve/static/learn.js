@@ -14,7 +14,8 @@ import {
 import { change, classOf, hueOf, imageUrl, noun, store, subscribe } from "./store.js";
 import { openViewer } from "./viewer.js";
 
-const MAX_CONFUSED = 12;
+// The share of the chart that a label needs.
+const MIN_SPACE = 0.15;
 let shown = "";
 
 export function startLearn(onLearned) {
@@ -110,18 +111,15 @@ function intervalChart({ value, low, high }, numClasses) {
     ["chance", { left: `${100 * chance}%` }],
     ["value", { left: `${100 * value}%` }],
   ].map(([name, css]) => make("span", { class: name, css }));
-  const label = make(
-    "span",
-    { class: "chance-label", css: { left: `${100 * chance}%` } },
-    "guessing",
-  );
+  const left = `${100 * Math.max(chance, MIN_SPACE / 2)}%`;
+  const label = make("span", { class: "chance-label", css: { left } }, "guessing");
   return make(
     "div",
     { class: "interval", role: "img", "aria-label": text },
     make("div", { class: "interval-track" }, ...parts),
     label,
-    make("span", { class: "end" }, "0 %"),
-    make("span", { class: "end is-right" }, "100 %"),
+    chance < MIN_SPACE ? "" : make("span", { class: "end" }, inPercent(0)),
+    make("span", { class: "end is-right" }, inPercent(1)),
   );
 }
 
@@ -157,7 +155,7 @@ function confusions({ confused }) {
   const known = confused.filter(({ example_id: id }) => exampleOf(id));
   if (!known.length) return null;
   const list = make("div", { class: "confused" });
-  for (const { example_id: id, true: truth, predicted } of known.slice(0, MAX_CONFUSED)) {
+  for (const { example_id: id, true: truth, predicted } of known) {
     const text = `${nameOf(truth)}, predicted as ${nameOf(predicted)}`;
     list.append(
       make(
@@ -168,13 +166,11 @@ function confusions({ confused }) {
       ),
     );
   }
-  const more = known.length - MAX_CONFUSED;
   return make(
     "details",
     { class: "more", open: true },
     make("summary", {}, `${plural(known.length, "held-out prediction")} wrong`),
     list,
-    more > 0 ? make("p", { class: "note" }, `and ${more} more`) : null,
   );
 }
 

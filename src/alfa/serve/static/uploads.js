@@ -117,32 +117,43 @@ const compare = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 // Returns dropped files with the names of their folders, or null for files without a folder.
 export async function droppedFiles(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-  entries.sort((a, b) => compare(a.name, b.name));
   if (!entries.length) return [...transfer.files].map((file) => ({ file, folder: null }));
   const found = [];
-  for (const entry of entries) await walk(entry, null, found);
-  return found;
+  for (const entry of entries) await walk(entry, found);
+  return inClassFolders(found);
 }
 
-async function walk(entry, folder, found) {
-  if (entry.name.startsWith(".")) return;
+async function walk(entry, found) {
   if (entry.isFile) {
-    found.push({ file: await new Promise((done, fail) => entry.file(done, fail)), folder });
+    found.push({ file: await new Promise(entry.file.bind(entry)), path: entry.fullPath.slice(1) });
     return;
   }
   const reader = entry.createReader();
   // A reader returns the entries of a folder in several parts.
   for (;;) {
-    const part = await new Promise((done, fail) => reader.readEntries(done, fail));
+    const part = await new Promise(reader.readEntries.bind(reader));
     if (!part.length) return;
-    part.sort((a, b) => compare(a.name, b.name));
-    for (const child of part) await walk(child, entry.name, found);
+    for (const child of part) await walk(child, found);
   }
 }
 
 // Returns the files of a chosen folder with the names of their folders.
 export const chosenFolder = (files) =>
-  [...files]
-    .filter((file) => !file.name.startsWith("."))
-    .sort((a, b) => compare(a.webkitRelativePath, b.webkitRelativePath))
-    .map((file) => ({ file, folder: file.webkitRelativePath.split("/").at(-2) ?? null }));
+  inClassFolders([...files].map((file) => ({ file, path: file.webkitRelativePath })));
+
+// Replaces paths by folders. Only folders without further folders are classes; the others may contain
+// lists and notes. Hidden files are not photos.
+function inClassFolders(files) {
+  const parents = new Set();
+  for (const { path } of files) {
+    const folders = path.split("/").slice(0, -1);
+    for (let depth = 1; depth < folders.length; depth += 1) {
+      parents.add(folders.slice(0, depth).join("/"));
+    }
+  }
+  return files
+    .map(({ file, path }) => ({ file, path, parent: path.split("/").slice(0, -1).join("/") }))
+    .filter(({ path, parent }) => !parents.has(parent) && !/(^|\/)\./.test(path))
+    .sort((a, b) => compare(a.path, b.path))
+    .map(({ file, parent }) => ({ file, folder: parent.split("/").at(-1) || null }));
+}

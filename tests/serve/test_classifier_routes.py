@@ -22,11 +22,10 @@ from PIL import Image
 from alfa import FewShotClassifier
 from alfa.backbones import Backbone
 from alfa.config import compose
-from alfa.data import ImageFormat, Strokes
+from alfa.data import ImageFormat, Strokes, draw
 from alfa.errors import AlfaWarning, CheckpointError, ConfigError
 from alfa.runs import Run
 from alfa.serve import create_app, serving
-from alfa.serve._drawing import draw
 
 Files = list[list[bytes]]
 CROSS = [[[0.2, 0.2], [0.8, 0.8]], [[0.8, 0.2], [0.2, 0.8]]]

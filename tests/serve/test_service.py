@@ -9,7 +9,6 @@ import pytest
 from alfa.errors import ConfigError
 from alfa.serve._limits import Limits
 from alfa.serve._model import Model, open_models
-from alfa.serve._photo import clean_name
 from alfa.serve._problem import Problem
 from alfa.serve._service import Sessions
 
@@ -82,19 +81,3 @@ def test_the_own_model_comes_first_and_has_its_own_name(
     assert open_models(None)[0].name == "strokes"
     with pytest.raises(ConfigError, match=r"photos needs its backbone; run `pip install"):
         open_models("photos")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("IMG 1.jpg", "IMG 1.jpg"),
-        ("/etc/passwd", "passwd"),
-        ("C:\\photos\\a.jpg", "a.jpg"),
-        ("../..", "photo"),
-        ("", "photo"),
-        ("a\r\nX-Own: 1.png", "a__X-Own: 1.png"),
-        ("x" * 200 + ".jpeg", "x" * 70 + "…xxxx.jpeg"),
-    ],
-)
-def test_names_of_files_are_cleaned(name: str, expected: str) -> None:
-    assert clean_name(name) == expected

@@ -24,6 +24,7 @@ from alfa.data._decode import (
     thumbnail_of,
 )
 from alfa.data._download import download
+from alfa.data._drawing import draw, read_strokes
 from alfa.data._features import AnyImages, FeatureSet
 from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_format import ImageFormat
@@ -93,6 +94,7 @@ __all__ = [
     "decode",
     "decode_opened",
     "download",
+    "draw",
     "grouped",
     "has_dark_ink",
     "is_archive",
@@ -105,6 +107,7 @@ __all__ = [
     "prepared",
     "raw_dataset_path",
     "read_header",
+    "read_strokes",
     "read_zip",
     "register_source",
     "register_tasks",

@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
 
 import alfa
 from alfa.errors import ConfigError
 from alfa.serve import _classifier_routes as classifier_routes
 from alfa.serve import _routes as routes
-from alfa.serve._assets import Assets
 from alfa.serve._guard import Guard
 from alfa.serve._limits import Limits
 from alfa.serve._model import open_models
 from alfa.serve._problem import SCHEMA, add_handlers
 from alfa.serve._service import Service
+
+_ROOT = Path(__file__).parent
 
 
 def make_app(
@@ -36,7 +39,7 @@ def make_app(
             "with `openssl rand -hex 16`."
         )
     limits = limits or Limits()
-    service, assets = Service(open_models(run), limits), Assets.read()
+    service = Service(open_models(run), limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> Any:
@@ -56,26 +59,28 @@ def make_app(
     add_handlers(app)
     app.include_router(routes.router)
     app.include_router(classifier_routes.router)
-    _add_pages(app, assets)
+    _add_pages(app)
     _describe_problems(app)
     app.add_middleware(Guard, hosts=hosts, token=token, limits=limits)
     return app
 
 
-def _add_pages(app: FastAPI, assets: Assets) -> None:
+def _add_pages(app: FastAPI) -> None:
     """Add the page, the documentation, and their files."""
+    static, docs = _ROOT / "static", _ROOT / "docs"
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return assets.page.response(request)
+    async def show_page() -> Response:
+        return FileResponse(static / "page.html")
 
     @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> Response:
-        return assets.docs.response(request)
+    async def show_docs() -> Response:
+        return FileResponse(docs / "index.html")
 
-    @app.get("/{folder}/{name:path}", include_in_schema=False)
-    async def file(request: Request, folder: str, name: str) -> Response:
-        return assets.get(f"{folder}/{name}").response(request)
+    app.mount("/static", StaticFiles(directory=static))
+    # This package ships the files of Swagger UI.
+    app.mount("/docs/ui", StaticFiles(packages=[("fastapi_offline", "static")]))
+    app.mount("/docs", StaticFiles(directory=docs))
 
 
 def _describe_problems(app: FastAPI) -> None:

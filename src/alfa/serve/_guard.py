@@ -27,6 +27,8 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 _HEADERS = {
+    # Ask for the current version; files have an ETag.
+    "cache-control": "no-cache",
     "content-security-policy": _POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alfa.assessment import AccuracyEstimate, Calibration, HeldOut
+from alfa.assessment import AccuracyEstimate, HeldOut
 from alfa.estimator import FewShotClassifier, PreparedImages
 from alfa.serve._model import Model
 
@@ -81,11 +81,6 @@ class Learned:
         return self.classifier.held_out_
 
     @property
-    def _calibration(self) -> Calibration:
-        assert self.classifier.calibration_ is not None
-        return self.classifier.calibration_
-
-    @property
     def _estimate(self) -> AccuracyEstimate:
         assert self.classifier.accuracy_ is not None
         return self.classifier.accuracy_
@@ -104,7 +99,7 @@ class Learned:
 
     @property
     def calibration_error(self) -> float | None:
-        return self._calibration.error
+        return None if self.classifier.calibration_ is None else self.classifier.calibration_.error
 
     @property
     def head(self) -> str:
@@ -126,22 +121,17 @@ class Learned:
 
     @property
     def per_class(self) -> list[ClassAccuracy]:
-        held_out = self._held_out
-        labels, counts = held_out.folds.labels, np.bincount(held_out.folds.labels)
-        found = []
-        for number, class_id in enumerate(self.class_ids):
-            hits = held_out.hits[labels[held_out.assessed] == number]
-            share = float(hits.mean()) if len(hits) else None
-            found.append(ClassAccuracy(class_id, share, int(counts[number])))
-        return found
+        found = self._held_out
+        rows = zip(
+            self.class_ids, found.class_accuracies, np.bincount(found.folds.labels), strict=True
+        )
+        return [ClassAccuracy(own, accuracy, int(count)) for own, accuracy, count in rows]
 
     @property
     def confused(self) -> list[Confused]:
-        held_out, ids = self._held_out, self.class_ids
-        if not len(held_out.assessed):
-            return []
-        rows = self._calibration.held_out_probabilities(held_out)
-        means = np.stack([held_out.per_photo(column) for column in rows.T], axis=1)
-        pairs = zip(held_out.assessed.tolist(), means.argmax(1).tolist(), strict=True)
-        predicted = [(*self.support[index], ids[best]) for index, best in pairs]
-        return [Confused(*each) for each in predicted if each[1] != each[2]]
+        found = self._held_out
+        rows = [
+            (*self.support[index], self.class_ids[best])
+            for index, best in zip(found.assessed, found.predicted, strict=True)
+        ]
+        return [Confused(*row) for row in rows if row[1] != row[2]]

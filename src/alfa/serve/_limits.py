@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-# Characters of a file name, and points of a drawing.
-MAX_FILE_NAME, MAX_POINTS = 80, 5_000
-
 
 @dataclass(frozen=True)
 class Limits:

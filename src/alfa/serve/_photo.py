@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from PIL import Image
 
-from alfa.data import load_photo, read_header, thumbnail_of
+from alfa.data import draw, load_photo, read_header, read_strokes, thumbnail_of
 from alfa.errors import DataError
 from alfa.estimator import PreparedImages
-from alfa.serve._drawing import draw, read_strokes
-from alfa.serve._limits import MAX_FILE_NAME
 
 if TYPE_CHECKING:
     from alfa.serve._model import Model
 
+# Characters of a file name.
+_MAX_NAME = 80
 # The longest side of a thumbnail; the side and the bytes of a drawing.
 _THUMBNAIL_SIDE, _DRAWING_SIDE, _DRAWING_BYTES = 320, 128, 1 << 20
 # Decoders of these formats need little more memory than four bytes per pixel. The others keep a
@@ -141,5 +141,5 @@ def clean_name(name: str) -> str:
     plain = "".join(c if c.isprintable() else "_" for c in last).strip()
     # The name ".." would be a folder in saved examples.
     plain = plain if plain.strip(". ") else "photo"
-    is_long = len(plain) > MAX_FILE_NAME
-    return f"{plain[: MAX_FILE_NAME - 10]}…{plain[-9:]}" if is_long else plain
+    is_long = len(plain) > _MAX_NAME
+    return f"{plain[: _MAX_NAME - 10]}…{plain[-9:]}" if is_long else plain

@@ -1,13 +1,15 @@
-"""Rendering of pen strokes in the style of the training characters."""
+"""Drawings of a pen, rendered in the style of the generated characters."""
 
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from alfa.data import CHARACTER_EXTENT, DrawingStyle, render_strokes
+from alfa.data._strokes import CHARACTER_EXTENT, DrawingStyle, render_strokes
 from alfa.errors import DataError
-from alfa.serve._limits import MAX_POINTS
+
+# Several minutes of pen movement stay below this limit.
+MAX_POINTS = 5_000
 
 # The mean line width of the generated characters.
 _PEN_WIDTH = sum(DrawingStyle().pen) / 2

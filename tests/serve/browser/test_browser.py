@@ -36,7 +36,7 @@ def files_of(photos: Path, name: str) -> list[Path]:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_user_teaches_with_photos(
+def test_a_user_teaches_with_photos_and_drawings(
     visit: Callable[..., Any], photos: Path, tmp_path: Path, width: int, scheme: str
 ) -> None:
     me = visit(width, scheme)
@@ -54,6 +54,7 @@ def test_a_user_teaches_with_photos(
     assert me.names() == list(COLORS)
     me.expect("#learned .score").to_be_visible()
     start_over(me)
+    draw(me)
     me.check()
 
 
@@ -259,9 +260,7 @@ def start_over(me: Any) -> None:
     me.expect("#queue").to_be_hidden()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
-def test_a_user_draws(visit: Callable[..., Any], width: int, scheme: str) -> None:
-    me = visit(width, scheme)
+def draw(me: Any) -> None:
     me.expect("#teach-inputs [data-tab=pad]").to_be_hidden()
     me.page.locator("#model").select_option("strokes")
     me.wait("h1", "drawings")
@@ -269,8 +268,8 @@ def test_a_user_draws(visit: Callable[..., Any], width: int, scheme: str) -> Non
         me.fill("#new-class-name", name)
         me.press("#new-class-name", "Enter")
         me.expect("#target").to_have_text(name)
-        for number in range(3):
-            me.draw("#teach-inputs", [(x, y + 0.2 * number * x * y) for x, y in way])
+        for number in range(2):
+            me.draw("#teach-inputs", [(x, y + 0.3 * number * x * y) for x, y in way])
             me.click("#teach-inputs [data-do=add]")
             me.expect(f".class[aria-label='Class {name}'] .thumb").to_have_count(number + 1)
     me.draw("#teach-inputs", RING)
@@ -294,7 +293,6 @@ def test_a_user_draws(visit: Callable[..., Any], width: int, scheme: str) -> Non
     me.page.locator("#model").select_option(index=0)
     me.expect("#session-problem").to_be_visible()
     me.expect("#model").to_have_value("strokes")
-    me.check()
 
 
 def test_folders_become_classes_and_sessions_are_independent(

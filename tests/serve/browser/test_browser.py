@@ -53,7 +53,7 @@ def test_a_user_teaches_with_photos_and_drawings(
     # The session survives a reload.
     assert me.names() == list(COLORS)
     me.expect("#learned .score").to_be_visible()
-    start_over(me)
+    start_over(me, photos)
     draw(me)
     me.check()
 
@@ -251,12 +251,27 @@ def save_and_load(me: Any, tmp_path: Path) -> None:
     me.expect(".class").to_have_count(3)
 
 
-def start_over(me: Any) -> None:
+_ARE_IMAGES_LOADED = """() => {
+  const [session] = Object.values(sessionStorage);
+  const images = [...document.querySelectorAll("#queue img")];
+  const isLoaded = (image) => image.src.includes(session) && image.naturalWidth > 0;
+  return images.length === 2 && images.every(isLoaded);
+}"""
+
+
+def start_over(me: Any, photos: Path) -> None:
+    # Until it is confirmed, the button deletes nothing.
     me.click("#restart")
     me.wait("#restart", "Delete everything?")
+    me.expect(".class").to_have_count(3)
     me.click("#restart")
     me.expect(".class").to_have_count(0)
     me.expect("#learned .score").to_have_count(0)
+    me.expect("#queue").to_be_hidden()
+    # The new session does not show images of the old one, which have the same numbers.
+    me.upload("#label-drop", files_of(photos, "red cup")[0])
+    me.page.wait_for_function(_ARE_IMAGES_LOADED)
+    me.click(".candidate-side >> text=Delete")
     me.expect("#queue").to_be_hidden()
 
 

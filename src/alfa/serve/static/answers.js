@@ -34,7 +34,7 @@ export function startAnswers() {
   });
   let sessionId = null;
   subscribe((session) => {
-    inputs.setCanDraw(modelOf()?.input === "drawing");
+    inputs.setCanDraw(modelOf().input === "drawing");
     if (session.id === sessionId && session.learned) return;
     sessionId = session.id;
     clear();
@@ -44,7 +44,7 @@ export function startAnswers() {
 function clear() {
   for (const { url } of tried) URL.revokeObjectURL(url);
   tried = [];
-  const text = store.session?.learned
+  const text = store.session.learned
     ? `Show the model a new ${noun()} to see its prediction.`
     : "Add examples and press Learn first.";
   byId("answers").replaceChildren(make("p", { class: "note" }, text));
@@ -93,9 +93,13 @@ async function predictAll(files) {
     },
   });
   if (tried !== places) return;
-  for (const { url } of previous)
+  for (const { url } of previous) {
     if (!places.some((each) => each.url === url)) URL.revokeObjectURL(url);
-  for (const { card } of places) if (!card.children.length) card.remove();
+  }
+  // The server has refused the files of empty cards.
+  for (const { card } of places) {
+    if (!card.children.length) card.remove();
+  }
   if (predictions.length === 1) announce(`Prediction: ${verdict(predictions[0])}.`);
   else if (predictions.length) announce(`Predicted ${plural(predictions.length, noun())}.`);
 }
@@ -177,7 +181,8 @@ function bar({ class_id: id, name, probability }) {
 function familiarity({ familiarity: value, threshold, is_none: isNone }) {
   if (threshold === null || value === null) return null;
   const share = (number) => `${100 * Math.min(1, Math.max(0, number))}%`;
-  const text = `${similarity(value, threshold)}, ${isNone ? "below" : "above"} the threshold of ${similarity(threshold, value)}`;
+  const side = isNone ? "below" : "above";
+  const text = `${similarity(value, threshold)}, ${side} the threshold of ${similarity(threshold, value)}`;
   const meter = make(
     "div",
     { class: "meter", role: "img", "aria-label": `Familiarity ${text}` },

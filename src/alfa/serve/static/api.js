@@ -3,7 +3,7 @@ const BASE = new URL("../api/v1/", import.meta.url);
 const MAX_ATTEMPTS = 20;
 
 // An error of the API, whose message tells the user the reason and the fix.
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, { code = "", detail = "", title = "", field = null } = {}) {
     super(detail || title || `The server answered with status ${status}.`);
     Object.assign(this, { name: "Problem", status, code, field });

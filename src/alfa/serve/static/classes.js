@@ -51,7 +51,7 @@ export function startClasses() {
   });
   acceptDrops(byId("folder"), addFiles);
   subscribe((session) => {
-    inputs.setCanDraw(modelOf()?.input === "drawing");
+    inputs.setCanDraw(modelOf().input === "drawing");
     showClasses(session);
     showWarnings(session);
   });
@@ -60,7 +60,7 @@ export function startClasses() {
 function showClasses(session) {
   const warned = new Map();
   for (const { text, examples } of session.warnings) {
-    for (const id of examples ?? []) warned.set(id, text);
+    for (const id of examples) warned.set(id, text);
   }
   reconcile(
     byId("classes"),
@@ -102,12 +102,10 @@ function createCard({ id }) {
     if (action === "delete") deleteClass(id, problem);
     else if (!event.target.closest("input, .thumb")) setTarget(id);
   });
-  acceptDrops(card, (files) =>
-    addTo(
-      id,
-      files.map(({ file }) => file),
-    ),
-  );
+  acceptDrops(card, (dropped) => {
+    const files = dropped.map(({ file }) => file);
+    addTo(id, files);
+  });
   return card;
 }
 
@@ -129,7 +127,7 @@ function updateCard(card, { id, name, examples }, warned) {
   const pick = card.querySelector("[data-do=pick]");
   pick.textContent = isTarget ? "Adding here" : "Add here";
   pick.setAttribute("aria-pressed", isTarget);
-  pick.setAttribute("aria-label", `Add ${noun()}s to ${name}`);
+  pick.setAttribute("aria-label", `${pick.textContent}: ${name}`);
   card.querySelector(".count").textContent = plural(examples.length, noun());
   const thumbs = card.querySelector(".thumbs");
   thumbs.dataset.empty = `No ${noun()}s yet`;
@@ -148,7 +146,7 @@ function updateCard(card, { id, name, examples }, warned) {
 }
 
 // A thumbnail that opens the viewer; the Delete key deletes its photo.
-export function createThumb(example) {
+function createThumb(example) {
   const image = make("img", {
     alt: "",
     src: imageUrl(example),
@@ -212,8 +210,10 @@ async function addFiles(files) {
     ids.set(folder, id);
   }
   const classes = new Map(files.map(({ file, folder }) => [file, ids.get(folder)]));
-  const where = folders.length ? ` to ${plural(folders.length, "class", "classes")}` : null;
-  await addByClass(classes, where ?? ` to “${classOf(store.target).name}”`);
+  const where = folders.length
+    ? plural(folders.length, "class", "classes")
+    : `“${classOf(store.target).name}”`;
+  await addByClass(classes, ` to ${where}`);
 }
 
 async function findOrAddClass(name) {

@@ -63,7 +63,7 @@ function show(session) {
   const { unlabeled } = session;
   byId("queue").hidden = !unlabeled.length;
   if (!unlabeled.length) {
-    current = null;
+    clear();
     return;
   }
   if (!find()) current = (unlabeled.find((each) => !skipped.has(each.id)) ?? unlabeled[0]).id;
@@ -83,6 +83,15 @@ function show(session) {
   );
   const more = unlabeled.length - visible.length;
   byId("strip").dataset.more = more > 0 ? `and ${more} more` : "";
+}
+
+// Forgets all photos, because the next session uses their ids again.
+function clear() {
+  current = null;
+  skipped.clear();
+  byId("strip").replaceChildren();
+  byId("candidate").replaceChildren();
+  byId("candidate").dataset.state = "";
 }
 
 // The name of a photo and its place among the ranked ones.

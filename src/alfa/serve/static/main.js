@@ -71,7 +71,7 @@ function showModel(session) {
     );
   }
   picker.value = session.model;
-  byId("model-about").textContent = endWithDot(modelOf(session)?.description ?? "");
+  byId("model-about").textContent = endWithDot(modelOf(session).description);
   for (const part of document.querySelectorAll("[data-noun]")) part.textContent = `${noun()}s`;
 }
 

@@ -26,7 +26,7 @@ export function hueOf(id) {
 }
 
 // Takes over a session from an answer, unless a later one has arrived before.
-export function accept(session) {
+function accept(session) {
   const old = store.session;
   if (old?.id === session.id && old.version > session.version) return;
   store.session = session;

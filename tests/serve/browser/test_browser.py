@@ -268,11 +268,13 @@ def start_over(me: Any, photos: Path) -> None:
     me.expect(".class").to_have_count(0)
     me.expect("#learned .score").to_have_count(0)
     me.expect("#queue").to_be_hidden()
-    # The new session does not show images of the old one, which have the same numbers.
-    me.upload("#label-drop", files_of(photos, "red cup")[0])
-    me.page.wait_for_function(_ARE_IMAGES_LOADED)
-    me.click(".candidate-side >> text=Delete")
-    me.expect("#queue").to_be_hidden()
+    # The photos of successive sessions have the same numbers, but not the same images.
+    for _ in range(2):
+        me.upload("#label-drop", files_of(photos, "red cup")[0])
+        me.page.wait_for_function(_ARE_IMAGES_LOADED)
+        me.click("#restart")
+        me.click("#restart")
+        me.expect("#queue").to_be_hidden()
 
 
 def draw(me: Any) -> None:

@@ -88,13 +88,14 @@ def test_addresses_and_own_names_are_hosts(server: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://{host}", ""]
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1", ""]
 )
 def test_other_origins_are_refused(server: Any, origin: str) -> None:
-    host = server.address.removeprefix("http://")
-    answer = ask(server, origin=origin.format(host=host))
+    answer = ask(server, origin=origin)
     assert (answer.status_code, answer.json()["code"]) == (403, "origin-not-allowed")
     assert ask(server, origin=server.address).status_code == 200
+    # A proxy may add TLS.
+    assert ask(server, origin=server.address.replace("http:", "https:")).status_code == 200
 
 
 def test_responses_have_security_headers(server: Any) -> None:

@@ -345,7 +345,7 @@ def report() -> None:
         f"MB to at most {own['peak_mb']:,.0f} MB.",
     ]
     loads = ", ".join(f"{own['load']:g} ({name})" for name, own in results.items())
-    lines += ["", f"Load of the machine with {own['cores']} cores: {loads}."]
+    lines += ["", f"Load of the machine with {own['cores']} cores: {loads}.", ""]
     write_part(PAGE, "serve.py", lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,13 +89,14 @@ def test_addresses_and_own_names_are_hosts(server: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://{host}", ""]
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1", ""]
 )
 def test_other_origins_are_refused(server: Any, origin: str) -> None:
-    host = server.address.removeprefix("http://")
-    answer = ask(server, origin=origin.format(host=host))
+    answer = ask(server, origin=origin)
     assert (answer.status_code, answer.json()["code"]) == (403, "origin-not-allowed")
     assert ask(server, origin=server.address).status_code == 200
+    # A proxy may add TLS.
+    assert ask(server, origin=server.address.replace("http:", "https:")).status_code == 200
 
 
 def test_responses_have_security_headers(server: Any) -> None:
@@ -335,6 +337,36 @@ def test_wide_formats_have_a_lower_limit(client: Any) -> None:
     Image.new("L", (8000, 4000)).save(buffer, "JPEG2000", irreversible=True)
     [refused] = client.send("/unlabeled", buffer.getvalue())["refused"]
     assert "8,000 x 4,000 pixels, more than 30,000,000" in refused["detail"]
+
+
+def test_the_server_opens_no_connection_and_no_file(
+    photo_server: Any,
+    open_client: Callable[..., Any],
+    photos: Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Any] = []
+    connect = socket.socket.connect
+
+    def record(self: socket.socket, address: Any) -> None:
+        found.append(address)
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", record)
+    # No temporary file can be created.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    client = open_client(photo_server.address)
+    client.teach([own[:3] for own in photos])
+    client.call("POST", "/learn")
+    # Decoders ignore bytes after the end of a photo.
+    large = photos[0][0] + bytes(4 << 20)
+    assert client.send("/predict", large, status=200)["refused"] == []
+    for kind in ("examples", "run"):
+        assert client.web.get(f"{client.path}/export?format={kind}").status_code == 200
+    # The client runs in this process, too.
+    port = int(photo_server.address.rpartition(":")[2])
+    assert set(found) == {("127.0.0.1", port)}
 
 
 def test_other_addresses_need_a_token(run: Path) -> None:

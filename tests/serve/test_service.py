@@ -68,6 +68,15 @@ def test_identifiers_of_sessions_cannot_be_guessed(model: Model) -> None:
     assert min(map(len, ids)) >= 22
 
 
+def test_a_folder_of_photos_is_not_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("photos", "strokes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_bytes(b"photo")
+    monkeypatch.chdir(tmp_path)
+    assert open_models("strokes")[0].run.is_pretrained
+    assert all(model.run.is_pretrained for model in open_models(None))
+
+
 def test_the_own_model_comes_first_and_has_its_own_name(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

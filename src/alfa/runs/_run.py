@@ -68,7 +68,7 @@ class Run:
         """Open a run folder or a pretrained model; warn if the source of a plugin has changed.
 
         Args:
-            path: the folder, or a name from `alfa models`; an existing folder has precedence.
+            path: the folder, or a name from `alfa models`; a run folder has precedence.
 
         Raises:
             CheckpointError: the folder is not a run.

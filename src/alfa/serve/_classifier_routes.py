@@ -53,7 +53,7 @@ async def label_next(session: Found, service: Server) -> Any:
         order = await service.compute(
             lambda: learned.classifier.label_next(images, num_images=count)
         )
-        session.rank([unlabeled[int(index)] for index in order])
+        session.rank([unlabeled[int(index)].id for index in order])
     return session
 
 

@@ -95,7 +95,7 @@ class Model:
 
 def open_models(path: Path | str | None) -> list[Model]:
     """Return the server's own model, which must be available, and then the pretrained ones."""
-    pretrained = {name: Model(name) for name in model_names()}
+    pretrained = {name: Model(model_card(name).path) for name in model_names()}
     if path is None:
         own = next(pretrained[name] for name in _DEFAULTS if pretrained[name].available)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
@@ -188,7 +189,7 @@ async def import_examples(session: Found, service: Server, request: Request) -> 
     with service.uploading(session):
         async with receiving(request, service) as uploads, session.lock:
             try:
-                loaded = load_examples(uploads[0], session)
+                loaded = await asyncio.to_thread(load_examples, uploads[0], session)
             except AlfaError as error:
                 raise Problem(422, "invalid-zip", str(error), field="files") from None
             for name, own in loaded:

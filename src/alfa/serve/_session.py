@@ -209,13 +209,16 @@ class Session:
         photo = self.get_photo(photo_id)
         self.change(f"Delete {quoted(photo.name)}", self.state.with_photos({photo_id: None}))
 
-    def rank(self, ranked: Sequence[Photo]) -> None:
-        """Put the most helpful unlabeled photos first."""
-        count, known = len(ranked), {photo.id for photo in ranked}
-        first = (
-            replace(photo, usefulness=(count - rank) / count) for rank, photo in enumerate(ranked)
-        )
-        rest = (replace(p, usefulness=None) for p in self.unlabeled if p.id not in known)
+    def rank(self, ranked: Sequence[str]) -> None:
+        """Put the most helpful unlabeled photos first, given their identifiers."""
+        count, known = len(ranked), {photo.id: photo for photo in self.unlabeled}
+        first = [
+            replace(known.pop(photo_id), usefulness=(count - rank) / count)
+            for rank, photo_id in enumerate(ranked)
+            # The user may have labeled or deleted others in the meantime.
+            if photo_id in known
+        ]
+        rest = (replace(photo, usefulness=None) for photo in known.values())
         self.state = replace(self.state, unlabeled=(*first, *rest))
         self.version += 1
 

@@ -13,7 +13,7 @@ import {
 } from "./dom.js";
 import { addTo } from "./classes.js";
 import { makeInputs } from "./inputs.js";
-import { call } from "./api.js";
+import { call, NOT_LEARNED } from "./api.js";
 import { change, hueOf, modelOf, noun, pathOf, store, subscribe } from "./store.js";
 import { uploadAll } from "./uploads.js";
 
@@ -65,7 +65,7 @@ function tryFiles(files) {
 
 function hasLearned() {
   if (store.session.learned) return true;
-  showProblem(byId("try-problem"), "The model has not learned yet; press Learn first.");
+  showProblem(byId("try-problem"), NOT_LEARNED);
   return false;
 }
 

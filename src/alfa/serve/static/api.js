@@ -2,10 +2,14 @@
 const BASE = new URL("../api/v1/", import.meta.url);
 const MAX_ATTEMPTS = 20;
 
+// Users of the page press a button, in contrast to clients of the API.
+export const NOT_LEARNED = "The model has not learned yet; press Learn first.";
+
 // An error of the API, whose message tells the user the reason and the fix.
 class Problem extends Error {
   constructor(status, { code = "", detail = "", title = "", field = null } = {}) {
-    super(detail || title || `The server answered with status ${status}.`);
+    const text = detail || title || `The server answered with status ${status}.`;
+    super(code === "not-learned" ? NOT_LEARNED : text);
     Object.assign(this, { name: "Problem", status, code, field });
   }
 }

@@ -39,6 +39,8 @@ export function startClasses() {
     onDrawing: (file) => addTo(store.target, [file]),
   });
   byId("new-class").addEventListener("submit", addClass);
+  const name = byId("new-class-name");
+  name.addEventListener("input", () => markValid(name, byId("new-class-problem")));
   byId("more-warnings").addEventListener("click", () => {
     areAllWarningsShown = !areAllWarningsShown;
     showWarnings(store.session);
@@ -85,6 +87,7 @@ function createCard({ id }) {
   name.setAttribute("aria-describedby", problem.id);
   name.maxLength = store.limits.name_length;
   name.addEventListener("focus", () => name.select());
+  name.addEventListener("input", () => markValid(name, problem));
   name.addEventListener("keydown", (event) => {
     if (event.key === "Enter") name.blur();
     if (event.key === "Escape") name.value = classOf(id).name;
@@ -107,6 +110,12 @@ function createCard({ id }) {
     addTo(id, files);
   });
   return card;
+}
+
+// Hides the problem with a name as soon as the user changes it.
+function markValid(box, problem) {
+  box.setAttribute("aria-invalid", "false");
+  showProblem(problem);
 }
 
 function updateCard(card, { id, name, examples }, warned) {

@@ -92,9 +92,7 @@ function showToolbar(session) {
 // Hides problems that a change may have solved, and all of them in a new session.
 function hideProblems(session, old) {
   const parts =
-    session.id === old?.id
-      ? "#new-class-problem, #learn-problem, #rank-problem, #save-problem"
-      : ".problem";
+    session.id === old?.id ? "#learn-problem, #rank-problem, #save-problem" : ".problem";
   if (session.id === old?.id && session.version === old.version) return;
   for (const part of document.querySelectorAll(parts)) showProblem(part);
   if (session.id !== old?.id) byId("save-note").textContent = "";

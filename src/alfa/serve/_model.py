@@ -38,7 +38,7 @@ class Model:
 
     def __init__(self, path: Path | str, *, name: str | None = None) -> None:
         self.run = run = Run.open(path)
-        self.name, self._path = name or run.path.name, path
+        self.name, self._path = name or run.path.absolute().name, path
         tasks = run.config()["tasks"]
         source = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
         dataset = source if isinstance(source, str) else ", ".join(map(str, source))

@@ -387,6 +387,9 @@ def test_other_addresses_need_a_token(run: Path) -> None:
 def test_requests_need_the_token(run: Path) -> None:
     with serving(run, host="0.0.0.0", token=TOKEN) as server:
         port = server.address.rpartition(":")[2]
+        # A name that other computers may know.
+        assert server.address == f"http://{socket.gethostname()}:{port}"
+        assert server.login == f"{server.address}/?token={TOKEN}"
         address = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=address, trust_env=False) as web:
             for path in ("/", "/api/v1/health", "/static/page.css", "/docs", "/?token=wrong"):

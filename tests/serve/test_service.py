@@ -82,6 +82,8 @@ def test_the_own_model_comes_first_and_has_its_own_name(
 ) -> None:
     assert [model.name for model in open_models("strokes")][:2] == ["strokes", "cifar-fs"]
     (tmp_path / "strokes").symlink_to(run)
+    monkeypatch.chdir(tmp_path / "strokes")
+    assert open_models(".")[0].name == run.resolve().name
     names = [model.name for model in open_models(tmp_path / "strokes")]
     assert names[0] == "strokes (run)"
     assert names.count("strokes") == 1

@@ -26,6 +26,8 @@ from alfa.serve._limits import Limits
 
 # Seconds until open requests are aborted at shutdown.
 _SHUTDOWN_SECONDS = 2
+# Addresses that stand for all interfaces of this computer.
+_WILDCARDS = ("0.0.0.0", "::")
 # Connections at which the server rejects further requests.
 _MAX_CONNECTIONS = 500
 
@@ -136,7 +138,8 @@ def run_server(
         names = [*hosts, host, socket.gethostname()]
         app = make_app(run, token=token, hosts=names, limits=limits)
         with _running(app, listener, limits):
-            name = f"[{host}]" if ":" in host else host
+            name = socket.gethostname() if host in _WILDCARDS else host
+            name = f"[{name}]" if ":" in name else name
             yield Server(f"http://{name}:{listener.getsockname()[1]}", app, token)
 
 

@@ -167,7 +167,8 @@ def test_images_are_original_or_small(client: Any) -> None:
     small = client.web.get(path)
     assert Image.open(io.BytesIO(small.content)).size == (192, 320)
     assert b"Secret" not in small.content
-    assert "immutable" in small.headers["cache-control"]
+    # The browser must not keep photos after the session.
+    assert small.headers["cache-control"] == original.headers["cache-control"] == "no-store"
     assert client.web.get(path, params={"size": "huge"}).status_code == 422
 
 

@@ -131,7 +131,7 @@ async def export(
 def _download(file: files.Download) -> StreamingResponse:
     # RFC 6266 encoding supports all scripts and prevents header injection.
     disposition = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
-    headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
+    headers = {"Content-Disposition": disposition}
     return StreamingResponse(iter(file.parts), media_type=file.media_type, headers=headers)
 
 

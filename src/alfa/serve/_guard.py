@@ -27,8 +27,6 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 _HEADERS = {
-    # Ask for the current version; files have an ETag.
-    "cache-control": "no-cache",
     "content-security-policy": _POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -63,7 +61,7 @@ class Guard:
             # The server has no WebSockets.
             await send({"type": "websocket.close", "code": 1008})
             return
-        send = _with_headers(send)
+        send = _with_headers(scope, send)
         try:
             answer = self._check(scope)
         except Problem as problem:
@@ -180,11 +178,14 @@ class _Body:
         return watched
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(scope: Scope, send: Send) -> Send:
+    # No photo survives its session, even in the browser. Files of the page have an ETag.
+    caching = {"cache-control": "no-store" if "/api/" in scope["path"] else "no-cache"}
+
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
+            for name, value in (_HEADERS | caching).items():
                 headers.setdefault(name, value)
         await send(message)
 

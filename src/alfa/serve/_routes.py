@@ -21,8 +21,6 @@ PREFIX = "/api/v1"
 PROBLEMS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429)
 _SESSION, _CLASS = "/sessions/{session_id}", "/sessions/{session_id}/classes/{class_id}"
 _EXAMPLE = "/sessions/{session_id}/examples/{example_id}"
-# The content of an identifier never changes.
-_IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}
 router = APIRouter(prefix=PREFIX, responses=PROBLEMS)
 
 
@@ -228,7 +226,7 @@ async def get_image(
     """Return a small image, or the original file."""
     photo = session.get_photo(example_id)
     content = photo.thumbnail if size == "thumbnail" else photo.file()
-    return Response(content, media_type=media_type(content), headers=_IMMUTABLE)
+    return Response(content, media_type=media_type(content))
 
 
 def _path(request: Request, session_id: str, *rest: str) -> str:

@@ -3,8 +3,7 @@
     python benchmarks/estimator.py accuracy RUN   200 draws of five unseen classes of CIFAR-FS
     python benchmarks/estimator.py heads RUN...   heads for other numbers of classes
     python benchmarks/estimator.py times          fit, predict, and ONNX at 32 x 32 and 84 x 84
-    python benchmarks/estimator.py report         writes docs/results/estimator.md, which includes
-                                                  the results of benchmarks/serve_load.py
+    python benchmarks/estimator.py report         writes docs/results/estimator.md
 
 `accuracy` and `heads` need the prepared dataset cifar-fs in `ALFA_DATA` and runs that were trained
 on it. The draws of `accuracy` are the tasks of `alfa evaluate`, so both accuracies are comparable.
@@ -45,7 +44,6 @@ from alfa.runs import Run
 from alfa.training import train_run
 
 RESULTS = Path("docs/results/estimator.json")
-LOAD = Path("docs/results/serve-load.json")
 PAGE = Path("docs/results/estimator.md")
 NUM_DRAWS = 200
 # Options of the last layer if the number of classes differs from training.
@@ -273,8 +271,6 @@ def report() -> None:
         )
         head = ["images", "state", "call", "ms"]
         lines += ["### Time", "", note, "", *table(head, rows)]
-    if LOAD.is_file():
-        lines += load_test(json.loads(LOAD.read_text()))
     write_part(PAGE, "estimator.py", lines)
 
 
@@ -299,26 +295,6 @@ def head_table(results: dict[str, Any]) -> list[str]:
     )
     head = ["run", "`head`", *(f"{way} classes" for way in WAYS)]
     return ["### Other numbers of classes", "", note, "", *table(head, rows)]
-
-
-def load_test(load: dict[str, Any]) -> list[str]:
-    """Tabulate the results of `serve_load.py`."""
-    memory = load["memory_mb"]
-    note = (
-        f"{load['clients']} simultaneous clients of `alfa serve` ({load['run']}), each with its "
-        f"classes and images; {load['rounds']} rounds with {load['requests']:,} requests; server "
-        f"and clients on {load['machine']['cores']} core(s). There were {len(load['errors'])} "
-        "errors, and the probabilities differ from a classifier fitted to the same images by at "
-        f"most {load['max_difference']:g}. The server used {memory['before']:.0f} MB before the "
-        f"test, {memory['after_each_round'][0]:.0f} MB after the first round, and "
-        f"{memory['after_each_round'][-1]:.0f} MB after the last. Response times in milliseconds:"
-    )
-    rows = [
-        [name, f"{x['count']:,}", *(f"{x[key]:,.0f}" for key in ("median_ms", "p95_ms", "max_ms"))]
-        for name, x in load["answers"].items()
-    ]
-    head = ["action", "responses", "median", "95th percentile", "maximum"]
-    return ["### Simultaneous clients of the web page", "", note, "", *table(head, rows)]
 
 
 if __name__ == "__main__":

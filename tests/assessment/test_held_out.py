@@ -100,3 +100,14 @@ def test_values_of_held_out_photos_are_in_the_order_of_the_rows() -> None:
     assert held_out_values(lambda train, test: test, stratified_folds([0, 1])).shape == (0,)
     with pytest.raises(ConfigError, match="a value for each of 2 photos"):
         held_out_values(lambda train, test: test[:1], folds)
+
+
+def test_accuracies_and_predictions_of_classes() -> None:
+    labels = np.repeat([0, 1, 2], [4, 2, 1])
+    folds = stratified_folds(labels, num_repeats=1)
+    # The first photo looks like class 2.
+    shown = np.where(np.arange(7) == 0, 2, labels)
+    held_out = cross_validate(lambda train, test: np.eye(3)[shown[test]], folds)
+    assert held_out.class_accuracies == [0.75, 1.0, None]
+    assert held_out.assessed.tolist() == [0, 1, 2, 3, 4, 5]
+    assert held_out.predicted.tolist() == [2, 0, 0, 0, 1, 1]

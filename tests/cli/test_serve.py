@@ -1,21 +1,22 @@
-"""The command `alfa serve`; tests/serve covers the page."""
+"""The command `alfa serve`; tests/serve covers the server."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from alfa.serve._server import bind
+TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture
@@ -23,19 +24,21 @@ def run(characters_run: Path) -> Path:
     return characters_run
 
 
-def test_without_gradio_one_sentence_says_what_to_install(
+def test_a_missing_package_says_what_to_install(
     refused: Callable[..., str], run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'alfa[serve]'" in refused("serve", run)
 
 
-def test_what_cannot_be_served_is_refused(
+def test_invalid_arguments_are_refused(
     refused: Callable[..., str], run: Path, curves_run: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("gradio")
+    pytest.importorskip("fastapi_offline")
     assert "is not a run" in refused("serve", tmp_path)
     assert "was not trained on image classification" in refused("serve", curves_run)
+    assert "`token` is required for the host 0.0.0.0" in refused("serve", run, "--host", "0.0.0.0")
+    assert "at least 16" in refused("serve", run, "--token", "short")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -48,31 +51,35 @@ def test_what_cannot_be_served_is_refused(
 def test_it_serves_until_it_is_stopped_and_leaves_nothing(
     alfa: Callable[..., Any],
     run: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
 ) -> None:
-    pytest.importorskip("gradio")
+    httpx = pytest.importorskip("httpx2")
+    pytest.importorskip("fastapi_offline")
     opened: list[str] = []
+    found: list[int] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    heard = threading.Event()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("ALFA_TOKEN", TOKEN)
 
     def visit() -> None:
         while not opened:
             time.sleep(0.01)
-        # An open page in a browser does not keep the server running.
-        with urllib.request.urlopen(f"{opened[0]}/gradio_api/heartbeat/me", timeout=10) as held:
-            if held.readline() == b"data: ALIVE\n":
-                heard.set()
+        with httpx.Client(trust_env=False, follow_redirects=True) as web:
+            found.append(web.get(opened[0]).status_code)
+            # An open connection does not keep the server running.
             os.kill(os.getpid(), number)
-            held.read()
+            time.sleep(0.2)
 
     visitor = threading.Thread(target=visit, daemon=True)
     visitor.start()
-    answer = alfa("serve", run, "--port", 0, "--open")
+    answer = alfa("serve", run, "--port", 0, "--open", "--threads", 1)
     visitor.join(timeout=10)
-    assert heard.is_set()
+    assert found == [200]
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == f"{run} is at {opened[0]} (press Ctrl-C to stop)\n"
-    assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
+    assert answer.out == f"the page is at {opened[0]} (press Ctrl-C to stop)\n"
+    port = int(re.fullmatch(rf"http://127\.0\.0\.1:(\d+)/\?token={TOKEN}", opened[0])[1])  # type: ignore[index]
+    assert list(tmp_path.iterdir()) == []
     # The port is free again.
-    bind(int(opened[0].rsplit(":", 1)[1])).close()
+    socket.create_server(("127.0.0.1", port)).close()

@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from alfa.data._decode import MAX_PIXELS, Crop, decode, decode_opened, read_image_file, thumbnail
+from alfa.data import _decode
+from alfa.data._decode import (
+    MAX_PIXELS,
+    Crop,
+    PhotoHeader,
+    decode,
+    decode_opened,
+    load_photo,
+    read_header,
+    read_image_file,
+    thumbnail,
+    thumbnail_of,
+)
 from alfa.errors import DataError
 
 
@@ -428,3 +440,72 @@ def test_small_photos_are_reported(side: int, is_small: bool) -> None:
     assert changes == ([told] if is_small else [])
     # Models without a crop were trained on small images.
     assert decode(pixels, size=64, num_channels=3)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "color"),
+    [
+        ("L", 90),
+        ("RGB", (10, 200, 90)),
+        ("RGBA", (10, 200, 90, 100)),
+        ("LA", (90, 100)),
+        ("P", 3),
+        ("1", 1),
+        ("I;16", 30_000),
+        ("CMYK", (10, 200, 90, 5)),
+    ],
+)
+def test_large_images_are_reduced_before_they_are_converted(
+    mode: str, color, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image.new(mode, (1500, 1400), color)
+    content = saved(image, "TIFF" if mode == "CMYK" else "PNG")
+    expected, notes = rgb(content, 64)
+    monkeypatch.setattr(_decode, "_LARGE", 1_000_000)
+    monkeypatch.setattr(_decode, "_STRIP", 100_000)
+    loaded = load_photo(content, size=(64, 64))
+    assert loaded.size == (750, 700)
+    found, own_notes = decode_opened(loaded, size=(64, 64), num_channels=3)
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    # The reduced image has another mode.
+    assert own_notes == notes or mode in ("P", "1", "LA")
+    assert (rgb(content, 64)[0] == found).all()
+    # Without a size, all pixels are wanted.
+    assert load_photo(content).size == (1500, 1400)
+
+
+def test_a_reduced_image_keeps_its_orientation_and_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = np.tile(np.linspace(0, 4095, 1500).astype(np.uint16), (1400, 1))
+    tiff = Image.fromarray(levels)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    png = Image.fromarray((levels // 16).astype(np.uint8))
+    contents = [
+        saved(tiff, "TIFF", tiffinfo={ExifTags.Base.BitsPerSample: (12,)}),
+        saved(png, "PNG", exif=exif),
+    ]
+    expected = [decode(content, size=64, num_channels=1) for content in contents]
+    monkeypatch.setattr(_decode, "_LARGE", 1_000_000)
+    for content, (pixels, notes) in zip(contents, expected, strict=True):
+        loaded = load_photo(content, size=(64, 64))
+        assert loaded.size == (750, 700)
+        found, own_notes = decode_opened(loaded, size=(64, 64), num_channels=1)
+        assert np.abs(found.astype(int) - pixels).max() <= 1
+        assert own_notes == notes
+    # Dark on the left becomes dark at the top.
+    assert found[0, 0].max() < 10 < 240 < found[0, -1].min()
+
+
+def test_a_header_has_the_upright_size() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 8
+    content = saved(Image.new("RGB", (30, 20)), "JPEG", exif=exif)
+    assert read_header(content) == PhotoHeader("JPEG", 20, 30)
+    with pytest.raises(DataError, match="is not an image"):
+        read_header(b"no image")
+
+
+def test_a_thumbnail_does_not_change_its_image() -> None:
+    image = Image.new("RGB", (300, 200), "red")
+    assert Image.open(io.BytesIO(thumbnail_of(image, side=30))).size == (30, 20)
+    assert image.size == (300, 200)

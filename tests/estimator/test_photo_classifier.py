@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from alfa.backbones import Backbone
 from alfa.backbones._wheels import WheelFile
 from alfa.build import build_learner
 from alfa.config import compose
-from alfa.data import Signature
+from alfa.data import ImageFormat, Signature
 from alfa.errors import AlfaWarning, ConfigError
+from alfa.estimator import PreparedImages
 from alfa.runs import Checkpoint, Run, TrainingProgress
 from alfa.testing import register_small_backbone
 
@@ -95,6 +97,55 @@ def test_photos_are_embedded_once(photos: Path, monkeypatch: pytest.MonkeyPatch)
     clf.predict(images)
     clf.partial_fit(images[:1], labels[:1])
     assert sum(counts) == len(images)
+
+
+def prepared(run: Path, images: np.ndarray) -> PreparedImages:
+    image_format = ImageFormat.of(Run.open(run).signature)
+    levels = [image_format.decode(image)[0] for image in images]
+    return PreparedImages.of(image_format, np.stack(levels))
+
+
+def test_prepared_images_replace_images(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = blobs(3, 5)
+    new, _ = blobs(3, 2, seed=1)
+    clf = FewShotClassifier(photos).fit(images, labels)
+    parts = [prepared(photos, part) for part in (images[:7], images[7:])]
+    support, query = PreparedImages.concatenate(parts), prepared(photos, new)
+    assert (len(support), len(query)) == (15, 6)
+    # Neither the backbone nor the run folder is needed again.
+    run = Run.open(photos).keep_models()
+    run.signature, run.experiment  # noqa: B018 - read both files
+    monkeypatch.setattr(Backbone, "features", None)
+    shutil.rmtree(photos)
+    other = FewShotClassifier(run).fit(support, labels)
+    assert other.accuracy_ == clf.accuracy_
+    monkeypatch.undo()
+    assert (other.predict_proba(query) == clf.predict_proba(new)).all()
+    assert (other.label_next(query) == clf.label_next(new)).all()
+    # Bytes and prepared images may alternate.
+    assert (other.predict(new) == other.predict(query)).all()
+    more = FewShotClassifier(run).partial_fit(images[:7], labels[:7])
+    more.partial_fit(parts[1], labels[7:])
+    assert more.accuracy_ == clf.accuracy_
+
+
+def test_images_that_were_prepared_for_another_model_raise(
+    photos: Path, characters_run: Path
+) -> None:
+    images, labels = blobs(2, 3)
+    support = prepared(photos, images)
+    other = prepared(characters_run, images)
+    for run, own in ((characters_run, support), (photos, other)):
+        with pytest.raises(ConfigError, match="X was prepared for another model"):
+            FewShotClassifier(run).fit(own, labels)
+    clf = FewShotClassifier(photos).fit(support, labels)
+    with pytest.raises(ConfigError, match="X was prepared for another model"):
+        clf.predict(other)
+    with pytest.raises(ConfigError, match="must have the same length, got 6 and 2"):
+        FewShotClassifier(photos).fit(support, [0, 1])
+    for parts in ([support, other], []):
+        with pytest.raises(ConfigError, match="must be one or more images that were prepared"):
+            PreparedImages.concatenate(parts)
 
 
 def test_unfamiliar_photos_are_rejected(photos: Path) -> None:

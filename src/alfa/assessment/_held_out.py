@@ -80,6 +80,19 @@ class HeldOut:
         """Share of correct predictions for each assessed photo."""
         return self.per_photo(self.logits.argmax(1) == self.labels)
 
+    @property
+    def class_accuracies(self) -> list[float | None]:
+        """Share of correct predictions for each class; None if none of its photos was held out."""
+        labels = self.folds.labels[self.assessed]
+        found = [self.hits[labels == label] for label in range(self.num_classes)]
+        return [float(hits.mean()) if len(hits) else None for hits in found]
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """Class of each assessed photo with the largest mean logit over its rows."""
+        means = [self.per_photo(column) for column in self.logits.T]
+        return np.asarray(np.argmax(means, axis=0))
+
     def per_photo(self, values: Any) -> np.ndarray:
         """Return the mean over the rows of each assessed photo."""
         numbers = np.searchsorted(self.assessed, self.photos)

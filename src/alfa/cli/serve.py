@@ -2,41 +2,59 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from alfa.cli import _options as opts
 from alfa.cli import lazy
-from alfa.cli.start import Computing
 from alfa.cli.stopping import stoppable
 
 
 def serve(
-    run: opts.PhotoModel = Path("photos"),
-    port: Annotated[int, Option(min=0, max=65535, help="Local port; 0 selects a free one.")] = 7860,
+    run: Annotated[
+        Path | None, Argument(help="Run folder, or a model of `alfa models`; photos if installed.")
+    ] = None,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 selects a free one.")] = 7860,
+    token: Annotated[
+        str | None,
+        Option(envvar="ALFA_TOKEN", help="Secret of the clients; required for another --host."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, Option(help="Name of this server, such as behind a proxy.")
+    ] = None,
     open_browser: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
-    threads: opts.Threads = None,
+    threads: Annotated[
+        int | None, Option(min=1, help="CPU threads; defaults to all cores but one.")
+    ] = None,
 ) -> None:
-    """Serve a web page for teaching a trained run new classes from a few pictures.
+    """Serve a web page and an HTTP API that learn classes from a few photos of each.
 
-    The server accepts only local connections, opens none itself, and stores nothing on disk.
-    Requires the extra `serve`.
+    The server accepts only local connections by default, opens none itself, and stores nothing on
+    disk. `/docs` documents the API. Requires the extra `serve`.
 
     Examples:
 
         alfa serve --open
-        alfa serve runs/strokes-demo --open
-        alfa serve runs/cifar --port 8000
+        alfa serve runs/strokes-demo --port 8000
+        ALFA_TOKEN=$(openssl rand -hex 16) alfa serve --host 0.0.0.0
     """
     import webbrowser
 
-    lazy.serve.check_gradio()
-    Computing(threads=threads).open_run(run)
-    with stoppable(quiet=True) as should_stop, lazy.serve.serving(run, port=port) as page:
-        typer.echo(f"{run} is at {page.address} (press Ctrl-C to stop)")
+    lazy.serve.check_installed()
+    lazy._runtime.tune()
+    # One core remains for decoding and for other requests.
+    lazy._runtime.set_threads(threads or max(1, lazy._runtime.usable_cpus() - 1))
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "token": token,
+        "hosts": allowed_host or [],
+    }
+    with stoppable(quiet=True) as should_stop, lazy.serve.serving(run, **options) as server:
+        typer.echo(f"the page is at {server.login} (press Ctrl-C to stop)")
         if open_browser:
-            webbrowser.open(page.address)
+            webbrowser.open(server.login)
         while not should_stop():
             time.sleep(0.1)

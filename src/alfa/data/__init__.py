@@ -13,8 +13,18 @@ from alfa.data._base import (
     register_tasks,
     task_rng,
 )
-from alfa.data._decode import Crop, decode, decode_opened, open_image
+from alfa.data._decode import (
+    Crop,
+    PhotoHeader,
+    decode,
+    decode_opened,
+    load_photo,
+    open_image,
+    read_header,
+    thumbnail_of,
+)
 from alfa.data._download import download
+from alfa.data._drawing import draw, read_strokes
 from alfa.data._features import AnyImages, FeatureSet
 from alfa.data._few_shot import FewShot, Images, augmented
 from alfa.data._image_format import ImageFormat
@@ -57,6 +67,7 @@ __all__ = [
     "Index",
     "Limits",
     "MetaDataset",
+    "PhotoHeader",
     "PrepareProgress",
     "Related",
     "SOURCES",
@@ -83,9 +94,11 @@ __all__ = [
     "decode",
     "decode_opened",
     "download",
+    "draw",
     "grouped",
     "has_dark_ink",
     "is_archive",
+    "load_photo",
     "open_image",
     "open_images",
     "open_store",
@@ -93,6 +106,8 @@ __all__ = [
     "prepare",
     "prepared",
     "raw_dataset_path",
+    "read_header",
+    "read_strokes",
     "read_zip",
     "register_source",
     "register_tasks",
@@ -104,4 +119,5 @@ __all__ = [
     "store_path",
     "suppress_pillow_warnings",
     "task_rng",
+    "thumbnail_of",
 ]

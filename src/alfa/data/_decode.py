@@ -24,6 +24,9 @@ _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "MPO", "JPEG2000", "PPM", "TGA"
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"}
 _AVIF_BRANDS = {b"avif", b"avis"}
 _MODE_NAMES = {"1": "1-bit", "L": "gray", "P": "palette"}
+# Converting a larger image takes several times its memory, so it is first reduced to at least
+# `_LEAST` pixels per side, in strips of `_STRIP` pixels.
+_LARGE, _LEAST, _STRIP = 16_000_000, 640, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,7 @@ def decode(
             return np.ascontiguousarray(content.reshape(shape).transpose(2, 0, 1)), []
     with decoding_errors():
         if isinstance(content, bytes):
-            image = open_image(content)
-            if crop is not None:
-                # JPEG can skip most of the pixels of a large photo.
-                image.draft(None, (2 * crop.shorter_side, 2 * crop.shorter_side))
-            image.load()
+            image = load_photo(content, size=wanted, crop=crop)
         else:
             image = _from_pixels(content)
         return _fitted(image, wanted, num_channels, crop)
@@ -100,6 +99,57 @@ def load_image(content: bytes) -> Image.Image:
     image = open_image(content)
     image.load()
     return image
+
+
+def load_photo(
+    content: bytes, *, size: tuple[int, int] | None = None, crop: Crop | None = None
+) -> Image.Image:
+    """Open an image file and load the pixels that an image of this size or crop depends on.
+
+    A large image is reduced, so `decode_opened` and `thumbnail_of` need little more memory than the
+    decoder. Without a size, the image keeps its pixels.
+    """
+    with decoding_errors():
+        image = open_image(content)
+        side = crop.shorter_side if crop is not None else max(size or (0,))
+        least = max(2 * side, _LEAST)
+        is_large = size is not None and image.width * image.height > _LARGE
+        # JPEG can skip most of the pixels of a large photo.
+        if crop is not None:
+            image.draft(None, (2 * side, 2 * side))
+        elif is_large:
+            image.draft(None, (least, least))
+        image.load()
+        factor = min(image.size) // least
+        return _reduced(image, factor) if is_large and factor > 1 else image
+
+
+def _reduced(image: Image.Image, factor: int) -> Image.Image:
+    """Average squares of pixels, in strips, because some modes need copies of their pixels."""
+    rows = max(1, _STRIP // (image.width * factor)) * factor
+    tops = range(0, image.height, rows)
+    boxes = [(0, top, image.width, min(top + rows, image.height)) for top in tops]
+    strips = [_averageable(image.crop(box)).reduce(factor) for box in boxes]
+    small = Image.new(strips[0].mode, (strips[0].width, sum(each.height for each in strips)))
+    for number, strip in enumerate(strips):
+        small.paste(strip, (0, number * rows // factor))
+    if image.mode.startswith("I;16"):
+        small = small.convert("I;16")
+    if hasattr(image, "tag_v2"):
+        # The tags of a TIFF file declare its bits.
+        small.tag_v2 = image.tag_v2  # type: ignore[attr-defined]
+    if (orientation := _orientation(image)) != 1:
+        small.getexif()[ExifTags.Base.Orientation] = orientation
+    return small
+
+
+def _averageable(image: Image.Image) -> Image.Image:
+    """Convert an image to a mode whose pixels can be averaged."""
+    if image.has_transparency_data:
+        return image.convert("RGBA")
+    if image.mode.startswith("I;16"):
+        return image.convert("I")
+    return image.convert({"1": "L", "P": "RGB"}.get(image.mode, image.mode))
 
 
 def _fitted(
@@ -124,10 +174,18 @@ def thumbnail(content: bytes, *, side: int) -> bytes:
     """Make an upright thumbnail without metadata: a JPEG, or a PNG if the image fits already."""
     with decoding_errors():
         image = open_image(content)
-        fits = max(image.size) <= side
         # JPEG can skip most of the pixels of a large photo.
         image.draft("RGB", (2 * side, 2 * side))
+        return thumbnail_of(image, side=side)
+
+
+def thumbnail_of(image: Image.Image, *, side: int) -> bytes:
+    """Make a thumbnail of an open image, like `thumbnail`."""
+    with decoding_errors():
+        fits = max(image.size) <= side
         small, _ = _converted(image, "RGB")
+        # `Image.thumbnail` changes the image itself.
+        small = image.copy() if small is image else small
         small.thumbnail((side, side))
         # A new image drops metadata, such as the location of a photo.
         small = Image.fromarray(np.asarray(small))
@@ -271,6 +329,25 @@ def _converted(image: Image.Image, mode: str) -> tuple[Image.Image, list[str]]:
 
 def _mode_change(before: str, after: str) -> str:
     return f"{_MODE_NAMES.get(before, before)} converted to {_MODE_NAMES.get(after, after)}"
+
+
+@dataclass(frozen=True)
+class PhotoHeader:
+    """The format of an image file, such as ``"JPEG"``, and its upright width and height."""
+
+    format: str
+    width: int
+    height: int
+
+
+def read_header(content: bytes) -> PhotoHeader:
+    """Read the header of an image file; raise a DataError if it is not an image."""
+    with decoding_errors():
+        image = open_image(content)
+        width, height = image.size
+        if _orientation(image) in range(5, 9):
+            width, height = height, width
+        return PhotoHeader(image.format or "", width, height)
 
 
 def _orientation(image: Image.Image) -> int:

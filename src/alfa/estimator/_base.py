@@ -57,7 +57,8 @@ class FewShotEstimator(BaseEstimator):  # type: ignore[misc]
                 "`num_steps` must be a whole number of at least 0, or None for the number of test "
                 f"steps of the run, got {steps!r}."
             )
-        run = Run.open(self._run_or_default())
+        given = self._run_or_default()
+        run = given if isinstance(given, Run) else Run.open(given)
         self.num_steps_ = run.num_test_steps if self.num_steps is None else self.num_steps
         return run
 

@@ -30,6 +30,7 @@ from alfa.estimator._base import FewShotEstimator, mean_of
 from alfa.estimator._heads import heads, load_learners, usable_heads
 from alfa.estimator._images import (
     ImageReader,
+    PreparedImages,
     ValueRange,
     as_collection,
     check_images,
@@ -58,7 +59,8 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     Images may have any size. They may be files, PIL images, arrays ``[height, width]`` or
     ``[height, width, channel]``, a single array of all images, or a table with a row of pixels for
     each image. A row becomes a square image if its length allows, and otherwise a single line; the
-    channels of a pixel are adjacent. Put a single image in a list.
+    channels of a pixel are adjacent. Put a single image in a list. `PreparedImages` are images that
+    were converted to inputs of the model before.
 
     By default predictions are inductive: batch norm uses the statistics of the support set, so each
     image is classified independently. The paper's protocol is transductive: images are normalized
@@ -66,8 +68,9 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
     batch-norm layer more than once is always transductive, and `fit` warns about it.
 
     Args:
-        run: folder of a trained run, or the name of a pretrained model; by default ``"photos"``, a
-            linear classifier on the features of a network that was trained on ImageNet.
+        run: `Run`, folder of a trained run, or name of a pretrained model; by default
+            ``"photos"``, a linear classifier on the features of a network that was trained on
+            ImageNet.
         head: last layer: ``"trained"``, the layer of the run; ``"zero"`` or ``"prototype"``, a new
             layer for any number of classes; or ``"auto"``, the best of these on held-out images of
             the support set. For a run with a trained last layer, use ``"zero"`` with ALFA and
@@ -90,6 +93,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         support_losses_: support loss before every inner step and after the last, ``[step + 1]``.
         accuracy_: estimated accuracy on new images of the same kind with its 95 % interval, from
             held-out images of the support set.
+        held_out_: the predictions of the cross-validation, by which the accuracy is estimated.
         calibration_: the temperature, and the calibration error on held-out images.
         rejection_: the threshold of `is_none`.
         class_means_: the mean embedding of each class with norm 1.
@@ -178,13 +182,13 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         with self._all_or_nothing():
             run = self._open_run()
             image_format = check_images(run.signature, self._run_or_default())
+            self.signature_, self.image_format_ = run.signature, image_format
             X, y = self._validate(X, y, reset=before is None)  # noqa: N806
             if before is None:
                 self._reader = ImageReader.fit(image_format, X, self.value_range)
             new = Support(*self._reader.read_support(X), y)
             self._support = new if before is None else before.extended(new)
-            self.value_range_, self.signature_ = self._reader.values, run.signature
-            self.image_format_ = image_format
+            self.value_range_ = self._reader.values
             self.classes_, labels = np.unique(self._support.y, return_inverse=True)
             self._fit_and_assess(run, labels)
         return self
@@ -227,9 +231,10 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
         )
         self._known = self._embedding(x)
         self.class_means_ = class_means(self._known, labels)
-        self.accuracy_ = self.calibration_ = self.rejection_ = None
+        self.held_out_ = self.accuracy_ = self.calibration_ = self.rejection_ = None
         if found:
             held_out, scores = found[self.head_]
+            self.held_out_ = held_out
             self.accuracy_ = AccuracyEstimate.of(held_out)
             self.calibration_ = Calibration.of(held_out)
             rate = float(self.false_alarm_rate)
@@ -357,6 +362,10 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     def _validate(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:  # noqa: N803
         """Validate images and labels; scikit-learn validates tables."""
+        if isinstance(X, PreparedImages):
+            if X.format != self.image_format_:
+                raise ConfigError("X was prepared for another model; prepare the images again.")
+            return X, None if y is None else _checked_labels(y, len(X))
         X = as_collection(X)  # noqa: N806
         if is_table(X):
             if not reset and not hasattr(self, "n_features_in_") and np.ndim(X) == 2:

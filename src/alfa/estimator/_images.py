@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -98,6 +98,65 @@ def check_is_batch(X: Any, num_axes: int | None) -> None:  # noqa: N803
         )
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedImages:
+    """Images as inputs of a model: decoded, resized, and mapped to features by a backbone, if any.
+
+    `FewShotClassifier` accepts them in place of images, so several calls of `fit`, `partial_fit`,
+    and the predictions prepare each image only once.
+
+    Attributes:
+        format: the images that the model takes.
+        x: the inputs of the model, ``[image, ...]``.
+        grids: the results of `alfa.data.photo_grid`, by which copies are found.
+
+    Examples:
+        >>> import tempfile
+        >>> from alfa import FewShotClassifier, Run
+        >>> from alfa.data import ImageFormat, Strokes
+        >>> from alfa.estimator import PreparedImages
+        >>> from alfa.testing import small_run
+        >>> run = Run.open(small_run(tempfile.mkdtemp()))
+        >>> images = Strokes(num_classes=2, num_examples=5, size=16).images().images
+        >>> prepared = PreparedImages.of(ImageFormat.of(run.signature), images)
+        >>> clf = FewShotClassifier(run).fit(prepared, ["alef"] * 5 + ["bet"] * 5)
+        >>> len(prepared), clf.predict_proba(prepared).shape
+        (10, (10, 2))
+    """
+
+    format: ImageFormat
+    x: Tensor
+    grids: np.ndarray
+
+    @classmethod
+    def of(
+        cls, image_format: ImageFormat, levels: np.ndarray, *, cache: EmbeddingCache | None = None
+    ) -> Self:
+        """Prepare levels from 0 to 255, ``[image, channel, height, width]``.
+
+        Args:
+            image_format: the format of the model, whose `decode` returns such levels.
+            levels: the images.
+            cache: the features of earlier images, if the model has a backbone.
+        """
+        grids = np.stack([photo_grid(image) for image in levels])
+        return cls(image_format, image_format.inputs(levels, cache), grids)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PreparedImages]) -> Self:
+        """Return the images of several parts for the same model."""
+        if not parts or any(part.format != parts[0].format for part in parts):
+            raise ConfigError(
+                "`parts` must be one or more images that were prepared for one model."
+            )
+        first = parts[0].format
+        x, grids = [part.x for part in parts], [part.grids for part in parts]
+        return cls(first, torch.cat(x), np.concatenate(grids))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
 @dataclass(frozen=True)
 class ImageReader:
     """Converts images to the input of a model."""
@@ -111,6 +170,8 @@ class ImageReader:
     @classmethod
     def fit(cls, format: ImageFormat, X: Any, values: Any) -> ImageReader:  # noqa: N803
         """Validate the values of black and white, or derive them from a support set."""
+        if isinstance(X, PreparedImages):
+            X = ()  # noqa: N806
         axes = {getattr(image, "ndim", None) for image in _each_image(X)}
         num_axes = axes.pop() if len(axes) == 1 and getattr(X, "ndim", None) != 2 else None
         if values is None:
@@ -129,10 +190,14 @@ class ImageReader:
 
     def read(self, X: Any) -> Tensor:  # noqa: N803
         """Return the inputs of the model, ``[example, ...]``."""
+        if isinstance(X, PreparedImages):
+            return X.x
         return torch.cat([self._inputs(levels) for levels in self._each_levels(X)])
 
     def read_support(self, X: Any) -> tuple[Tensor, np.ndarray]:  # noqa: N803
         """Return the inputs of the model, and the results of `photo_grid` to find copies."""
+        if isinstance(X, PreparedImages):
+            return X.x, X.grids
         # One at a time, because photos need more memory than their features.
         found = [(self._inputs(levels), photo_grid(levels)) for levels in self._each_levels(X)]
         inputs, each = zip(*found, strict=True)

@@ -56,15 +56,19 @@ class Run:
     def __init__(self, path: Path | str, experiment: Experiment | None = None) -> None:
         self.files = RunFiles(path)
         self.path = self.files.path
+        self._kept: dict[str, list[Checkpoint]] = {}
         if experiment is not None:
             self.__dict__["experiment"] = experiment
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open a run folder or a pretrained model; warn if the source of a plugin has changed.
 
         Args:
-            path: the folder, or a name from `alfa models`; an existing folder has precedence.
+            path: the folder, or a name from `alfa models`; a run folder has precedence.
 
         Raises:
             CheckpointError: the folder is not a run.
@@ -287,8 +291,18 @@ class Run:
         """Save the newest training state, and keep the state before it."""
         checkpoint.save(self.files.checkpoint("last"), previous=self.files.checkpoint("previous"))
 
+    def keep_models(self, which: str = "best") -> Self:
+        """Keep checkpoints in memory, so that `learners` reads no files; return the run.
+
+        Later changes of the files have no effect. For a process that builds learners repeatedly.
+        """
+        self._kept[which] = self.load_models(which)
+        return self
+
     def load_models(self, which: str) -> list[Checkpoint]:
         """Load the checkpoints that `learners` restores."""
+        if which in self._kept:
+            return self._kept[which]
         if which == "last" and (found := self.load_last()) is not None:
             return [found]
         if which != "ensemble":

@@ -83,8 +83,9 @@ def model_card(name: str) -> ModelCard:
 def find_run(path: Path | str) -> Path:
     """Return the folder of a run; the name of a pretrained model stands for its folder.
 
-    An existing folder has precedence over a model of the same name.
+    An existing run folder has precedence over a model of the same name, but other folders do not,
+    such as a folder `photos` with photos.
     """
     path = Path(path)
-    is_model = not path.exists() and str(path) in model_names()
+    is_model = str(path) in model_names() and not (path / "config.toml").exists()
     return MODELS / path if is_model else path

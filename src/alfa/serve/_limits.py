@@ -1,29 +1,36 @@
-"""Limits of a session and of the server, and the path of the file routes."""
+"""Limits of the server, of a session, and of a request."""
 
-FILES = "/alfa/files"
+from dataclasses import dataclass
 
-MIN_CLASSES, MAX_CLASSES = 2, 20
-MAX_PER_CLASS, MAX_IMAGES = 50, 200
-# Images to classify in one request.
-MAX_TRIED = 12
 
-# Bytes of an image file, of a zip of examples, and of the unpacked zip.
-MAX_FILE, MAX_ZIP, MAX_UNPACKED = 10 << 20, 20 << 20, 64 << 20
-# Characters of a class name, and of a file name in a message.
-MAX_NAME, MAX_FILE_NAME = 40, 60
-# Points of a drawing: several minutes of pen movement stay below this limit.
-MAX_POINTS = 5_000
+@dataclass(frozen=True)
+class Limits:
+    """Limits that keep one client from blocking the others or filling the memory."""
 
-# Concurrent sessions, and the idle seconds after which a new session may replace an old one.
-MAX_SESSIONS, IDLE_SECONDS = 100, 30 * 60
-# Bytes of all transfers, and the seconds until a transfer expires. The browser uploads all photos
-# of a large drop before it uses the first one.
-MAX_TRANSFER_BYTES, MAX_TRANSFER_SECONDS = 256 << 20, 600
-# Concurrent uploads, and the seconds allowed for each.
-MAX_RECEIVING, MAX_UPLOAD_SECONDS = 8, 120
-# Bytes of any other request.
-MAX_REQUEST = 1 << 20
+    # Sessions, and their photos.
+    sessions: int = 100
+    idle_seconds: float = 1_800  # after which a new session may replace an old one
+    session_seconds: float = 86_400  # idle time after which a session is deleted
+    session_bytes: int = 512 << 20
+    total_bytes: int = 2 << 30  # of all sessions
+    classes: int = 200
+    photos: int = 1_000  # labeled and unlabeled
+    name_length: int = 40  # characters of a class name
+    undo_steps: int = 50
+    # Requests.
+    files: int = 50
+    file_bytes: int = 20 << 20
+    request_bytes: int = 64 << 20  # with files
+    zip_bytes: int = 256 << 20  # with saved examples
+    json_bytes: int = 1 << 20  # without files
+    receiving_bytes: int = 512 << 20  # of all requests that the server is receiving or processing
+    uploads: int = 4  # concurrent ones of a session
+    header_seconds: float = 10
+    silent_seconds: float = 10  # pause within a request
+    upload_seconds: float = 120
+    side_pixels: int = 20_000
 
 
 def megabytes(number: int) -> str:
+    """Return a size for an error message."""
     return f"{number >> 20} MB"

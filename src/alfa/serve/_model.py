@@ -1,163 +1,114 @@
-"""The model that a page serves."""
+"""The models that sessions share; each is loaded once per process."""
 
 from __future__ import annotations
 
-import copy
-import threading
-import time
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Literal
 
 import numpy as np
 
-from alfa.data import GENERATED_DATASETS, ImageFormat, has_dark_ink
-from alfa.data.sources import SOURCES
-from alfa.errors import AlfaWarning, ConfigError, DataError
-from alfa.estimator import FewShotClassifier, check_images
-from alfa.export import check_installed, make_onnx
+from alfa.backbones import backbone_cards
+from alfa.data import ImageFormat, has_dark_ink
+from alfa.errors import AlfaWarning, ConfigError, DivergedError
+from alfa.estimator import FewShotClassifier, PreparedImages, check_images
 from alfa.models import check_inductive_head
-from alfa.runs import Run
-from alfa.serve._drawing import draw
-from alfa.serve._limits import MAX_CLASSES
+from alfa.runs import Run, model_card, model_names
 
-# One thread computes for all users. It uses all cores, some kernels are not thread-safe, and each
-# further thread would allocate its own memory.
-_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="alfa-serve")
-# Decoding the largest allowed image takes a gigabyte.
-_DECODE_LOCK = threading.Lock()
-T = TypeVar("T")
+# Preferred models for `alfa serve` without an argument.
+_DEFAULTS = ("photos", "strokes")
 
 
-def run_alone(compute: Callable[[], T]) -> T:
-    """Run a computation while no other one runs."""
-    return _EXECUTOR.submit(compute).result()
-
-
-def can_export() -> bool:
-    """Whether the extra `export` is installed."""
-    try:
-        check_installed()
-    except ConfigError:
-        return False
-    return True
-
-
-@dataclass(frozen=True, eq=False)
-class UploadedImage:
-    """An uploaded image, uint8 ``[channel, height, width]``, or the problem with it."""
-
-    name: str
-    pixels: np.ndarray | None = None
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class AdaptedModel:
-    """A model adapted to images, uint8 ``[height, width, channel]``; its labels are indices."""
-
-    classifier: FewShotClassifier
-    images: Sequence[np.ndarray]
-    seconds: float
-
-    def predict_proba(self, images: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the class probabilities, ``[image, class]``."""
-        batch = [pixels.transpose(1, 2, 0) for pixels in images]
-        return np.asarray(run_alone(lambda: self.classifier.predict_proba(batch)))
-
-    def to_onnx(self, names: Sequence[str]) -> bytes:
-        """Export the model with class names as ONNX, and compare both models on the examples."""
-        named = copy.copy(self.classifier)
-        named.classes_ = np.array(names)
-        return run_alone(lambda: make_onnx(named, check_on=self.images)).content
-
-
-@dataclass(frozen=True)
 class Model:
-    """A trained run, its dataset, and the number of classes that it supports."""
+    """A run folder or a pretrained model, whose files are read at most once.
 
-    run: Path
-    dataset: str
-    rule: str
-    image_format: ImageFormat
-    max_classes: int
+    Its description is available before it is loaded.
 
-    @classmethod
-    def open(cls, run: Path | str) -> Model:
-        """Open a run folder; raise if the run was not trained on image classification."""
-        opened = Run.open(run)
-        image_format = check_images(opened.signature, run)
-        tasks = opened.config()["tasks"]
-        dataset = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
-        names = dataset if isinstance(dataset, str) else ", ".join(map(str, dataset))
-        # Loading the learner now reports a damaged checkpoint early.
-        learner = opened.learner("best")
-        check_inductive_head(learner.model)
-        most = MAX_CLASSES if learner.init.variable_way else opened.signature.num_outputs
-        limit = min(MAX_CLASSES, most)
-        return cls(opened.path, names, opened.rule_name, image_format, limit)
+    Attributes:
+        name: name in the API.
+        title: title for display.
+        description: intended use.
+        dark_ink: whether drawings are dark on white; None if the model takes photos.
+        adapts: whether learning runs inner steps.
+        reason: why the model is not available; None if it is.
+        is_loaded: whether `load` was called.
+    """
+
+    def __init__(self, path: Path | str, *, name: str | None = None) -> None:
+        self.run = run = Run.open(path)
+        self.name, self._path = name or run.path.absolute().name, path
+        tasks = run.config()["tasks"]
+        source = tasks.get("dataset") or tasks.get("sources") or tasks["name"]
+        dataset = source if isinstance(source, str) else ", ".join(map(str, source))
+        self.title, self.description = f"run folder {self.name}", f"trained on {dataset}"
+        if run.is_pretrained:
+            card = model_card(run.path.name)
+            self.title, self.description = card.title, card.use
+        backbone, shape = run.signature.backbone, run.signature.input_shape
+        is_gray = not backbone and len(shape) == 3 and shape[0] == 1
+        self.dark_ink = has_dark_ink(dataset) if is_gray else None
+        self.adapts = run.num_test_steps > 0
+        cards = {card.name: card for card in backbone_cards()}
+        is_missing = backbone in cards and not cards[backbone].is_installed
+        self.reason = f"run `{cards[backbone].install}`" if is_missing else None
+        self.is_loaded = False
 
     @property
-    def title(self) -> str:
-        """The dataset's name for display."""
-        if self.dataset in GENERATED_DATASETS:
-            return "generated characters"
-        return SOURCES.get(self.dataset).title if self.dataset in SOURCES else self.dataset
+    def input(self) -> Literal["photo", "drawing"]:
+        """The kind of examples that users create."""
+        return "photo" if self.dark_ink is None else "drawing"
 
     @property
-    def is_gray(self) -> bool:
-        return self.image_format.shape[0] == 1
+    def available(self) -> bool:
+        return self.reason is None
+
+    @cached_property
+    def image_format(self) -> ImageFormat:
+        """The images that the model takes."""
+        return check_images(self.run.signature, self._path)
 
     @property
-    def can_draw(self) -> bool:
-        """Whether drawings can resemble the training images."""
-        return self.is_gray and has_dark_ink(self.dataset) is not None
+    def head(self) -> str:
+        """The name of the run's own last layer."""
+        return str((self.run.config().get("head") or {}).get("name", "trained"))
 
-    def receive(self, name: str, content: bytes) -> UploadedImage:
-        """Decode an uploaded file."""
-        try:
-            return UploadedImage(name, self.read(content))
-        except DataError as error:
-            return UploadedImage(name, problem=f"“{name}” {error}.")
+    def load(self) -> None:
+        """Read all files, and compile kernels before the first user needs them."""
+        if self.is_loaded:
+            return
+        check_inductive_head(self.run.keep_models().learner().model)
+        shape = (4, *self.image_format.shape)
+        levels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        images = PreparedImages.of(self.image_format, levels)
+        # Inner steps may diverge on noise.
+        with contextlib.suppress(DivergedError):
+            self.fit(images, [0, 0, 1, 1]).assess(images)
+        self.is_loaded = True
 
-    def read(self, content: bytes) -> np.ndarray:
-        """Decode an image to the model's input, uint8 ``[channel, height, width]``.
+    def fit(self, images: PreparedImages, labels: Sequence[int]) -> FewShotClassifier:
+        """Learn from images."""
+        with warnings.catch_warnings():
+            # The API reports the estimated accuracy and its own warnings instead.
+            warnings.simplefilter("ignore", AlfaWarning)
+            return FewShotClassifier(self.run, head="auto").fit(images, list(labels))
 
-        Error messages do not contain the name of the file.
-        """
-        with _DECODE_LOCK:
-            return self.image_format.decode(content)[0]
 
-    def drawn(self, strokes: Any) -> np.ndarray:
-        """Render a drawing as the model's input, uint8 ``[channel, height, width]``."""
-        if not self.can_draw:
-            raise DataError(
-                f"the model of {self.dataset} does not support drawings, because its pictures are "
-                "in color or may have dark or light ink; upload pictures instead."
-            )
-        _, height, width = self.image_format.shape
-        pixels = draw(strokes, size=max(height, width), dark=bool(has_dark_ink(self.dataset)))
-        return self.image_format.decode(pixels)[0]
-
-    def adapt(self, images: Sequence[np.ndarray], labels: Sequence[int]) -> AdaptedModel:
-        """Run the inner loop on images from `read` and `drawn`."""
-        examples = [pixels.transpose(1, 2, 0) for pixels in images]
-
-        def fit() -> AdaptedModel:
-            begin = time.perf_counter()
-            with warnings.catch_warnings():
-                # The page shows the estimated accuracy instead.
-                warnings.simplefilter("ignore", AlfaWarning)
-                fitted = FewShotClassifier(self.run).fit(examples, list(labels))
-            return AdaptedModel(fitted, examples, time.perf_counter() - begin)
-
-        return run_alone(fit)
-
-    def warm_up(self) -> None:
-        """Compile the kernels before the first user needs them."""
-        shape = (2, *self.image_format.shape)
-        images = list(np.random.default_rng(0).integers(0, 256, shape, np.uint8))
-        self.adapt(images, [0, 1]).predict_proba(images[:1])
+def open_models(path: Path | str | None) -> list[Model]:
+    """Return the server's own model, which must be available, and then the pretrained ones."""
+    pretrained = {name: Model(model_card(name).path) for name in model_names()}
+    if path is None:
+        own = next(pretrained[name] for name in _DEFAULTS if pretrained[name].available)
+    else:
+        own = Model(path)
+        if not own.run.is_pretrained and own.name in pretrained:
+            own = Model(path, name=f"{own.name} (run)")
+    if own.reason is not None:
+        raise ConfigError(f"{own.name} needs its backbone; {own.reason}.")
+    if not own.run.signature.backbone:
+        # Loading a backbone can wait until the server has started.
+        check_images(own.run.signature, path)
+    check_inductive_head(own.run.keep_models().learner().model)
+    return [own, *(model for name, model in pretrained.items() if name != own.name)]

@@ -1,163 +1,162 @@
-"""The web server, which only this computer can reach and which leaves no files."""
+"""The HTTP server."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib.util
+import ipaddress
 import os
-import shutil
+import secrets
 import socket
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alfa.data import suppress_pillow_warnings
 from alfa.errors import ConfigError
-from alfa.serve._actions import Actions
-from alfa.serve._model import Model, can_export
-from alfa.serve._session import Session, Sessions
-from alfa.serve._transfers import Transfers, add_routes
+from alfa.serve._app import make_app
+from alfa.serve._limits import Limits
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-T = TypeVar("T")
-
-HOST = "127.0.0.1"
 # Seconds until open requests are aborted at shutdown.
 _SHUTDOWN_SECONDS = 2
-# Gradio and its dependencies must neither contact other hosts nor leave files.
-_SETTINGS = {
-    "GRADIO_ANALYTICS_ENABLED": "False",
-    # Do not compute event statistics with pandas.
-    "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(sys.maxsize),
-    "GRADIO_RUN_HISTORY": "False",
-    "GRADIO_MCP_SERVER": "False",
-    "GRADIO_SSR_MODE": "False",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
-}
-
-
-def check_gradio() -> None:
-    """Raise if gradio is not installed."""
-    if importlib.util.find_spec("gradio") is None:
-        raise ConfigError("the page needs gradio; run `pip install 'alfa[serve]'`.")
-
-
-def bind(port: int) -> socket.socket:
-    """Listen on a port of this computer, or on any free port for 0; raise if it is in use."""
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        raise ConfigError(
-            f"port {port} of {HOST} cannot be used ({os.strerror(error.errno or 0)}); choose "
-            "another --port, or --port 0 for any free port."
-        ) from None
+# Addresses that stand for all interfaces of this computer.
+_WILDCARDS = ("0.0.0.0", "::")
+# Connections at which the server rejects further requests.
+_MAX_CONNECTIONS = 500
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its address, the sessions of its users, and files in transit."""
+    """A running server.
+
+    Attributes:
+        address: address of the page.
+        app: ASGI application.
+        token: secret that requests must have; None for no token.
+    """
 
     address: str
-    sessions: Sessions
-    transfers: Transfers
+    app: FastAPI
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def login(self) -> str:
+        """The address that logs a browser in."""
+        return f"{self.address}/" + (f"?token={self.token}" if self.token else "")
 
 
-@contextmanager
-def serving(run: Path | str, *, port: int = 0) -> Iterator[Server]:
-    """Serve the page of a run within the context, on any free port by default."""
-    check_gradio()
-    model = Model.open(run)
-    sessions, transfers = Sessions(lambda: Session(model)), Transfers()
+def make_protocol(header_seconds: float) -> type[H11Protocol]:
+    """Return a protocol that closes a connection without complete headers after some seconds."""
+
+    class Protocol(H11Protocol):
+        """Limits the time for headers; uvicorn limits only the time between two requests."""
+
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            # asyncio omits this for `socket.create_server`, and the body of a response would wait
+            # 40 ms for the client to acknowledge the headers.
+            own = transport.get_extra_info("socket")
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._disarm()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Start the timer while no request is in progress; parts of headers do not reset it."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._disarm()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(header_seconds, self.transport.abort)
+
+        def _disarm(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Protocol
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen on a port of this computer, or on any free port for 0; raise if it is in use."""
     try:
-        with bind(port) as listener, suppress_pillow_warnings():
-            apps = _call_in_event_loop(lambda: _make_apps(model, sessions, transfers))
-            model.warm_up()
-            with _running(*apps, listener, transfers):
-                address = f"http://{HOST}:{listener.getsockname()[1]}"
-                yield Server(address, sessions, transfers)
-    finally:
-        shutil.rmtree(_folder(), ignore_errors=True)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"port {port} of {host} cannot be used ({os.strerror(error.errno or 0)}); choose "
+            "another --port, or --port 0 for any free port."
+        ) from None
 
 
-@functools.cache
-def _folder() -> Path:
-    """Create one folder per process, because gradio uses the first one permanently."""
-    return Path(tempfile.mkdtemp(prefix="alfa-serve-"))
-
-
-def _make_apps(model: Model, sessions: Sessions, transfers: Transfers) -> tuple[FastAPI, Any]:
-    """Create the ASGI application and the gradio application within it."""
-    _folder().mkdir(mode=0o700, exist_ok=True)
-    os.environ.update(_SETTINGS, GRADIO_TEMP_DIR=str(_folder()))
-    import gradio as gr
-    from fastapi import FastAPI
-
-    from alfa.serve._guard import Guard
-    from alfa.serve._html import static
-    from alfa.serve._page import Page, theme
-
-    page = Page(model, Actions(sessions, transfers), can_export=can_export())
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    add_routes(app, transfers, model)
-    gr.mount_gradio_app(
-        app,
-        page.blocks,
-        path="/",
-        server_name=HOST,
-        footer_links=[],
-        favicon_path=str(Path(__file__).parent / "static" / "favicon.png"),
-        show_error=False,
-        enable_monitoring=False,
-        pwa=False,
-        theme=theme(),
-        css=static("page.css"),
-    )
-    app.add_middleware(Guard)
-    return app, app.routes[-1].app  # type: ignore[attr-defined]
-
-
-def _call_in_event_loop(make: Callable[[], T]) -> T:
-    """Call a function in an event loop; without one, gradio starts its own and never closes it."""
-
-    async def call() -> T:
-        return make()
-
-    # The current thread may already run a loop, as in a notebook.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, call()).result()
+def is_loopback(host: str) -> bool:
+    """Return whether only this computer can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @contextmanager
-def _running(
-    app: FastAPI, gradio_app: Any, listener: socket.socket, transfers: Transfers
-) -> Iterator[None]:
+def run_server(
+    run: Path | str | None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Iterator[Server]:
+    """Serve a run within the context; see `alfa.serve.serving`."""
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"`token` is required for the host {host}, because other computers can reach it; use "
+            f"--token {secrets.token_hex(16)}, for example, or omit --host."
+        )
+    limits = limits or Limits()
+    with bind(host, port) as listener, suppress_pillow_warnings():
+        names = [*hosts, host, socket.gethostname()]
+        app = make_app(run, token=token, hosts=names, limits=limits)
+        with _running(app, listener, limits):
+            name = socket.gethostname() if host in _WILDCARDS else host
+            name = f"[{name}]" if ":" in name else name
+            yield Server(f"http://{name}:{listener.getsockname()[1]}", app, token)
+
+
+@contextmanager
+def _running(app: FastAPI, listener: socket.socket, limits: Limits) -> Iterator[None]:
     """Run the server in a thread, so that the main thread receives Ctrl-C."""
-    import uvicorn
-
-    async def expire() -> None:
-        transfers.expire()
-
     config = uvicorn.Config(
         app,
+        http=make_protocol(limits.header_seconds),
+        ws="none",
+        loop="asyncio",
         log_level="critical",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        ws="none",
-        callback_notify=expire,
-        timeout_notify=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -169,7 +168,5 @@ def _running(
             raise ConfigError("the server did not start; try another --port.")
         yield
     finally:
-        # Ends the heartbeat request of every browser.
-        gradio_app.stop_event.set()
         server.should_exit = True
         thread.join(timeout=2 * _SHUTDOWN_SECONDS)

@@ -1,303 +1,253 @@
-"""Sessions: the classes, examples, and adapted model of every browser tab."""
+"""Sessions: the classes, photos, and classifier of one user."""
 
-import functools
-import io
+from __future__ import annotations
+
+import asyncio
 import itertools
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-from PIL import Image
+from alfa.backbones import EmbeddingCache
+from alfa.serve._learned import Learned
+from alfa.serve._limits import Limits
+from alfa.serve._model import Model
+from alfa.serve._photo import Photo
+from alfa.serve._problem import Problem, unknown
+from alfa.serve._state import PhotoClass, State, counted, quoted
+from alfa.serve._warnings import Warning, find_warnings
 
-from alfa.errors import ConfigError, DataError
-from alfa.report.output import data_url
-from alfa.serve import _limits as limits
-from alfa.serve._model import AdaptedModel, Model, UploadedImage
-
-NOT_LEARNED = "the model has not learned anything yet; press Learn first."
-# A saved set of examples has a folder for each class, so names must be valid on every system.
+# Saved examples have a folder for each class, so names must be valid on every system.
 _FORBIDDEN = set('/\\:*?"<>|')
-
-
-@dataclass(frozen=True, eq=False)
-class Example:
-    """An image, uint8 ``[channel, height, width]``, and its number in the session."""
-
-    number: int
-    pixels: np.ndarray
-
-    @functools.cached_property
-    def data_url(self) -> str:
-        return image_url(self.pixels)
-
-
-@dataclass(eq=False)
-class ExampleClass:
-    """A class that the user created, and its number in the session."""
-
-    number: int
-    name: str
-    examples: list[Example] = field(default_factory=list)
+# Memory for the features of photos that were classified but not added.
+_CACHE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The prediction for an image, which is a data URL.
+class _Change:
+    """A change that can be undone: its label, the state before it, and its batch."""
 
-    Each class has a number, a name, and a probability; the most probable class comes first.
-    """
-
-    name: str
-    image: str
-    classes: Sequence[tuple[int, str, float]]
+    label: str
+    before: State
+    batch: str | None
+    count: int
 
 
+@dataclass(eq=False)
 class Session:
-    """The classes, examples, and adapted model of one user.
+    """The classes, photos, and classifier of one user.
 
-    A method either completes its change or raises an `AlfaError` with a message for the user.
-    Callers hold `lock` during a sequence of calls and while they read the result.
+    The thread of the event loop changes sessions, so a change needs no lock. `lock` is for
+    operations that await a result and then store it.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.id = ""
-        self.lock = threading.RLock()
-        self.classes: list[ExampleClass] = []
-        self.adapted: AdaptedModel | None = None
-        self.is_stale = False
-        self._adapted_classes: list[ExampleClass] = []
-        self._numbers = itertools.count(1)
-        for _ in range(limits.MIN_CLASSES):
-            self.add_class()
-        self.selected = self.classes[0].number
+    id: str
+    model: Model
+    limits: Limits
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    cache: EmbeddingCache = field(default_factory=lambda: EmbeddingCache(max_bytes=_CACHE_BYTES))
+    state: State = field(default_factory=State)
+    version: int = 1
+    uploads: int = 0
+    last_learned: Learned | None = None
+    _history: list[_Change] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
-    def num_examples(self) -> int:
-        return sum(len(each.examples) for each in self.classes)
+    def classes(self) -> tuple[PhotoClass, ...]:
+        return self.state.classes
 
-    def get_class(self, number: Any) -> ExampleClass:
+    @property
+    def unlabeled(self) -> tuple[Photo, ...]:
+        return self.state.unlabeled
+
+    @property
+    def warnings(self) -> list[Warning]:
+        return list(find_warnings(self.state))
+
+    @property
+    def learned(self) -> Learned | None:
+        """The classifier, unless the user has deleted one of its classes."""
+        known = {each.id for each in self.classes}
+        learned = self.last_learned
+        return learned if learned is not None and known.issuperset(learned.class_ids) else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the examples changed after the last `learn`."""
+        support = [(photo.id, each.id) for photo, each in self.state.support()]
+        return self.learned is not None and self.learned.support != support
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._history)
+
+    @property
+    def undo_label(self) -> str | None:
+        return self._history[-1].label if self._history else None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(photo.num_bytes for photo in self.all_photos().values())
+
+    def all_photos(self) -> dict[str, Photo]:
+        """Return all photos by identifier, including those that `undo` restores."""
+        states = [*(change.before for change in self._history), self.state]
+        return {photo.id: photo for state in states for photo in state.photos()}
+
+    def new_id(self, kind: str) -> str:
+        """Return an identifier that the session has never used."""
+        return f"{kind}{next(self._numbers)}"
+
+    def get_class(self, class_id: str) -> PhotoClass:
         for each in self.classes:
-            if each.number == number:
+            if each.id == class_id:
                 return each
-        raise DataError("this class no longer exists; select another one.")
+        raise unknown("class", class_id)
 
-    def add_class(self) -> ExampleClass:
-        """Add a class with an unused name, and select it."""
-        if len(self.classes) >= self.model.max_classes:
-            limit = self.model.max_classes
-            raise ConfigError(f"the model supports at most {limit} classes; remove one first.")
-        taken = {each.name.casefold() for each in self.classes}
-        names = (f"Class {number}" for number in itertools.count(len(self.classes) + 1))
-        name = next(name for name in names if name.casefold() not in taken)
-        new = ExampleClass(next(self._numbers), name)
-        self.classes.append(new)
-        self.selected = new.number
-        self.is_stale = True
+    def get_photo(self, photo_id: str) -> Photo:
+        for photo in self.state.photos():
+            if photo.id == photo_id:
+                return photo
+        raise unknown("example", photo_id)
+
+    def change(
+        self,
+        label: str | Callable[[int], str],
+        state: State,
+        *,
+        batch: str | None = None,
+        count: int = 1,
+    ) -> None:
+        """Replace the state; `undo` restores the old one.
+
+        Successive changes of one `batch` count as one, whose label depends on the sum of counts.
+        """
+        before = self.state
+        if batch is not None and self._history and self._history[-1].batch == batch:
+            last = self._history.pop()
+            before, count = last.before, last.count + count
+        text = label if isinstance(label, str) else label(count)
+        self._history.append(_Change(text, before, batch, count))
+        del self._history[: -self.limits.undo_steps]
+        self.state, self.version = state, self.version + 1
+
+    def undo(self) -> None:
+        """Restore the state before the last change."""
+        if not self._history:
+            raise Problem(409, "nothing-to-undo", "there is no change to undo.")
+        self.state, self.version = self._history.pop().before, self.version + 1
+
+    def forget_history(self) -> None:
+        """Free the memory of deleted photos, whose deletion can no longer be undone."""
+        self._history.clear()
+
+    def learn(self, learned: Learned) -> None:
+        """Store a classifier."""
+        self.last_learned, self.version = learned, self.version + 1
+
+    def use_model(self, model: Model, photos: Mapping[str, Photo]) -> None:
+        """Use another model, given all photos with its inputs, and forget the classifier."""
+        self._history = [
+            replace(change, before=change.before.with_photos(photos)) for change in self._history
+        ]
+        self.state = self.state.with_photos(photos)
+        self.model, self.last_learned, self.version = model, None, self.version + 1
+        self.cache.clear()
+
+    def add_class(self, name: str) -> PhotoClass:
+        if len(self.classes) >= self.limits.classes:
+            detail = f"a session has at most {self.limits.classes} classes; delete one first."
+            raise Problem(409, "too-many-classes", detail)
+        new = PhotoClass(self.new_id("c"), self.valid_name(name, self.classes))
+        state = replace(self.state, classes=(*self.classes, new))
+        self.change(f"Add class {quoted(new.name)}", state)
         return new
 
-    def select(self, number: Any) -> None:
-        """Select the class that receives new images."""
-        self.selected = self.get_class(number).number
+    def rename(self, class_id: str, name: str) -> None:
+        own = self.get_class(class_id)
+        clean = self.valid_name(name, [each for each in self.classes if each is not own])
+        if clean != own.name:
+            label = f"Rename {quoted(own.name)} to {quoted(clean)}"
+            self.change(label, self.state.with_class(replace(own, name=clean)))
 
-    def rename(self, number: Any, name: Any) -> None:
-        target = self.get_class(number)
-        others = [each.name for each in self.classes if each is not target]
-        target.name = validate_name(name, others)
+    def delete_class(self, class_id: str) -> None:
+        own = self.get_class(class_id)
+        rest = tuple(each for each in self.classes if each is not own)
+        self.change(f"Delete {quoted(own.name)}", replace(self.state, classes=rest))
 
-    def remove_class(self, number: Any) -> None:
-        target = self.get_class(number)
-        if len(self.classes) <= limits.MIN_CLASSES:
-            raise ConfigError(
-                f"a model needs at least {limits.MIN_CLASSES} classes; rename this one."
-            )
-        place = self.classes.index(target)
-        self.classes.remove(target)
-        if self.selected == number:
-            self.selected = self.classes[max(0, place - 1)].number
-        self.is_stale = True
-        if target in self._adapted_classes:
-            self.adapted = None
-
-    def remove_example(self, number: Any) -> None:
-        """Remove an image; ignore an unknown number."""
-        for each in self.classes:
-            rest = [example for example in each.examples if example.number != number]
-            if len(rest) < len(each.examples):
-                each.examples = rest
-                self.is_stale = True
-
-    def add_example(self, number: Any, pixels: np.ndarray) -> None:
-        """Add an image to a class."""
-        target = self.get_class(number)
-        if len(target.examples) >= limits.MAX_PER_CLASS:
-            raise ConfigError(
-                f"“{target.name}” already has {limits.MAX_PER_CLASS} pictures, the maximum per "
-                "class."
-            )
-        if self.num_examples >= limits.MAX_IMAGES:
-            raise ConfigError(
-                f"there are already {limits.MAX_IMAGES} pictures, the maximum; remove some first."
-            )
-        target.examples.append(Example(next(self._numbers), pixels))
-        self.is_stale = True
-
-    def add_uploads(self, number: Any, uploads: Iterable[UploadedImage]) -> tuple[int, list[str]]:
-        """Add images to a class; return the number of added images, and all problems."""
-        added = 0
-        problems: list[str] = []
-        for upload in uploads:
-            if upload.pixels is None:
-                problems.append(upload.problem)
-                continue
-            try:
-                self.add_example(number, upload.pixels)
-            except ConfigError as error:
-                # The class is full, so the remaining images do not fit either.
-                problems.append(str(error))
-                break
-            added += 1
-        return added, problems
-
-    def replace(self, classes: Sequence[tuple[str, Sequence[np.ndarray]]]) -> None:
-        """Replace all classes by one or more others."""
-        self.classes = [
-            ExampleClass(
-                next(self._numbers),
-                name,
-                [Example(next(self._numbers), pixels) for pixels in images],
-            )
-            for name, images in classes
-        ]
-        first = self.classes[0].number
-        while len(self.classes) < limits.MIN_CLASSES:
-            self.add_class()
-        self.selected = first
-        self.is_stale, self.adapted = True, None
-
-    def missing(self) -> str | None:
-        """Describe the examples that the model still needs; None if it can learn."""
-        empty = [f"“{each.name}”" for each in self.classes if not each.examples]
-        if len(empty) == len(self.classes):
-            return "Add a few pictures to each class first."
-        if len(empty) > 1:
-            return f"{', '.join(empty[:-1])} and {empty[-1]} have no pictures yet."
-        return f"{empty[0]} has no pictures yet." if empty else None
-
-    def learn(self) -> AdaptedModel:
-        """Adapt the model to all examples."""
-        if (missing := self.missing()) is not None:
-            raise ConfigError(missing)
-        images = [example.pixels for each in self.classes for example in each.examples]
-        labels = [place for place, each in enumerate(self.classes) for _ in each.examples]
-        self.adapted = self.model.adapt(images, labels)
-        self._adapted_classes = list(self.classes)
-        self.is_stale = False
-        return self.adapted
-
-    def predict(self, images: Sequence[tuple[str, np.ndarray]]) -> list[Prediction]:
-        """Classify new images, given by file name and pixels."""
-        if self.adapted is None:
-            raise ConfigError(NOT_LEARNED)
-        probabilities = self.adapted.predict_proba([pixels for _, pixels in images])
-        predictions = []
-        for (name, pixels), row in zip(images, probabilities, strict=True):
-            pairs = zip(self._adapted_classes, row.tolist(), strict=True)
-            ranked = sorted(pairs, key=lambda pair: -pair[1])
-            classes = [(each.number, each.name, probability) for each, probability in ranked]
-            predictions.append(Prediction(name, image_url(pixels), classes))
-        return predictions
-
-    def adapted_names(self) -> list[str]:
-        """Return the current names of the adapted model's classes, in the order of its outputs."""
-        return [each.name for each in self._adapted_classes]
-
-
-class Sessions:
-    """The session of every browser tab, by its identifier.
-
-    At capacity, a new session replaces the one that has been idle longest, if that is long enough.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], Session],
-        *,
-        capacity: int = limits.MAX_SESSIONS,
-        clock: Callable[[], float] = time.monotonic,
+    def add_photos(
+        self, class_id: str | None, photos: Sequence[Photo], *, batch: str | None = None
     ) -> None:
-        self._make, self._capacity, self._clock = make, capacity, clock
-        # Sessions and the times of their last use, least recently used first.
-        self._sessions: dict[str, tuple[Session, float]] = {}
-        self._lock = threading.Lock()
+        """Add photos to a class, or unlabeled ones."""
+        if class_id is None:
+            state = replace(self.state, unlabeled=(*self.unlabeled, *photos))
+            target = "without a label"
+        else:
+            own = self.get_class(class_id)
+            state = self.state.with_class(replace(own, examples=(*own.examples, *photos)))
+            target = f"to {quoted(own.name)}"
 
-    def __len__(self) -> int:
-        return len(self._sessions)
+        def label(count: int) -> str:
+            return f"Add {counted(count)} {target}"
 
-    def open(self, session_id: str | None) -> Session:
-        """Return the session of a tab; create it on first use."""
-        if not session_id:
-            raise ConfigError("this page works only in a browser; reload it.")
-        with self._lock:
-            session, _ = self._sessions.pop(session_id, (None, 0.0))
-            if session is None:
-                self._make_room()
-                session = self._make()
-                session.id = session_id
-            self._sessions[session_id] = (session, self._clock())
-            return session
+        self.change(label, state, batch=batch, count=len(photos))
 
-    def get(self, session_id: str | None) -> Session | None:
-        """Return the session of a tab, or None if it has none or closed it."""
-        with self._lock:
-            return self._sessions.get(session_id or "", (None, 0.0))[0]
+    def replace_classes(self, classes: Iterable[tuple[str, Sequence[Photo]]]) -> None:
+        """Replace all classes by others."""
+        made = (PhotoClass(self.new_id("c"), name, tuple(photos)) for name, photos in classes)
+        self.change("Load examples", replace(self.state, classes=tuple(made)))
 
-    def close(self, session_id: str | None) -> None:
-        with self._lock:
-            self._sessions.pop(session_id or "", None)
+    def move(self, photo_id: str, class_id: str) -> None:
+        """Move a photo to a class."""
+        photo, own = self.get_photo(photo_id), self.get_class(class_id)
+        if photo not in own.examples:
+            changed = replace(own, examples=(*own.examples, photo))
+            state = self.state.with_photos({photo_id: None}).with_class(changed)
+            self.change(f"Move {quoted(photo.name)} to {quoted(own.name)}", state)
 
-    def _make_room(self) -> None:
-        if len(self._sessions) < self._capacity:
-            return
-        oldest, (_, last_used) = next(iter(self._sessions.items()))
-        if self._clock() - last_used < limits.IDLE_SECONDS:
-            raise ConfigError(
-                f"all {self._capacity} sessions of this page are in use; try again later."
+    def delete_photo(self, photo_id: str) -> None:
+        photo = self.get_photo(photo_id)
+        self.change(f"Delete {quoted(photo.name)}", self.state.with_photos({photo_id: None}))
+
+    def rank(self, ranked: Sequence[str]) -> None:
+        """Put the most helpful unlabeled photos first, given their identifiers."""
+        count, known = len(ranked), {photo.id: photo for photo in self.unlabeled}
+        first = [
+            replace(known.pop(photo_id), usefulness=(count - rank) / count)
+            for rank, photo_id in enumerate(ranked)
+            # The user may have labeled or deleted others in the meantime.
+            if photo_id in known
+        ]
+        rest = (replace(photo, usefulness=None) for photo in known.values())
+        self.state = replace(self.state, unlabeled=(*first, *rest))
+        self.version += 1
+
+    @property
+    def learn_reason(self) -> str | None:
+        """Why the session cannot learn yet; None if it can."""
+        if len(self.classes) < 2:
+            return "a classifier needs at least two classes; add one."
+        empty = [quoted(each.name) for each in self.classes if not each.examples]
+        if len(empty) > 1:
+            names = f"{', '.join(empty[:-1])} and {empty[-1]}"
+            return f"{names} have no photos yet; add some, or delete them."
+        return f"{empty[0]} has no photos yet; add some, or delete it." if empty else None
+
+    def valid_name(self, name: str, others: Iterable[PhotoClass]) -> str:
+        """Return a class name with normalized white space; raise if it is invalid or taken."""
+        clean, most, detail = " ".join(name.split()), self.limits.name_length, None
+        if not clean.strip(". "):
+            detail = "a class needs a name; enter a word or two."
+        elif len(clean) > most:
+            detail = f"`name` must have at most {most} characters, got {len(clean)}."
+        elif _FORBIDDEN & set(clean) or clean != clean.strip(". ") or not clean.isprintable():
+            detail = (
+                'a class name must not contain / \\ : * ? " < > | or start or end with a dot, '
+                "because saved examples use it as a folder name; choose another."
             )
-        del self._sessions[oldest]
-
-
-def validate_name(name: Any, others: Iterable[str]) -> str:
-    """Return a class name with normalized white space; raise if it is invalid or taken."""
-    clean = " ".join(name.split()) if isinstance(name, str) else ""
-    if not clean.strip(". "):
-        raise ConfigError("a class needs a name; enter a word or two.")
-    if len(clean) > limits.MAX_NAME:
-        raise ConfigError(
-            f"a class name must have at most {limits.MAX_NAME} characters, got {len(clean)}."
-        )
-    if _FORBIDDEN & set(clean) or clean != clean.strip(". ") or not clean.isprintable():
-        raise ConfigError(
-            'a class name must not contain / \\ : * ? " < > | or start or end with a dot, because '
-            "saved examples use it as a folder name; choose another."
-        )
-    if clean.casefold() in {other.casefold() for other in others}:
-        raise ConfigError(f"the class “{clean}” already exists; choose another name.")
-    return clean
-
-
-def image_url(pixels: np.ndarray) -> str:
-    """Encode pixels as a data URL; photos become JPEGs, because the page may show hundreds."""
-    kind = "png" if len(pixels) == 1 else "jpeg"
-    return data_url(encode_image(pixels, kind), kind)
-
-
-def encode_image(pixels: np.ndarray, kind: str) -> bytes:
-    """Encode pixels ``[channel, height, width]`` as an image file."""
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    buffer = io.BytesIO()
-    image.save(buffer, kind, quality=85)
-    return buffer.getvalue()
+        if detail is not None:
+            raise Problem(422, "invalid-name", detail, field="name")
+        if clean.casefold() in {other.name.casefold() for other in others}:
+            detail = f"`name` {clean!r} is already a class; choose another name."
+            raise Problem(409, "class-name-taken", detail, field="name")
+        return clean

@@ -15,6 +15,7 @@ import pytest
 import tomli_w
 import torch
 from PIL import Image
+from starlette.testclient import TestClient
 
 from alfa.cli.main import main
 from alfa.config import Experiment, compose, to_dict
@@ -22,8 +23,7 @@ from alfa.errors import ConfigError
 from alfa.methods import METHODS
 from alfa.models import HEADS
 from alfa.runs import Run
-from alfa.serve import Model
-from alfa.serve._session import Session
+from alfa.serve import create_app
 from alfa.training import train_run
 
 SMALL = (
@@ -139,18 +139,19 @@ def test_a_method_completes_every_command(
         assert not out.exists()
         assert not onnx.exists()
         with pytest.raises(ConfigError, match="classifies the queries of a task together"):
-            Model.open(path)
+            create_app(path)
         return
     alfa(*adapt)
     assert (out / "predictions.csv").is_file()
     alfa(*export)
     assert onnx.is_file()
-    model = Model.open(path)
-    session = Session(model)
-    while len(session.classes) < 3:
-        session.add_class()
-    for each, folder in zip(session.classes, sorted(pictures.iterdir()), strict=True):
-        files = [file.read_bytes() for file in folder.iterdir()]
-        session.add_uploads(each.number, [model.receive("x.png", file) for file in files])
-    session.learn()
-    assert len(session.predict([("x", np.zeros((1, 16, 16), np.uint8))])) == 1
+    with TestClient(create_app(path, hosts=["testserver"])) as web:
+        session = web.post("/api/v1/sessions").headers["location"]
+        for folder in sorted(pictures.iterdir()):
+            made = web.post(f"{session}/classes", json={"name": folder.name}).json()
+            files = [("files", (file.name, file.read_bytes())) for file in folder.iterdir()]
+            class_id = made["classes"][-1]["id"]
+            web.post(f"{session}/classes/{class_id}/examples", files=files).raise_for_status()
+        web.post(f"{session}/learn").raise_for_status()
+        (found,) = web.post(f"{session}/predict", files=files[:1]).json()["predictions"]
+    assert sum(each["probability"] for each in found["probabilities"]) == pytest.approx(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
 from alfa.serve import create_app
@@ -41,6 +43,16 @@ def api(run: Path, files: list[list[bytes]]) -> Any:
         yield app, ids
 
 
+@pytest.fixture
+def denormals() -> Iterator[None]:
+    """Keep denormals, which hypothesis generates; commands that ran before may flush them."""
+    flushed = (torch.full((4,), 1e-39) * 1.0).count_nonzero().item() == 0
+    torch.set_flush_denormal(False)
+    yield
+    torch.set_flush_denormal(flushed)
+
+
+@pytest.mark.usefixtures("denormals")
 def test_no_request_makes_the_server_fail(api: Any) -> None:
     app, ids = api
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)

@@ -69,8 +69,7 @@ class FewShotClassifier(ClassifierMixin, FewShotEstimator):  # type: ignore[misc
 
     Args:
         run: `Run`, folder of a trained run, or name of a pretrained model; by default
-            ``"photos"``, a linear classifier on the features of a network that was trained on
-            ImageNet.
+            ``"photos"``, a classifier on the features of a network that was trained on ImageNet.
         head: last layer: ``"trained"``, the layer of the run; ``"zero"`` or ``"prototype"``, a new
             layer for any number of classes; or ``"auto"``, the best of these on held-out images of
             the support set. For a run with a trained last layer, use ``"zero"`` with ALFA and

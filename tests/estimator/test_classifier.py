@@ -413,6 +413,15 @@ def test_scikit_learn_checks(make_run) -> None:
     assert sum(r["status"] == "passed" for r in results) > 45
 
 
+@pytest.mark.filterwarnings("ignore:.*no better than chance")
+def test_auto_keeps_a_last_layer_that_tasks_do_not_adapt(make_run, characters: Characters) -> None:
+    model = {"name": "conv4", "filters": 2, "num_blocks": 1}
+    run = make_run(model=model, init={"name": "learned", "adapt": ["conv*"]})
+    assert FewShotClassifier(run, head="auto").fit(*characters).head_ == "trained"
+    with pytest.raises(ConfigError, match=r"because the run's tasks do not adapt linear\.weight"):
+        FewShotClassifier(run, head="zero").fit(*characters)
+
+
 def test_auto_chooses_a_head_of_the_run(run: Path, characters: Characters) -> None:
     clf = FewShotClassifier(run, head="auto").fit(*characters)
     assert clf.head_ in ("trained", "zero", "prototype")

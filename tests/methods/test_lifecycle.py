@@ -146,7 +146,7 @@ def test_a_method_completes_every_command(
     alfa(*export)
     assert onnx.is_file()
     with TestClient(create_app(path, hosts=["testserver"])) as web:
-        session = web.post("/api/v1/sessions").headers["location"]
+        session = web.post("/api/v1/sessions").raise_for_status().headers["location"]
         for folder in sorted(pictures.iterdir()):
             made = web.post(f"{session}/classes", json={"name": folder.name}).json()
             files = [("files", (file.name, file.read_bytes())) for file in folder.iterdir()]

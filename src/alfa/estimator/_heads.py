@@ -6,7 +6,7 @@ import inspect
 from alfa.errors import ConfigError
 from alfa.inits import INITS, Init, TaskHead
 from alfa.learner import Learner
-from alfa.models import Headed, check_inductive_head
+from alfa.models import Headed, check_inductive_head, last_layer
 from alfa.runs import Run
 
 _SUFFIX = "-head"
@@ -93,6 +93,10 @@ def _obstacle(learner: Learner) -> str:
         return (
             f"the run's init, {type(init).__name__}, trains more or less than the model's weights"
         )
+    head = getattr(init, "head", None) or last_layer(learner.model)
+    own_layer = learner.model.get_submodule(head).named_parameters(prefix=head)
+    if missing := [name for name, _ in own_layer if name not in init.layers]:
+        return f"the run's tasks do not adapt {missing[0]}"
     if learner.rule.has_fixed_layers:
         return (
             f"the run's rule, {type(learner.rule).__name__}, trained values for each weight of the "
